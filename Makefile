@@ -1,0 +1,44 @@
+# The loop of work on Muster. `make help` lists it; CI (.ci/run) runs exactly these targets.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.made
+.DEFAULT_GOAL := help
+
+.PHONY: help setup check format unit e2e test clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(STAMP): pyproject.toml config/constraints.txt
+	@command -v $(PYTHON) >/dev/null || { echo "make setup: no $(PYTHON); install Python 3.11 or newer, or give PYTHON=" >&2; exit 2; }
+	@echo "setting up $(VENV)" >&2
+	@$(PYTHON) -m venv $(VENV) >&2
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c config/constraints.txt -e '.[dev]' >&2
+	@touch $@
+
+setup: $(STAMP) ## make .venv with everything that is pinned in config/constraints.txt; leaves .venv/bin/muster
+
+check: $(STAMP) ## lint, types, layers: seconds
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@PYTHONPATH=extender:plugins $(BIN)/lint-imports
+
+format: $(STAMP) ## let ruff format and fix
+	@$(BIN)/ruff check --fix -q . ; $(BIN)/ruff format -q .
+
+unit: $(STAMP) ## the unit tests: seconds
+	@$(BIN)/pytest -q tests
+
+e2e: $(STAMP) lab-build ## every scenario on a lab of its own
+	@$(BIN)/pytest -v e2e
+
+test: $(STAMP) lab-build ## everything: unit and e2e
+	@$(BIN)/pytest tests e2e
+
+clean: ## remove what setup and tests leave in the checkout
+	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache out
+
+include e2e/lab.mk

@@ -1,0 +1,186 @@
+{{/* The objects' name: the release's. "muster" in the documentation. */}}
+{{- define "muster.name" -}}
+{{- .Release.Name | trunc 50 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "muster.selector" -}}
+app.kubernetes.io/name: muster
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "muster.labels" -}}
+{{ include "muster.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{/* Muster's image; only asked for where a container of it is rendered. */}}
+{{- define "muster.image" -}}
+{{- if not .Values.image.repository -}}
+{{- $tag := default .Chart.AppVersion .Values.image.tag -}}
+{{- fail (printf `image.repository is not set, and Muster has no public image. Build it from the repository's root and say where it is:
+  docker build -t REGISTRY/muster:%[1]s .
+  docker push REGISTRY/muster:%[1]s
+  helm upgrade --install %[2]s charts/muster -n %[3]s --create-namespace --set image.repository=REGISTRY/muster
+or, on kind:
+  docker build -t muster:%[1]s .
+  kind load docker-image muster:%[1]s
+  helm upgrade --install %[2]s charts/muster -n %[3]s --create-namespace --set image.repository=muster
+(replicas=0 installs everything but the Deployment, and needs no image.)
+` $tag .Release.Name .Release.Namespace) -}}
+{{- end -}}
+{{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
+{{- end -}}
+
+{{/* kube-scheduler's image tag: the apiserver's version, or the value, never of a newer minor. */}}
+{{- define "muster.schedulerTag" -}}
+{{- $cluster := semver .Capabilities.KubeVersion.Version -}}
+{{- with .Values.scheduler.image.tag -}}
+  {{- $wanted := semver . -}}
+  {{- if or (gt (int64 $wanted.Major) (int64 $cluster.Major)) (gt (int64 $wanted.Minor) (int64 $cluster.Minor)) -}}
+  {{- fail (printf "scheduler.image.tag %s is newer than the apiserver (v%d.%d): Kubernetes does not support that. Leave it empty to follow the cluster." . (int64 $cluster.Major) (int64 $cluster.Minor)) -}}
+  {{- end -}}
+  {{ . }}
+{{- else -}}
+  {{- printf "v%d.%d.%d" (int64 $cluster.Major) (int64 $cluster.Minor) (int64 $cluster.Patch) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* How pods get the gate here: "policy" or "webhook". */}}
+{{- define "muster.admissionMode" -}}
+{{- if ne .Values.admission.mode "auto" -}}
+{{ .Values.admission.mode }}
+{{- else if include "muster.mutatingPolicyVersion" . -}}
+policy
+{{- else -}}
+webhook
+{{- end -}}
+{{- end -}}
+
+{{/* The version of the MutatingAdmissionPolicy API that this cluster serves; empty: none.
+     v1 is on by default from 1.36; v1beta1 exists from 1.34, off by default: asked for by its presence. */}}
+{{- define "muster.mutatingPolicyVersion" -}}
+{{- if or (.Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy") (semverCompare ">=1.36.0-0" .Capabilities.KubeVersion.Version) -}}
+admissionregistration.k8s.io/v1
+{{- else if .Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1beta1/MutatingAdmissionPolicy" -}}
+admissionregistration.k8s.io/v1beta1
+{{- end -}}
+{{- end -}}
+
+{{/* muster's own namespace and kube-system never opt in: what runs the cluster must start without Muster. */}}
+{{- define "muster.namespaceSelector" -}}
+{{- $selector := deepCopy .Values.namespaceSelector -}}
+{{- $left := dict "key" "kubernetes.io/metadata.name" "operator" "NotIn" "values" (list "kube-system" .Release.Namespace) -}}
+{{- $_ := set $selector "matchExpressions" (append (default (list) $selector.matchExpressions) $left) -}}
+{{ toYaml $selector }}
+{{- end -}}
+
+{{/* The same selector in CEL, true where the pod's namespace has opted in. */}}
+{{- define "muster.namespaceSelectorCEL" -}}
+{{- $labels := "namespaceObject.metadata.?labels.orValue({})" -}}
+{{- $terms := list -}}
+{{- range $key, $value := .Values.namespaceSelector.matchLabels -}}
+{{- $terms = append $terms (printf "%s[?%q].orValue('') == %q && %q in %s" $labels $key $value $key $labels) -}}
+{{- end -}}
+{{- range .Values.namespaceSelector.matchExpressions -}}
+{{- $value := printf "%s[?%q].orValue('')" $labels .key -}}
+{{- $has := printf "%q in %s" .key $labels -}}
+{{- $in := printf "%s in %s" $value (toJson (default (list) .values)) -}}
+{{- if eq .operator "In" -}}{{- $terms = append $terms (printf "(%s && %s)" $has $in) -}}
+{{- else if eq .operator "NotIn" -}}{{- $terms = append $terms (printf "!(%s && %s)" $has $in) -}}
+{{- else if eq .operator "Exists" -}}{{- $terms = append $terms (printf "(%s)" $has) -}}
+{{- else -}}{{- $terms = append $terms (printf "!(%s)" $has) -}}
+{{- end -}}
+{{- end -}}
+{{- $terms = append $terms (printf "!(object.metadata.namespace in %s)" (toJson (list "kube-system" .Release.Namespace))) -}}
+{{ join " && " $terms }}
+{{- end -}}
+
+{{/* CEL: the request comes from muster, its hooks, or a member of the break-glass group. */}}
+{{- define "muster.trustedCEL" -}}
+{{- $account := printf "system:serviceaccount:%s:%s" .Release.Namespace (include "muster.name" .) -}}
+(request.userInfo.username in [{{ $account | squote }}, {{ printf "%s-hooks" $account | squote }}] || {{ .Values.breakGlassGroup | squote }} in request.userInfo.?groups.orValue([]))
+{{- end -}}
+
+{{/* What the chart can't do yet is refused, never installed as something that does nothing. */}}
+{{- define "muster.refuse" -}}
+{{- if eq .Values.binder "cluster" -}}
+{{- fail "binder: cluster is not supported yet: Muster binds with the kube-scheduler of this chart. Use binder: own (the default)." -}}
+{{- end -}}
+{{- if and (eq .Values.admission.mode "policy") (not (include "muster.mutatingPolicyVersion" .)) -}}
+{{- fail (printf "admission.mode: policy needs the MutatingAdmissionPolicy API, which this cluster (%s) does not serve. Use admission.mode: auto or webhook; or, on 1.34 and 1.35, start kube-apiserver with --feature-gates=MutatingAdmissionPolicy=true --runtime-config=admissionregistration.k8s.io/v1beta1=true." .Capabilities.KubeVersion.Version) -}}
+{{- end -}}
+{{- if eq .Values.schedulerName "default-scheduler" -}}
+{{- fail "schedulerName: default-scheduler is the cluster's own scheduler: every pod would be Muster's. Choose another name (default: muster)." -}}
+{{- end -}}
+{{- end -}}
+
+{{/* matchConditions: pods that Muster queues. Left out, each with a warning (admission-advice.yaml): pods that already have a node
+     (no scheduler is involved, and the API forbids a gate on them), mirror pods and pods of DaemonSets. */}}
+{{- define "muster.queuedPodConditions" -}}
+- name: ours
+  expression: "object.spec.?schedulerName.orValue('') == {{ .Values.schedulerName | squote }}"
+- name: has-no-node
+  expression: "object.spec.?nodeName.orValue('') == ''"
+- name: not-a-mirror-pod
+  expression: "!('kubernetes.io/config.mirror' in object.metadata.?annotations.orValue({}))"
+- name: not-of-a-daemonset
+  expression: "!object.metadata.?ownerReferences.orValue([]).exists(o, o.kind == 'DaemonSet' && o.?controller.orValue(false))"
+{{- end -}}
+
+{{/* Labels that decide which job a pod belongs to: ours and those of the owners that Muster knows. */}}
+{{- define "muster.identityLabels" -}}
+{{- list
+  "muster.dev/job"
+  "batch.kubernetes.io/job-name" "job-name" "batch.kubernetes.io/controller-uid" "controller-uid"
+  "batch.kubernetes.io/job-completion-index" "apps.kubernetes.io/pod-index" "statefulset.kubernetes.io/pod-name"
+  "jobset.sigs.k8s.io/jobset-name" "jobset.sigs.k8s.io/jobset-uid" "jobset.sigs.k8s.io/replicatedjob-name" "jobset.sigs.k8s.io/job-index"
+  "training.kubeflow.org/job-name" "training.kubeflow.org/replica-type" "training.kubeflow.org/replica-index"
+  "trainer.kubeflow.org/trainjob-ancestor-step"
+  "ray.io/cluster" "ray.io/node-type" "ray.io/group"
+  "leaderworkerset.sigs.k8s.io/name" "leaderworkerset.sigs.k8s.io/group-index" "leaderworkerset.sigs.k8s.io/worker-index" "leaderworkerset.sigs.k8s.io/group-key"
+  "scheduling.x-k8s.io/pod-group" "pod-group.scheduling.sigs.k8s.io"
+  "volcano.sh/job-name" "volcano.sh/task-spec"
+  | toJson -}}
+{{- end -}}
+
+{{/* CEL: the pod or the owner's pod template in `object` or `oldObject`. dyn: the kinds differ, so no type can be checked. */}}
+{{- define "muster.templateCEL" -}}
+(request.kind.kind == 'Pod' ? dyn({{ . }}) : request.kind.kind == 'CronJob' ? dyn({{ . }}).spec.jobTemplate.spec.template : dyn({{ . }}).spec.template)
+{{- end -}}
+
+{{/* Names that the webhook's certificate is for, separated by commas. */}}
+{{- define "muster.webhookHosts" -}}
+{{- $service := printf "%s.%s.svc" (include "muster.name" .) .Release.Namespace -}}
+{{- $hosts := list $service (printf "%s.cluster.local" $service) -}}
+{{- with .Values.admission.webhook.url -}}
+{{- $hosts = append $hosts (regexReplaceAll ":[0-9]+$" (urlParse .).host "") -}}
+{{- end -}}
+{{ join "," $hosts }}
+{{- end -}}
+
+{{/* The webhook's certificates as data of a Secret: those that are there if they are for the same names, else new ones (10 years).
+     `helm template` sees no cluster and makes new ones each time: with a GitOps tool that renders so, leave mode on policy. */}}
+{{- define "muster.webhookTLS" -}}
+{{- $name := printf "%s-webhook" (include "muster.name" .) -}}
+{{- $hosts := include "muster.webhookHosts" . -}}
+{{- $old := lookup "v1" "Secret" .Release.Namespace $name -}}
+{{- if and $old (eq (dig "metadata" "annotations" "muster.dev/hosts" "" $old) $hosts) -}}
+{{- toYaml (pick $old.data "ca.crt" "tls.crt" "tls.key") -}}
+{{- else -}}
+{{- $names := list -}}
+{{- $addresses := list -}}
+{{- range splitList "," $hosts -}}
+{{- if regexMatch "^[0-9.]+$" . -}}{{- $addresses = append $addresses . -}}{{- else -}}{{- $names = append $names . -}}{{- end -}}
+{{- end -}}
+{{- $ca := genCA $name 3650 -}}
+{{- $cert := genSignedCert (first $names) $addresses $names 3650 $ca -}}
+{{- dict "ca.crt" (b64enc $ca.Cert) "tls.crt" (b64enc $cert.Cert) "tls.key" (b64enc $cert.Key) | toYaml -}}
+{{- end -}}
+{{- end -}}
+
+{{/* "true" where muster's own webhook adds the gate. */}}
+{{- define "muster.webhookServed" -}}
+{{- and (eq .Values.mode "active") (eq (include "muster.admissionMode" .) "webhook") -}}
+{{- end -}}

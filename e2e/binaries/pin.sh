@@ -1,0 +1,31 @@
+#!/bin/sh
+# Writes go.mod and go.sum of one module that pins the lab's binaries (a person runs this to move to another
+# version; the lab only builds from what is committed).
+#
+#   pin.sh kubernetes-1.37 k8s.io/kubernetes v1.37.1 kube-apiserver kube-controller-manager kube-scheduler kubectl
+#
+# k8s.io/kubernetes cannot be required as it is: its go.mod replaces every staging module by a folder of its own
+# repository. We replace the same modules by their published versions (v1.37.1 -> v0.37.1).
+set -eu
+folder=$1 module=$2 version=$3
+shift 3
+cd "$(dirname "$0")"
+rm -rf "$folder"
+mkdir "$folder"
+cd "$folder"
+go mod init "muster.dev/e2e/binaries/$folder" 2>/dev/null
+go mod edit -go=1.24.0 # the first with tool lines; `go get` raises it to what the modules need
+if [ "$module" = k8s.io/kubernetes ]; then
+    staging=v0.${version#v1.}
+    gomod=$(go mod download -json "$module@$version" | sed -n 's/^.*"GoMod": "\(.*\)",$/\1/p')
+    # whole lines of the replace block, so that k8s.io/api does not match k8s.io/apiserver
+    sed -n 's#^[[:space:]]*\(k8s.io/[a-z-]*\) => \./staging/.*#\1#p' "$gomod" | while read -r name; do
+        go mod edit -replace "$name=$name@$staging"
+    done
+fi
+packages=
+for command in "$@"; do
+    if [ "$command" = . ]; then packages="$packages $module@$version"; else packages="$packages $module/cmd/$command@$version"; fi
+done
+# shellcheck disable=SC2086  # one word a package
+go get -tool $packages

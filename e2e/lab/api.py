@@ -1,0 +1,96 @@
+"""The few API calls that the lab itself makes, as plain JSON (tests use the official client)."""
+
+from __future__ import annotations
+
+import base64
+import ssl
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import httpx
+import yaml
+
+Json = dict[str, Any]
+
+
+class ApiError(Exception):
+    """The apiserver answered with an error status."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(f"{status}: {message}")
+        self.status = status
+
+
+class Api:
+    """HTTP to one apiserver with the credentials of a kubeconfig file. Usable from several threads.
+
+    ApiError when the server says no, httpx.HTTPError when it says nothing."""
+
+    def __init__(self, kubeconfig: Path, timeout: float = 30.0) -> None:
+        raw = yaml.safe_load(kubeconfig.read_text())
+        cluster, user = raw["clusters"][0]["cluster"], raw["users"][0]["user"]
+        context = ssl.create_default_context(
+            cadata=base64.b64decode(cluster["certificate-authority-data"]).decode()
+        )
+        headers = {}
+        if "token" in user:
+            headers["Authorization"] = f"Bearer {user['token']}"
+        else:
+            with tempfile.NamedTemporaryFile() as pair:  # ssl loads a client certificate from a file only
+                pair.write(base64.b64decode(user["client-certificate-data"]))
+                pair.write(base64.b64decode(user["client-key-data"]))
+                pair.flush()
+                context.load_cert_chain(pair.name)
+        self._http = httpx.Client(
+            base_url=cluster["server"],
+            verify=context,
+            headers=headers,
+            timeout=timeout,
+            trust_env=False,  # a proxy of the environment has no business on loopback
+            limits=httpx.Limits(max_connections=64, max_keepalive_connections=64),
+        )
+
+    def __enter__(self) -> Api:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        self._http.close()
+
+    def get(self, path: str, **parameters: str) -> Json:
+        return self._answer(self._http.get(path, params=parameters))
+
+    def post(self, path: str, body: Json, **parameters: str) -> Json:
+        return self._answer(self._http.post(path, params=parameters, json=body))
+
+    def delete(self, path: str) -> Json:
+        return self._answer(self._http.delete(path))
+
+    def ready(self) -> bool:
+        """Whether /readyz says so; False also when nobody answers."""
+        try:
+            return self._http.get("/readyz", timeout=3).status_code == 200
+        except httpx.HTTPError:
+            return False
+
+    @staticmethod
+    def _answer(response: httpx.Response) -> Json:
+        if response.status_code >= 400:
+            try:
+                message = str(response.json().get("message", response.text))
+            except ValueError:
+                message = response.text
+            raise ApiError(response.status_code, message)
+        answer: Json = response.json()
+        return answer
+
+
+def answers(url: str) -> bool:
+    """Whether a health URL on loopback says 200; self-signed ones too, it is our own process."""
+    try:
+        return httpx.get(url, timeout=3, verify=False, trust_env=False).status_code == 200
+    except httpx.HTTPError:
+        return False

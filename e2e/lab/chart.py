@@ -1,0 +1,256 @@
+"""Muster in a lab: the chart installed by helm, its pods run as local processes.
+
+The nodes are fake, so the Deployment has no replicas and the lab does what its pods would: it reads the
+ConfigMap that the chart made, and runs kube-scheduler and `muster serve` with the chart's service accounts.
+All that is added to the chart's configuration is the path of a kubeconfig file."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from e2e.lab import credentials, places
+from e2e.lab.api import Api, ApiError
+from e2e.lab.controlplane import gates, scheduler_serving
+from e2e.lab.errors import LabError
+from e2e.lab.shape import Shape
+
+CHART = places.CHECKOUT / "charts" / "muster"
+NAMESPACE = "muster-system"
+RELEASE = "muster"
+GATE = "muster.dev/queue"
+ACCOUNT, HOOK_ACCOUNT = "muster", "muster-hooks"
+LEASE = "muster-scheduler"
+TEN_YEARS = 10 * 365 * 86400
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One replica: a kube-scheduler and the muster beside it, under a host name of their own."""
+
+    index: int
+
+    @property
+    def muster(self) -> str:
+        return f"muster-{self.index}"
+
+    @property
+    def scheduler(self) -> str:
+        return f"kube-scheduler-{self.index}"
+
+    @property
+    def host(self) -> str:
+        """What the two see as the pod's host name; muster compares the Lease's holder with it."""
+        return f"muster-{self.index}"
+
+    @property
+    def ports(self) -> tuple[str, str, str, str]:
+        return f"{self.muster}-service", f"{self.muster}-extender", f"{self.muster}-webhook", self.scheduler
+
+
+def pairs(shape: Shape) -> list[Pair]:
+    return [Pair(index) for index in range(shape.replicas)] if shape.chart else []
+
+
+@dataclass(frozen=True)
+class Chart:
+    """The chart in one lab."""
+
+    folder: Path
+    shape: Shape
+    server: str
+    ports: Mapping[str, int]
+    programs: Mapping[str, Path]
+
+    def kubeconfig(self, account: str) -> Path:
+        return self.folder / "kubeconfig" / account
+
+    def install(self, *more: str) -> None:
+        """`helm upgrade --install` with the shape's values, then the files that the processes read.
+
+        LabError with helm's own words where it refuses."""
+        service, extender, webhook, _ = (self.ports[name] for name in Pair(0).ports)
+        values: dict[str, Any] = {
+            "replicas": 0,
+            "ports": {"service": service, "extender": extender, "webhook": webhook},
+            # In admission mode webhook only: no Service can be reached here, so the first muster is called.
+            "admission": {"webhook": {"url": f"https://127.0.0.1:{webhook}/mutate"}},
+        }
+        if self.shape.rack_count:  # the labels that the lab's nodes carry
+            values["topologyLevels"] = ["topology.kubernetes.io/rack", "topology.kubernetes.io/zone"]
+        file = credentials.write(self.config("values"), yaml.safe_dump(values))
+        arguments = [
+            *("upgrade", "--install", RELEASE, str(CHART), "--namespace", NAMESPACE, "--create-namespace"),
+            *("--no-hooks", "--values", str(file)),
+        ]
+        for given in self.shape.values:
+            arguments += ["--values", given]
+        for setting in self.shape.set_values:
+            arguments += ["--set", setting]
+        self.helm(*arguments, *more)
+        self.configure()
+
+    def configure(self) -> None:
+        """Write the configuration that is in the cluster now, and kubeconfigs of the chart's accounts, to
+        files."""
+        with Api(self.folder / "kubeconfig" / "admin") as api:
+            data = api.get(f"/api/v1/namespaces/{NAMESPACE}/configmaps/{RELEASE}")["data"]
+            for account in (ACCOUNT, HOOK_ACCOUNT):
+                self._credentials(api, account)
+            if "webhook" in yaml.safe_load(data["muster.yaml"]):
+                secret = api.get(f"/api/v1/namespaces/{NAMESPACE}/secrets/{RELEASE}-webhook")
+                for file, content in secret["data"].items():
+                    credentials.write(self.folder / "webhook" / file, base64.b64decode(content))
+        for pair in pairs(self.shape):
+            service, extender, webhook, _ = (self.ports[name] for name in pair.ports)
+            muster = yaml.safe_load(data["muster.yaml"])
+            scheduler = yaml.safe_load(data["scheduler.yaml"])
+            # The one change: in the cluster both find the API by themselves.
+            scheduler.setdefault("clientConnection", {})["kubeconfig"] = str(self.kubeconfig(ACCOUNT))
+            if "webhook" in muster:  # what the pod mounts from the Secret
+                muster["webhook"]["certificates"] = str(self.folder / "webhook")
+            if pair.index:  # pods have an address each, the lab's pairs share one
+                muster["ports"] = {"service": service, "extender": extender}
+                if "webhook" in muster:
+                    muster["webhook"]["port"] = webhook
+                for verbs in scheduler.get("extenders", []):
+                    verbs["urlPrefix"] = f"http://127.0.0.1:{extender}"
+            credentials.write(self.config(pair.muster), yaml.safe_dump(muster, sort_keys=False))
+            credentials.write(self.config(pair.scheduler), yaml.safe_dump(scheduler, sort_keys=False))
+
+    def config(self, name: str) -> Path:
+        return self.folder / "config" / f"{name}.yaml"
+
+    def muster_configuration(self) -> dict[str, Any]:
+        loaded: dict[str, Any] = yaml.safe_load(self.config(Pair(0).muster).read_text())
+        return loaded
+
+    def command(self, name: str) -> list[str]:
+        """The argv of one of a pair's processes."""
+        pair = next(pair for pair in pairs(self.shape) if name in (pair.muster, pair.scheduler))
+        if name == pair.scheduler:
+            command = [
+                str(self.programs["kube-scheduler"]),
+                f"--config={self.config(name)}",
+                *scheduler_serving(self.ports[name]),
+                *gates(self.shape.feature_gates),
+                *self.shape.scheduler_args,
+            ]
+        else:
+            command = [str(muster_program()), "serve", f"--config={self.config(name)}"]
+            command.append(f"--kubeconfig={self.kubeconfig(ACCOUNT)}")
+        return [*_under_host_name(pair.host, needed=self.shape.replicas > 1), *command]
+
+    def gates_pods(self) -> str:
+        """ "" when a pod created in namespace default now would get our gate, else what comes back."""
+        settings = self.muster_configuration()
+        pod = {
+            "metadata": {"name": "lab-probe"},
+            "spec": {
+                "schedulerName": settings.get("schedulerName", "muster"),
+                "containers": [{"name": "main", "image": "none"}],
+            },
+        }
+        with Api(self.folder / "kubeconfig" / "admin") as api:
+            try:
+                answer = api.post("/api/v1/namespaces/default/pods", pod, dryRun="All")
+            except ApiError as refused:
+                return f"the apiserver refuses a pod of ours: {refused}"
+        found = [gate["name"] for gate in answer["spec"].get("schedulingGates", [])]
+        return "" if GATE in found else f"a pod of ours comes back with the gates {found}"
+
+    def expects_gate(self) -> bool:
+        """Whether a pod in namespace default should be gated at all with these values."""
+        values = json.loads(
+            self.helm("get", "values", RELEASE, "--namespace", NAMESPACE, "--all", "--output", "json")
+        )
+        active: bool = values.get("mode", "active") == "active" and not values.get("namespaceSelector")
+        return active
+
+    def leader(self) -> str:
+        """Who holds the scheduler's Lease, "" for nobody."""
+        with Api(self.folder / "kubeconfig" / "admin") as api:
+            try:
+                lease = api.get(f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{LEASE}")
+            except ApiError:
+                return ""
+        return str(lease["spec"].get("holderIdentity") or "")
+
+    def helm(self, *arguments: str) -> str:
+        """Run helm against this lab; its stdout. LabError with its stderr."""
+        own = {
+            f"HELM_{kind}_HOME": str(self.folder / "helm" / kind.lower())
+            for kind in ("CACHE", "CONFIG", "DATA")
+        }
+        done = subprocess.run(
+            [
+                str(self.programs["helm"]),
+                "--kubeconfig",
+                str(self.folder / "kubeconfig" / "admin"),
+                *arguments,
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            env=os.environ | own,
+        )
+        if done.returncode != 0:
+            raise LabError(f"helm {arguments[0]} failed:\n{done.stderr.strip()}")
+        return done.stdout
+
+    def _credentials(self, api: Api, account: str) -> None:
+        """A kubeconfig file with a token of a service account of the chart's."""
+        try:
+            answer = api.post(
+                f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token",
+                {"spec": {"expirationSeconds": TEN_YEARS}},
+            )
+        except ApiError as refused:
+            if refused.status == 404:
+                raise LabError(f"the chart made no service account {NAMESPACE}/{account}") from refused
+            raise
+        authority = (self.folder / "pki" / "ca.crt").read_bytes()
+        text = credentials.kubeconfig(self.server, authority, answer["status"]["token"])
+        credentials.write(self.kubeconfig(account), text)
+
+
+def muster_program() -> Path:
+    """The `muster` command of the Python that runs the lab. LabError where it is not installed."""
+    program = Path(sys.executable).parent / "muster"
+    if not program.exists():
+        raise LabError(f"{program} is missing: run `make setup`, or leave Muster out with CHART=0")
+    return program
+
+
+def _under_host_name(host: str, needed: bool) -> list[str]:
+    """A prefix that runs a command under a host name of its own; nothing where this machine can't and one
+    pair runs."""
+    if not shutil.which("unshare"):
+        flags = None
+    else:
+        choices = [["--uts"]] if os.geteuid() == 0 else [["--user", "--map-root-user", "--uts"]]
+        flags = next((choice for choice in choices if _works(choice)), None)
+    if flags is None:
+        if needed:
+            raise LabError(
+                "two replicas need a UTS namespace each: no working `unshare --uts` here (REPLICAS=1 works)"
+            )
+        return []
+    # unshare and sh are replaced by the command: its pid is the one that we record.
+    return ["unshare", *flags, "sh", "-c", 'echo "$0" > /proc/sys/kernel/hostname && exec "$@"', host]
+
+
+def _works(flags: list[str]) -> bool:
+    probe = ["unshare", *flags, "sh", "-c", "echo lab-probe > /proc/sys/kernel/hostname"]
+    return subprocess.run(probe, capture_output=True, check=False, stdin=subprocess.DEVNULL).returncode == 0

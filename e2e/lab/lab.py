@@ -1,0 +1,545 @@
+"""One lab: a real control plane on loopback with fake GPU nodes, and Muster in it as it is shipped.
+
+    lab = Lab("mine")
+    lab.up(Shape(groups=(NodeGroup(16),)))
+    lab.kubectl("get", "nodes")
+    lab.kill("muster"); lab.start("muster", env={"MUSTER_FAULTS": "..."})
+    lab.down()
+
+Everything a lab knows lies in its folder, so any process can take it up by name: tests, the CLI, a person."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from e2e.lab import build, daemon, places, ports
+from e2e.lab import chart as charts
+from e2e.lab import shape as shapes
+from e2e.lab.api import Api, ApiError, answers
+from e2e.lab.chart import Chart, Pair
+from e2e.lab.controlplane import DEFAULT_SCHEDULER, PORTS, ControlPlane
+from e2e.lab.daemon import Daemon
+from e2e.lab.errors import BadRequestError, LabError, NotReadyError
+from e2e.lab.say import say
+from e2e.lab.shape import Shape
+from e2e.lab.versions import binaries
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiClient
+
+PATIENCE = 120.0  # seconds for a process to become ready: a loaded 2-core machine needs tens
+
+
+class Lab:
+    """A lab by name, whether it runs or not. Methods raise LabError (see errors.py)."""
+
+    def __init__(self, name: str = "default") -> None:
+        try:
+            self.folder = places.lab_folder(name)
+        except ValueError as problem:
+            raise BadRequestError(str(problem)) from problem
+        self.name = name
+
+    # --- life ---------------------------------------------------------------------------------------------
+
+    def up(self, shape: Shape | None = None) -> Lab:
+        """Bring the lab up, or find it up. Returns when a pod created next would be gated, planned and bound.
+
+        BadRequestError where a lab of this name has another shape. NotReadyError names what did not come up,
+        with the tail of its log; the processes are ended then, the logs stay in the folder until the next
+        `up` or `down`."""
+        shape = shape or Shape()
+        with self._alone():
+            if self.exists and self._state == "up":
+                differing = self.shape.differences(shape)
+                if differing:
+                    raise BadRequestError(
+                        f"lab {self.name} is up with another shape: {'; '.join(differing)}. "
+                        f"Take another NAME, or end it: make lab-down NAME={self.name}"
+                    )
+                self.revive()
+                self._wait_usable()
+                return self
+            if self.exists:
+                say(f"lab {self.name}: an earlier start was not finished ({self._state}); starting over")
+                self._remove()
+            try:
+                self._bring_up(shape)
+            except BaseException:
+                daemon.end(list(daemon.recorded(self.folder).values()))
+                self._set_state("failed")
+                raise
+        return self
+
+    def down(self) -> bool:
+        """End every process of the lab and remove its folder. False where there was none."""
+        with self._alone():
+            there = self.folder.exists()
+            self._remove()
+        return there
+
+    @property
+    def exists(self) -> bool:
+        return (self.folder / "shape.json").exists()
+
+    @cached_property
+    def shape(self) -> Shape:
+        """The shape it was made with. LabError where there is no such lab."""
+        try:
+            return Shape.from_json((self.folder / "shape.json").read_text())
+        except FileNotFoundError:
+            raise LabError(f"there is no lab {self.name}: make lab NAME={self.name}") from None
+
+    # --- ways in ------------------------------------------------------------------------------------------
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's."""
+        return self.folder / "kubeconfig" / "admin"
+
+    @property
+    def hook_kubeconfig(self) -> Path:
+        """Of the service account that the chart's hooks run with."""
+        return self._chart.kubeconfig(charts.HOOK_ACCOUNT)
+
+    @property
+    def nodes(self) -> list[str]:
+        """Names of the nodes that the lab was made with, in order."""
+        return [node.name for node in shapes.nodes(self.shape)]
+
+    def client(self) -> ApiClient:
+        """The official client, as administrator; `kubernetes.client.CoreV1Api(lab.client())`."""
+        from kubernetes import config  # half a second to import, so only where it is used
+
+        made: ApiClient = config.new_client_from_config(str(self.kubeconfig))  # type: ignore[no-untyped-call]
+        return made
+
+    def kubectl(self, *arguments: str, stdin: str | None = None, check: bool = True) -> str:
+        """Run the pinned kubectl as administrator; its stdout. LabError with its stderr (check=False: both)."""
+        done = subprocess.run(
+            [str(self._programs["kubectl"]), "--kubeconfig", str(self.kubeconfig), *arguments],
+            input=stdin if stdin is not None else "",
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if check and done.returncode != 0:
+            raise LabError(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
+        return done.stdout if check else done.stdout + done.stderr
+
+    def muster(
+        self, *arguments: str, kubeconfig: Path | None = None, check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a `muster` command (explain, release) to its end, as administrator or another."""
+        done = subprocess.run(
+            [str(charts.muster_program()), *arguments, "--kubeconfig", str(kubeconfig or self.kubeconfig)],
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+        if check and done.returncode != 0:
+            raise LabError(f"muster {' '.join(arguments)} exited {done.returncode}: {done.stderr.strip()}")
+        return done
+
+    def hook(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """What a hook of the chart runs, with the hook's service account: `lab.hook("release", "--all")`."""
+        return self.muster(*arguments, kubeconfig=self.hook_kubeconfig, check=check)
+
+    def helm(self, *arguments: str) -> str:
+        """Run the pinned helm as administrator; its stdout."""
+        return self._chart.helm(*arguments)
+
+    def upgrade(self, *arguments: str, restart: bool = True) -> None:
+        """`helm upgrade` with more arguments (`--set`, `mode=observe`), then the processes with the new
+        configuration."""
+        self._chart.install(*arguments)
+        if restart:
+            for pair in self.pairs:
+                self.restart(pair.scheduler)
+                self.restart(pair.muster)
+
+    def service_url(self, replica: int = 0) -> str:
+        """Muster's service port (/readyz, /metrics, /v1/jobs)."""
+        return f"http://127.0.0.1:{self.ports[Pair(replica).ports[0]]}"
+
+    def extender_url(self, replica: int = 0) -> str:
+        """Muster's extender port (/filter, /prioritize, /preempt)."""
+        return f"http://127.0.0.1:{self.ports[Pair(replica).ports[1]]}"
+
+    def leader(self) -> int | None:
+        """Index of the replica whose kube-scheduler holds the Lease; None while nobody of ours does."""
+        holder = self._chart.leader()
+        ours = [pair.index for pair in self.pairs if holder.startswith(f"{pair.host}_")]
+        if not ours and len(self.pairs) == 1 and holder.startswith(f"{os.uname().nodename}_"):
+            return 0  # no UTS namespaces on this machine
+        return ours[0] if ours else None
+
+    # --- processes ----------------------------------------------------------------------------------------
+
+    @property
+    def processes(self) -> tuple[str, ...]:
+        """Names in the order of starting."""
+        own = [name for pair in self.pairs for name in (pair.muster, pair.scheduler)]
+        return (*self._control_plane.names, *own)
+
+    @property
+    def pairs(self) -> list[Pair]:
+        return charts.pairs(self.shape)
+
+    def alive(self, name: str) -> bool:
+        found = self._daemon(name)
+        return found is not None and found.alive
+
+    def pid(self, name: str) -> int | None:
+        """None where it does not run."""
+        found = self._daemon(name)
+        return found.pid if found is not None and found.alive else None
+
+    def state(self, name: str) -> str:
+        """running, paused, ended or never started."""
+        found = self._daemon(name)
+        if found is None:
+            return "never started"
+        return "paused" if found.paused else "running" if found.alive else "ended"
+
+    def log(self, name: str) -> Path:
+        """Everything the process has said, over all its starts."""
+        return daemon.log_path(self.folder, self._resolve(name))
+
+    def start(
+        self, name: str, env: Mapping[str, str] | None = None, wait: bool = True, patience: float = PATIENCE
+    ) -> None:
+        """Start a process that does not run; env=None keeps what it was last started with, {} clears it."""
+        name = self._resolve(name)
+        before = daemon.recorded(self.folder).get(name)
+        if before is not None and before.alive:
+            raise BadRequestError(f"{name} of lab {self.name} runs already (pid {before.pid})")
+        self._start(name, dict(before.env) if env is None and before is not None else env)
+        if wait:
+            self.wait_ready(name, patience)
+
+    def stop(self, name: str, sig: signal.Signals = signal.SIGTERM, patience: float = 30.0) -> None:
+        """End a process and wait until it is gone; a process that has ended already is no error."""
+        found = self._daemon(name)
+        if found is not None:
+            daemon.end([found], sig, patience)
+
+    def kill(self, name: str) -> None:
+        """SIGKILL, and wait until it is gone."""
+        self.stop(name, signal.SIGKILL)
+
+    def restart(
+        self,
+        name: str,
+        env: Mapping[str, str] | None = None,
+        sig: signal.Signals = signal.SIGTERM,
+        wait: bool = True,
+    ) -> None:
+        self.stop(name, sig)
+        self.start(name, env, wait)
+
+    def pause(self, name: str) -> None:
+        """SIGSTOP, until it stands still: alive, and silent. LabError where it does not run."""
+        self._signal(name, signal.SIGSTOP)
+        deadline = time.monotonic() + 5.0
+        while self.state(name) == "running" and time.monotonic() < deadline:
+            time.sleep(0.002)
+
+    def resume(self, name: str) -> None:
+        self._signal(name, signal.SIGCONT)
+
+    def ready(self, name: str) -> bool:
+        """What the process itself says of its health, now."""
+        name = self._resolve(name)
+        if name == "kube-apiserver":
+            with Api(self.kubeconfig) as api:
+                return api.ready()
+        scheme, port, path = {
+            "etcd": ("http", "etcd", "health"),
+            "kwok": ("http", "kwok", "healthz"),
+            "kube-controller-manager": ("https", "kube-controller-manager", "healthz"),
+        }.get(name, ("https", name, "readyz"))
+        if name.startswith("muster-"):
+            scheme, port = "http", f"{name}-service"
+        return answers(f"{scheme}://127.0.0.1:{self.ports[port]}/{path}")
+
+    def wait_ready(self, name: str, patience: float = PATIENCE) -> None:
+        """NotReadyError, with the tail of its log, where it ends or is not healthy within `patience` s."""
+        name = self._resolve(name)
+        self._wait(lambda: self.ready(name), f"{name} is not healthy", name, patience)
+
+    def revive(self) -> list[str]:
+        """Start what has ended since, saying so, and resume what is paused; the names of both.
+
+        Nothing restarts by itself in a lab. Some processes end when the apiserver is away (a kube-scheduler
+        that loses its Lease does): in a cluster the kubelet starts them again, in a scenario this does."""
+        mended = []
+        for name in self.processes:
+            found = self._daemon(name)
+            if found is not None and found.paused:
+                say(f"{name} was paused: resuming it")
+                found.signal(signal.SIGCONT)
+            elif found is None or not found.alive:
+                say(f"{name} was not running: starting it again (its log: {self.log(name)})")
+                self._start(name, dict(found.env) if found else None)
+            else:
+                continue
+            mended.append(name)
+            if name in ("etcd", "kube-apiserver"):
+                self.wait_ready(name)
+        return mended
+
+    def restore(self) -> None:
+        """Put right what a test has broken: processes run again, without faults in their environment, and the
+        nodes are those that the lab was made with."""
+        for name in self.processes:
+            found = self._daemon(name)
+            if found is not None and found.paused:
+                self.resume(name)
+            if found is not None and found.alive and dict(found.env) != self._environment(name):
+                self.kill(name)
+            if not self.alive(name):
+                self._start(name)
+                self.wait_ready(name)
+        self._restore_nodes()
+        if self.pairs:
+            self._wait(lambda: self.leader() is not None, "nobody leads", self.pairs[0].scheduler)
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """Every port of the lab by name; reserved with the lab."""
+        return self._ports
+
+    # --- how it comes up ----------------------------------------------------------------------------------
+
+    def _bring_up(self, shape: Shape) -> None:
+        began = time.monotonic()
+        self._forget()
+        # 1. programs
+        self.shape = shape
+        programs = self._programs
+        if shape.chart:
+            charts.muster_program()
+        # 2. folder, ports, credentials
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder.chmod(0o700)
+        (self.folder / "shape.json").write_text(shape.to_json())
+        self._set_state("starting")
+        self._control_plane.prepare()
+        version = binaries(shape.kubernetes)["kube-apiserver"].version
+        say(f"lab {self.name}: Kubernetes {version}, {shape.nodes} nodes, in {self.folder}")
+        # 3. etcd, then the apiserver, then who needs it
+        self._start("etcd")
+        self.wait_ready("etcd")
+        self._start("kube-apiserver")
+        self.wait_ready("kube-apiserver")
+        say(f"kube-apiserver at {self._control_plane.server}")
+        for name in self._control_plane.names[2:]:
+            self._start(name)
+        # 4. nodes, and Muster at the same time
+        with ThreadPoolExecutor(1) as beside:
+            installed = beside.submit(self._install) if shape.chart else None
+            self._create_nodes()
+            if installed is not None:
+                installed.result()
+        # 5. until a pod created next is bound
+        self._wait_usable()
+        self._set_state("up")
+        say(
+            f"lab {self.name} is up after {time.monotonic() - began:.1f} s (programs: {programs['kwok'].parent})"
+        )
+
+    def _install(self) -> None:
+        say("installing charts/muster")
+        self._chart.install()
+        for pair in self.pairs:
+            self._start(pair.muster)
+            self._start(pair.scheduler)
+            say(f"{pair.muster} at {self.service_url(pair.index)}, verbs at {self.extender_url(pair.index)}")
+
+    def _create_nodes(self) -> None:
+        """All Node objects, from several threads: the apiserver takes about a thousand a second."""
+        wanted = list(shapes.nodes(self.shape))
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        began = time.monotonic()
+        with Api(self.kubeconfig, timeout=60) as api:
+
+            def create(node: shapes.NodeSpec) -> None:
+                api.post("/api/v1/nodes", node.manifest(now))
+
+            with ThreadPoolExecutor(8) as several:
+                for number, _ in enumerate(several.map(create, wanted), start=1):
+                    if number % 1000 == 0 and number < len(wanted):
+                        say(f"  {number} of {len(wanted)} nodes")
+        say(f"{len(wanted)} nodes created in {time.monotonic() - began:.1f} s")
+
+    def _wait_usable(self) -> None:
+        for name in self.processes[2:]:
+            self.wait_ready(name)
+        with Api(self.kubeconfig) as api:
+            self._wait(
+                lambda: _there(api, "/api/v1/namespaces/default/serviceaccounts/default"),
+                "service account default/default does not exist",
+                "kube-controller-manager",
+            )
+        if self.pairs:
+            self._wait(
+                lambda: self.leader() is not None,
+                "no kube-scheduler of ours holds the Lease",
+                self.pairs[0].scheduler,
+            )
+            if self._chart.expects_gate():
+                self._wait(
+                    lambda: not self._chart.gates_pods(),
+                    self._chart.gates_pods,
+                    "kube-apiserver",
+                    PATIENCE / 2,
+                )
+            else:
+                say("admission is not probed: these values leave namespace default out or only observe")
+
+    def _start(self, name: str, env: Mapping[str, str] | None = None) -> None:
+        own = self._control_plane if name in self._control_plane.names else self._chart
+        daemon.start(self.folder, name, own.command(name), self._environment(name) | dict(env or {}))
+
+    def _environment(self, name: str) -> dict[str, str]:
+        """What a process has in its environment by itself."""
+        return self._control_plane.environment(name) if name in self._control_plane.names else {}
+
+    def _restore_nodes(self) -> None:
+        """Nodes as made: deleted ones again, strange ones away; taints, labels, cordons, conditions."""
+        wanted = {node.name: node for node in shapes.nodes(self.shape)}
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        with Api(self.kubeconfig) as api:
+            there = {item["metadata"]["name"]: item for item in api.get("/api/v1/nodes")["items"]}
+            for name in there.keys() - wanted.keys():
+                api.delete(f"/api/v1/nodes/{name}")
+            for name, node in wanted.items():
+                if name in there and not node.differs(there[name]):
+                    continue
+                if name in there:
+                    api.delete(f"/api/v1/nodes/{name}")
+                api.post("/api/v1/nodes", node.manifest(now))
+
+    def _wait(
+        self,
+        holds: Callable[[], bool],
+        problem: str | Callable[[], str],
+        name: str,
+        patience: float = PATIENCE,
+    ) -> None:
+        """Poll until it holds. NotReadyError at once when the process that it depends on has ended, else in
+        the end."""
+        deadline = time.monotonic() + patience
+        pause = 0.02
+        while True:
+            with contextlib.suppress(ApiError, OSError):
+                if holds():
+                    return
+            ended = not self.alive(name)
+            if ended or time.monotonic() > deadline:
+                said = problem if isinstance(problem, str) else problem()
+                why = f"{name} has ended" if ended else f"{said} after {patience:.0f} s"
+                log = f"The end of {self.log(name)}:\n{daemon.log_tail(self.folder, name)}"
+                raise NotReadyError(f"lab {self.name}: {why}. {log}")
+            time.sleep(pause)
+            pause = min(pause * 1.3, 0.25)
+
+    # --- what it knows ------------------------------------------------------------------------------------
+
+    def _resolve(self, name: str) -> str:
+        """A process' full name; "muster" and "kube-scheduler" are short for the only replica's.
+        BadRequestError else."""
+        if name in self.processes:
+            return name
+        if name == "kube-scheduler" and not self.pairs and DEFAULT_SCHEDULER in self.processes:
+            return DEFAULT_SCHEDULER
+        if f"{name}-0" in self.processes and len(self.pairs) == 1:
+            return f"{name}-0"
+        raise BadRequestError(f"lab {self.name} has no process {name!r}, it has {', '.join(self.processes)}")
+
+    def _daemon(self, name: str) -> Daemon | None:
+        return daemon.recorded(self.folder).get(self._resolve(name))
+
+    def _signal(self, name: str, number: signal.Signals) -> None:
+        found = self._daemon(name)
+        if found is None or not found.signal(number):
+            raise LabError(f"{name} of lab {self.name} does not run")
+
+    @cached_property
+    def _programs(self) -> dict[str, Path]:
+        return build.find_all(binaries(self.shape.kubernetes).values())
+
+    @cached_property
+    def _ports(self) -> dict[str, int]:
+        own = [name for pair in charts.pairs(self.shape) for name in pair.ports]
+        return ports.reserve(self.folder, [*PORTS, *own])
+
+    @cached_property
+    def _control_plane(self) -> ControlPlane:
+        return ControlPlane(self.folder, self.shape, self.ports, self._programs)
+
+    @cached_property
+    def _chart(self) -> Chart:
+        return Chart(self.folder, self.shape, self._control_plane.server, self.ports, self._programs)
+
+    def _forget(self) -> None:
+        for name in ("shape", "_programs", "_ports", "_control_plane", "_chart"):
+            self.__dict__.pop(name, None)
+
+    @property
+    def _state(self) -> str:
+        try:
+            return (self.folder / "state").read_text()
+        except FileNotFoundError:
+            return "nothing recorded"
+
+    def _set_state(self, state: str) -> None:
+        if self.folder.exists():
+            (self.folder / "state").write_text(state)
+
+    def _remove(self) -> None:
+        """SIGKILL: at a SIGTERM kube-apiserver waits a minute for its watches, and nothing here is kept."""
+        daemon.end(list(daemon.recorded(self.folder).values()))
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self._forget()
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One `up` or `down` of a name at a time; the second waits."""
+        places.labs().mkdir(parents=True, exist_ok=True)
+        with open(places.labs() / f".{self.name}.lock", "w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                say(f"another command is bringing lab {self.name} up or down: waiting")
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+def all_labs() -> list[Lab]:
+    """Every lab of this user, running or not."""
+    return [Lab(path.parent.name) for path in sorted(places.labs().glob("*/shape.json"))]
+
+
+def _there(api: Api, path: str) -> bool:
+    try:
+        api.get(path)
+    except ApiError as refused:
+        if refused.status == 404:
+            return False
+        raise
+    return True

@@ -1,0 +1,96 @@
+"""Which version of which binary a lab runs. The pins are the go.mod files in e2e/binaries: read, not
+repeated."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+MODULES = Path(__file__).resolve().parent.parent / "binaries"
+DEFAULT_KUBERNETES = "1.37"  # what CI runs
+OLDEST_KUBERNETES = "1.34"
+
+
+@dataclass(frozen=True)
+class Binary:
+    """One program of the lab and where it is built from.
+
+    `module` is the folder under e2e/binaries whose go.mod pins it, `package` the Go package, and `ldflags`
+    what makes the program know its version (helm's .Capabilities.KubeVersion comes from the apiserver's)."""
+
+    name: str
+    version: str  # "v1.37.1"
+    module: str
+    package: str
+    ldflags: tuple[str, ...] = ()
+
+    @property
+    def file_name(self) -> str:
+        return f"{self.name}-{self.version}"
+
+    @property
+    def minor(self) -> str:
+        """ "1.37" of "v1.37.1": what makes a program found on PATH the right one."""
+        return ".".join(self.version.lstrip("v").split(".")[:2])
+
+
+@cache
+def pinned(module: str, path: str) -> str:
+    """The version that e2e/binaries/<module>/go.mod requires of a Go module. KeyError where it does not."""
+    text = (MODULES / module / "go.mod").read_text()
+    found = re.search(rf"^\s*(?:require )?{re.escape(path)} (v\S+)", text, re.MULTILINE)
+    if found is None:
+        raise KeyError(f"{module}/go.mod does not require {path}")
+    return found[1]
+
+
+def supported() -> list[str]:
+    """Kubernetes minors that have a pinned module, oldest first."""
+    minors = [folder.name.removeprefix("kubernetes-") for folder in MODULES.glob("kubernetes-*")]
+    return sorted(minors, key=lambda minor: [int(part) for part in minor.split(".")])
+
+
+def binaries(kubernetes: str = DEFAULT_KUBERNETES) -> dict[str, Binary]:
+    """Every program of a lab of this Kubernetes minor, by name, in the order in which they are worth
+    building."""
+    module = f"kubernetes-{kubernetes}"
+    version = pinned(module, "k8s.io/kubernetes")
+    major, minor = version.lstrip("v").split(".")[:2]
+    stamp = "k8s.io/component-base/version"
+    kubernetes_flags = (
+        f"-X {stamp}.gitVersion={version}",
+        f"-X {stamp}.gitMajor={major}",
+        f"-X {stamp}.gitMinor={minor}",
+    )
+    kwok = pinned("kwok", "sigs.k8s.io/kwok")
+    helm = pinned("helm", "helm.sh/helm/v4")
+    found = [
+        Binary("kube-apiserver", version, module, "k8s.io/kubernetes/cmd/kube-apiserver", kubernetes_flags),
+        Binary(
+            "kube-controller-manager",
+            version,
+            module,
+            "k8s.io/kubernetes/cmd/kube-controller-manager",
+            kubernetes_flags,
+        ),
+        Binary("kube-scheduler", version, module, "k8s.io/kubernetes/cmd/kube-scheduler", kubernetes_flags),
+        Binary("kubectl", version, module, "k8s.io/kubernetes/cmd/kubectl", kubernetes_flags),
+        Binary("etcd", pinned("etcd", "go.etcd.io/etcd/server/v3"), "etcd", "go.etcd.io/etcd/server/v3"),
+        Binary(
+            "kwok",
+            kwok,
+            "kwok",
+            "sigs.k8s.io/kwok/cmd/kwok",
+            (f"-X sigs.k8s.io/kwok/pkg/consts.Version={kwok}",),
+        ),
+        Binary(
+            "helm",
+            helm,
+            "helm",
+            "helm.sh/helm/v4/cmd/helm",
+            (f"-X helm.sh/helm/v4/internal/version.version={helm}",),
+        ),
+    ]
+    return {binary.name: binary for binary in found}

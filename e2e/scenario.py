@@ -1,0 +1,300 @@
+"""The words that scenarios are written in: jobs to submit, what to wait for, what must hold in the end.
+
+    def test_a_gang_starts_whole(cluster, namespace):
+        cluster.submit(job("train", 4, gpus=8), namespace=namespace)
+        wait_until(lambda: bound(cluster.pods(namespace, "train"), 4), what="train has four bound pods")
+
+Every scenario that uses the `namespace` fixture is checked when it ends (`unsound`): no node holds more than
+it has, no gang sits partly bound."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+import tenacity
+
+from e2e.cluster import Cluster, Json, Pod, Refused, over_committed
+
+T = TypeVar("T")
+
+SCHEDULER = "muster"
+RUN_SECONDS = "e2e.muster.dev/run-seconds"
+EXIT_CODE = "e2e.muster.dev/exit-code"
+EXIT_ON_TERM = "e2e.muster.dev/exit-on-term"
+STOP_SECONDS = "e2e.muster.dev/stop-seconds"
+START_SECONDS = "e2e.muster.dev/start-seconds"
+
+
+# --- what to submit -----------------------------------------------------------------------------------------
+
+
+def template(
+    *,
+    gpus: int = 1,
+    cpu: str = "1",
+    memory: str = "1Gi",
+    scheduler: str | None = SCHEDULER,
+    job: str | None = None,
+    role: str | None = None,
+    roles: str | None = None,
+    min_replicas: int | str | None = None,
+    max_replicas: int | str | None = None,
+    sizes: str | None = None,
+    run_seconds: float | None = None,
+    exit_code: int | None = None,
+    exit_on_term: int | None = None,
+    stop_seconds: float | None = None,
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    priority: str | None = None,
+    node_selector: Mapping[str, str] | None = None,
+    restart: str = "Never",
+    **spec: Any,
+) -> Json:
+    """A pod template. `job` to `sizes` become muster.dev labels and annotations, `run_seconds` to
+    `stop_seconds` say what kwok does with the pod, and anything else (`affinity=`, `tolerations=`) goes into
+    the pod's spec as it is."""
+    ours = {
+        "muster.dev/role": role,
+        "muster.dev/roles": roles,
+        "muster.dev/min-replicas": min_replicas,
+        "muster.dev/max-replicas": max_replicas,
+        "muster.dev/sizes": sizes,
+        RUN_SECONDS: run_seconds,
+        EXIT_CODE: exit_code,
+        EXIT_ON_TERM: exit_on_term,
+        STOP_SECONDS: stop_seconds,
+    }
+    resources: dict[str, str] = {"cpu": cpu, "memory": memory}
+    if gpus:
+        resources["nvidia.com/gpu"] = str(gpus)
+    pod_spec: Json = {
+        "restartPolicy": restart,
+        "terminationGracePeriodSeconds": 30,
+        "containers": [
+            {
+                "name": "main",
+                "image": "registry.invalid/none:1",
+                "resources": {"requests": dict(resources), "limits": dict(resources)},
+            }
+        ],
+    }
+    if scheduler is not None:
+        pod_spec["schedulerName"] = scheduler
+    if priority is not None:
+        pod_spec["priorityClassName"] = priority
+    if node_selector is not None:
+        pod_spec["nodeSelector"] = dict(node_selector)
+    return {
+        "metadata": {
+            "labels": {**({"muster.dev/job": job} if job else {}), **(labels or {})},
+            "annotations": {
+                **{key: str(value) for key, value in ours.items() if value is not None},
+                **(annotations or {}),
+            },
+        },
+        "spec": {**pod_spec, **spec},
+    }
+
+
+def pod(name: str, **what: Any) -> Json:
+    """A bare pod; `what` as for `template`."""
+    body = template(**what)
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, **body["metadata"]},
+        "spec": body["spec"],
+    }
+
+
+def job(
+    name: str,
+    replicas: int,
+    *,
+    indexed: bool = True,
+    completions: int | None = None,
+    backoff_limit: int | None = None,
+    success_on: str | None = None,
+    job_spec: Mapping[str, Any] | None = None,
+    **what: Any,
+) -> Json:
+    """A batch/v1 Job of `replicas` parallel pods. `success_on="0"`: its successPolicy, so that it may be
+    elastic."""
+    spec: Json = {"parallelism": replicas, "template": template(**what)}
+    if indexed:
+        spec |= {"completionMode": "Indexed", "completions": replicas if completions is None else completions}
+    elif completions is not None:
+        spec["completions"] = completions
+    if backoff_limit is not None:
+        spec["backoffLimit"] = backoff_limit
+    if success_on is not None:
+        spec["successPolicy"] = {"rules": [{"succeededIndexes": success_on}]}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name},
+        "spec": spec | dict(job_spec or {}),
+    }
+
+
+def stateful_set(name: str, replicas: int, *, ordered: bool = False, **what: Any) -> Json:
+    """A StatefulSet; `ordered` is OrderedReady, which makes each pod wait for the one before it."""
+    labels = {**(what.pop("labels", None) or {}), "app": name}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": name},
+        "spec": {
+            "replicas": replicas,
+            "serviceName": name,
+            "podManagementPolicy": "OrderedReady" if ordered else "Parallel",
+            "selector": {"matchLabels": {"app": name}},
+            "template": template(labels=labels, restart="Always", **what),
+        },
+    }
+
+
+def deployment(name: str, replicas: int, **what: Any) -> Json:
+    labels = {**(what.pop("labels", None) or {}), "app": name}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": {"app": name}},
+            "template": template(labels=labels, restart="Always", **what),
+        },
+    }
+
+
+def priority_class(name: str, value: int) -> Json:
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": name},
+        "value": value,
+    }
+
+
+# --- what to wait for ---------------------------------------------------------------------------------------
+
+
+def wait_until(
+    predicate: Callable[[], T | None],
+    *,
+    within: float = 30.0,
+    what: str,
+    also: Callable[[], object] | None = None,
+) -> T:
+    """Poll until the predicate is true; what it returned. AssertionError after `within` seconds, saying what
+    was waited for, what the predicate said last, and what `also` (pods, a log) shows. A refused call counts
+    as not yet."""
+    last: list[object] = [None]
+
+    def attempt() -> T | None:
+        try:
+            value = predicate()
+        except Refused as refused:
+            last[0] = refused
+            raise tenacity.TryAgain from refused
+        last[0] = value
+        return value
+
+    try:
+        found = tenacity.Retrying(
+            stop=tenacity.stop_after_delay(within),
+            wait=tenacity.wait_exponential(multiplier=0.05, max=0.5),
+            retry=tenacity.retry_if_result(lambda value: not value),
+        )(attempt)
+        assert found is not None
+        return found
+    except tenacity.RetryError:
+        pass
+    shown = "" if also is None else f"\n{also()}"
+    raise AssertionError(f"not within {within:.0f} s: {what}; at the end: {last[0]!r}{shown}")
+
+
+def holds_for(predicate: Callable[[], object], *, seconds: float, what: str) -> None:
+    """AssertionError as soon as the predicate is false within `seconds`; for what must not happen."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        value = predicate()
+        assert value, f"did not hold for {seconds:.0f} s: {what}; found {value!r}"
+        time.sleep(0.2)
+
+
+def bound(pods: Iterable[Pod], count: int | None = None) -> list[Pod]:
+    """The living pods that have a node; [] unless they are `count` where a count is given."""
+    found = [one for one in pods if one.node and not one.terminal and not one.deleted]
+    return found if count is None or len(found) == count else []
+
+
+def gated(pods: Iterable[Pod]) -> list[Pod]:
+    """The living pods that wait behind our gate."""
+    return [one for one in pods if one.gated and not one.deleted]
+
+
+def show(pods: Iterable[Pod]) -> str:
+    """One line a pod, for `also=`."""
+    return "\n".join(str(one) for one in pods) or "no pods"
+
+
+# --- what must hold in the end ------------------------------------------------------------------------------
+
+
+def unsound(cluster: Cluster, namespace: str) -> list[str]:
+    """Sentences on what must never be: a node that holds more than it has, a gang bound below its minimum.
+
+    Worked out from pods and their owners, not from what Muster says of them. Members that have ended count as
+    bound: a job that is finishing is not a gang that could not start."""
+    return over_committed(cluster) + partly_bound(cluster, namespace)
+
+
+def partly_bound(cluster: Cluster, namespace: str) -> list[str]:
+    """Gangs of the namespace with some members on nodes, and fewer than the minimum of a role."""
+    found = []
+    for (key, role), members in _roles(cluster.pods(namespace)).items():
+        placed = [one for one in members if one.node]
+        least = _minimum(cluster, role, members)
+        if placed and len(placed) < least:
+            found.append(f"{key}: {len(placed)} of at least {least} {role} pods are bound ({show(members)})")
+    return found
+
+
+def _roles(pods: Iterable[Pod]) -> dict[tuple[str, str], list[Pod]]:
+    """Our pods by job and role."""
+    roles: dict[tuple[str, str], list[Pod]] = {}
+    for one in pods:
+        if one.raw["spec"].get("schedulerName") != SCHEDULER:
+            continue
+        owner = one.owner
+        key = one.labels.get("muster.dev/job") or (f"{owner['kind']} {owner['name']}" if owner else one.name)
+        roles.setdefault((key, one.annotations.get("muster.dev/role", "worker")), []).append(one)
+    return roles
+
+
+def _minimum(cluster: Cluster, role: str, members: list[Pod]) -> int:
+    """As the public names define it: min-replicas, else the count in roles, else the owner's size, else 1."""
+    for one in members:
+        if "muster.dev/min-replicas" in one.annotations:
+            return int(one.annotations["muster.dev/min-replicas"])
+    for one in members:
+        declared = one.annotations.get("muster.dev/roles", "")
+        counts = dict(part.strip().split("=", 1) for part in declared.split(",") if "=" in part)
+        if role in counts:
+            return int(counts[role])
+    owner = members[0].owner
+    if owner is None or owner["kind"] not in ("Job", "StatefulSet"):
+        return 1
+    plural = {"Job": "jobs", "StatefulSet": "statefulsets"}[owner["kind"]]
+    path = f"/apis/{owner['apiVersion']}/namespaces/{members[0].namespace}/{plural}/{owner['name']}"
+    try:
+        spec = cluster.get(path)["spec"]
+    except Refused:  # it is being deleted
+        return 1
+    size = spec.get("replicas") if owner["kind"] == "StatefulSet" else spec.get("parallelism", 1)
+    return min(int(size or 0), int(spec.get("completions") or size or 0))

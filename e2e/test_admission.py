@@ -1,0 +1,578 @@
+"""What `kubectl apply` answers: the chart's admission policies on a real apiserver.
+
+Pods here carry a foreign gate too, so that no scheduler touches them while a test looks. What is only asked
+for an answer is applied with --dry-run=server, which runs admission and stores nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e.cluster import Cluster
+from e2e.lab import places
+
+GATE = "muster.dev/queue"
+MUSTER = "system:serviceaccount:muster-system:muster"
+HOOKS = "system:serviceaccount:muster-system:muster-hooks"
+BREAK_GLASS = "muster:break-glass"
+SAMPLES = Path(__file__).parent.parent / "config" / "samples"
+
+Manifest = dict[str, Any]
+
+
+class Answer:
+    """What one kubectl call said."""
+
+    def __init__(self, done: subprocess.CompletedProcess[str]) -> None:
+        self.ok = done.returncode == 0
+        self.out = done.stdout
+        self.said = " ".join(done.stderr.split())
+
+    def json(self) -> Manifest:
+        assert self.ok, self.said
+        answer: Manifest = json.loads(self.out)
+        return answer
+
+
+class Kubectl:
+    """kubectl as one user in one namespace."""
+
+    def __init__(self, kubeconfig: Path, namespace: str, *flags: str) -> None:
+        self.kubeconfig = kubeconfig
+        self.namespace = namespace
+        self.flags = flags
+
+    def as_(self, user: str, *groups: str) -> Kubectl:
+        flags = [f"--as={user}", *(f"--as-group={group}" for group in groups)]
+        return Kubectl(self.kubeconfig, self.namespace, *flags)
+
+    def __call__(self, *args: str, stdin: Manifest | str = "") -> Answer:
+        text = stdin if isinstance(stdin, str) else json.dumps(stdin)
+        command = [_kubectl(), f"--kubeconfig={self.kubeconfig}", "-n", self.namespace, *self.flags, *args]
+        return Answer(
+            subprocess.run(command, input=text, capture_output=True, text=True, timeout=60, check=False)
+        )
+
+    def ask(self, manifest: Manifest) -> Answer:
+        """Creates nothing: what admission makes of it, as JSON."""
+        return self("create", "--dry-run=server", "-o", "json", "-f", "-", stdin=manifest)
+
+    def create(self, manifest: Manifest) -> Manifest:
+        return self("create", "-o", "json", "-f", "-", stdin=manifest).json()
+
+    def patch(self, pod: str, body: Manifest, kind: str = "strategic") -> Answer:
+        return self("patch", "pod", pod, "-o", "json", "--type", kind, "-p", json.dumps(body))
+
+
+def _kubectl() -> str:
+    built = sorted((places.cache() / "bin").glob("kubectl-v*"))
+    return str(built[-1]) if built else (shutil.which("kubectl") or "kubectl")
+
+
+@pytest.fixture
+def kubectl(cluster: Cluster, namespace: str) -> Kubectl:
+    return Kubectl(cluster.kubeconfig, namespace)
+
+
+def pod(name: str = "worker-0", annotations: dict[str, str] | None = None, **spec: Any) -> Manifest:
+    """A pod of ours, held by a foreign gate too."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": {"muster.dev/job": "train"}, "annotations": annotations or {}},
+        "spec": {
+            "schedulerName": "muster",
+            "schedulingGates": [{"name": "example.com/held"}],
+            "containers": [{"name": "worker", "image": "busybox"}],
+            **spec,
+        },
+    }
+
+
+def template(annotations: dict[str, str] | None = None, **spec: Any) -> Manifest:
+    return {
+        "metadata": {"labels": {"app": "train"}, "annotations": annotations or {}},
+        "spec": {
+            "schedulerName": "muster",
+            "restartPolicy": "Never",
+            "containers": [{"name": "worker", "image": "busybox"}],
+            **spec,
+        },
+    }
+
+
+def job(annotations: dict[str, str] | None = None, **spec: Any) -> Manifest:
+    spec = {"completions": 4, "parallelism": 4, "completionMode": "Indexed", **spec}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "train"},
+        "spec": {**spec, "template": template(annotations)},
+    }
+
+
+def workload(kind: str, annotations: dict[str, str] | None = None, **spec: Any) -> Manifest:
+    body = template(annotations)
+    body["spec"]["restartPolicy"] = "Always"
+    selector = {"matchLabels": {"app": "train"}}
+    if kind == "StatefulSet":
+        spec = {"serviceName": "train", "podManagementPolicy": "Parallel", **spec}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": kind,
+        "metadata": {"name": "train"},
+        "spec": {"selector": selector, "template": body, **spec},
+    }
+
+
+def gates(manifest: Manifest) -> list[str]:
+    return [gate["name"] for gate in manifest["spec"].get("schedulingGates", [])]
+
+
+# The gate
+
+
+def test_a_pod_of_ours_is_created_with_the_gate(kubectl: Kubectl) -> None:
+    assert gates(kubectl.ask(pod(schedulingGates=[])).json()) == [GATE]
+
+
+def test_the_gate_is_added_beside_foreign_gates_and_once(kubectl: Kubectl) -> None:
+    assert gates(kubectl.ask(pod()).json()) == ["example.com/held", GATE]
+    already = pod(schedulingGates=[{"name": GATE}, {"name": "example.com/held"}])
+    assert gates(kubectl.ask(already).json()) == [GATE, "example.com/held"]
+
+
+def test_pods_of_other_schedulers_are_left_alone(kubectl: Kubectl) -> None:
+    answer = kubectl.ask(pod(schedulerName="default-scheduler", annotations={"muster.dev/min-replicas": "x"}))
+    assert gates(answer.json()) == ["example.com/held"]
+    assert answer.said == ""
+
+
+def test_a_pod_with_a_node_is_left_out_with_a_sentence(kubectl: Kubectl) -> None:
+    answer = kubectl.ask(pod(nodeName="node-0", schedulingGates=[]))
+    assert gates(answer.json()) == []
+    assert "spec.nodeName is set: no scheduler is asked" in answer.said
+
+
+def test_a_mirror_pod_is_left_out(kubectl: Kubectl) -> None:
+    mirror = pod(annotations={"kubernetes.io/config.mirror": "x"}, schedulingGates=[], nodeName="node-0")
+    answer = kubectl.ask(mirror)
+    assert "muster.dev/queue" not in answer.said
+
+
+def test_a_daemonset_and_its_pods_are_left_out_with_a_sentence(kubectl: Kubectl) -> None:
+    answer = kubectl.ask(workload("DaemonSet"))
+    assert answer.ok
+    assert "Muster does not schedule the pods of a DaemonSet" in answer.said
+    member = pod(schedulingGates=[])
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "train", "uid": "u", "controller": True}
+    member["metadata"]["ownerReferences"] = [owner]
+    answer = kubectl.ask(member)
+    assert gates(answer.json()) == []
+    assert "Muster does not schedule the pods of a DaemonSet" in answer.said
+
+
+def test_a_pod_in_a_namespace_that_is_left_out_gets_a_warning_and_no_gate(kubectl: Kubectl) -> None:
+    elsewhere = Kubectl(kubectl.kubeconfig, "kube-system")
+    answer = elsewhere.ask(pod())
+    assert gates(answer.json()) == ["example.com/held"]
+    assert "namespace kube-system has not opted in to Muster" in answer.said
+
+
+# Who may take it off
+
+
+def test_a_user_cannot_take_the_gate_off(kubectl: Kubectl) -> None:
+    kubectl.create(pod())
+    answer = kubectl.patch("worker-0", _without_gate())
+    assert not answer.ok
+    assert "the gate muster.dev/queue is taken off by Muster when the whole job starts" in answer.said
+    assert "kubectl get gangs" in answer.said
+    assert "muster release JOB" in answer.said
+
+
+@pytest.mark.parametrize(("user", "groups"), [(MUSTER, ()), (HOOKS, ()), ("someone", (BREAK_GLASS,))])
+def test_muster_its_hooks_and_the_break_glass_group_take_the_gate_off(
+    kubectl: Kubectl, user: str, groups: tuple[str, ...]
+) -> None:
+    kubectl.create(pod())
+    patched = kubectl.as_(user, *groups).patch("worker-0", _without_gate()).json()
+    assert gates(patched) == ["example.com/held"]
+
+
+def test_a_user_may_still_take_a_foreign_gate_off(kubectl: Kubectl) -> None:
+    kubectl.create(pod())
+    body = {"spec": {"schedulingGates": [{"$patch": "delete", "name": "example.com/held"}]}}
+    body["spec"]["nodeSelector"] = {"no.such/label": "here"}  # type: ignore[assignment]
+    assert gates(kubectl.patch("worker-0", body).json()) == [GATE]
+
+
+def test_only_muster_pins_a_pod_that_exists(kubectl: Kubectl) -> None:
+    kubectl.create(pod())
+    answer = kubectl.patch("worker-0", _pin("node-3"))
+    assert not answer.ok
+    assert "pins the pod to one node" in answer.said
+    both = {"spec": {**_without_gate()["spec"], **_pin("node-3")["spec"]}}
+    patched = kubectl.as_(MUSTER).patch("worker-0", both).json()
+    assert gates(patched) == ["example.com/held"]
+    affinity = patched["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert affinity["nodeSelectorTerms"][0]["matchFields"][0]["values"] == ["node-3"]
+
+
+def test_a_user_may_narrow_where_a_waiting_pod_may_run_by_labels(kubectl: Kubectl) -> None:
+    kubectl.create(pod())
+    assert kubectl.patch("worker-0", {"spec": {"nodeSelector": {"gpu": "h200"}}}).ok
+
+
+# What is frozen
+
+
+@pytest.mark.parametrize(
+    ("field", "key", "value"),
+    [
+        ("labels", "muster.dev/job", "other"),
+        ("labels", "muster.dev/job", None),
+        ("labels", "batch.kubernetes.io/job-name", "other"),
+        ("labels", "jobset.sigs.k8s.io/jobset-name", "other"),
+        ("labels", "training.kubeflow.org/job-name", "other"),
+        ("labels", "leaderworkerset.sigs.k8s.io/name", "other"),
+        ("annotations", "muster.dev/role", "server"),
+        ("annotations", "muster.dev/roles", "worker=2"),
+        ("annotations", "muster.dev/min-replicas", "1"),
+        ("annotations", "muster.dev/max-replicas", "9"),
+        ("annotations", "muster.dev/sizes", "1,2"),
+    ],
+)
+def test_what_decides_identity_and_size_is_frozen_after_create(
+    kubectl: Kubectl, field: str, key: str, value: str | None
+) -> None:
+    kubectl.create(pod())
+    change = {"metadata": {field: {key: value}}}
+    answer = kubectl.patch("worker-0", change, "merge")
+    assert not answer.ok
+    assert key in answer.said
+    assert "is frozen when the pod is created" in answer.said
+    assert f'found "{value or ""}"' in answer.said
+    assert kubectl.as_("someone", BREAK_GLASS).patch("worker-0", change, "merge").ok
+
+
+def test_only_a_release_marks_a_pod_as_released(kubectl: Kubectl) -> None:
+    kubectl.create(pod())
+    mark = {"metadata": {"annotations": {"muster.dev/released": "true"}}}
+    answer = kubectl.patch("worker-0", mark, "merge")
+    assert not answer.ok
+    assert "only `muster release` writes it" in answer.said
+    assert kubectl.as_(HOOKS).patch("worker-0", mark, "merge").ok
+
+
+def test_other_labels_and_annotations_stay_free(kubectl: Kubectl) -> None:
+    kubectl.create(pod())
+    change = {
+        "metadata": {
+            "labels": {"team": "vision"},
+            "annotations": {"muster.dev/remaining-work": "60", "muster.dev/speed": "1=1.0,2=1.8"},
+        }
+    }
+    assert kubectl.patch("worker-0", change, "merge").ok
+
+
+def test_topology_and_placement_are_free_until_the_gate_is_off(kubectl: Kubectl) -> None:
+    kubectl.create(pod(annotations={"muster.dev/topology-required": "rack"}))
+    change = {"metadata": {"annotations": {"muster.dev/topology-required": "zone"}}}
+    assert kubectl.patch("worker-0", change, "merge").ok
+    assert kubectl.as_(MUSTER).patch("worker-0", _without_gate()).ok
+    change = {"metadata": {"annotations": {"muster.dev/topology-required": "rack"}}}
+    answer = kubectl.patch("worker-0", change, "merge")
+    assert not answer.ok
+    assert "is frozen when the job starts" in answer.said
+
+
+# The grammar
+
+BAD = [
+    (
+        {"muster.dev/min-replicas": "0"},
+        'muster.dev/min-replicas: expected a whole number from 1 to 10000, found "0"',
+    ),
+    (
+        {"muster.dev/min-replicas": "two"},
+        'muster.dev/min-replicas: expected a whole number from 1 to 10000, found "two"',
+    ),
+    (
+        {"muster.dev/min-replicas": ""},
+        'muster.dev/min-replicas: expected a whole number from 1 to 10000, found ""',
+    ),
+    (
+        {"muster.dev/min-replicas": "-3"},
+        'muster.dev/min-replicas: expected a whole number from 1 to 10000, found "-3"',
+    ),
+    (
+        {"muster.dev/max-replicas": "1e6"},
+        'muster.dev/max-replicas: expected a whole number from 1 to 10000, found "1e6"',
+    ),
+    ({"muster.dev/max-replicas": "10001"}, 'from 1 to 10000, found "10001"'),
+    ({"muster.dev/max-replicas": "99999999999999999999"}, 'from 1 to 10000, found "99999999999999999999"'),
+    (
+        {"muster.dev/min-replicas": "8", "muster.dev/max-replicas": "4"},
+        'muster.dev/min-replicas: expected at most muster.dev/max-replicas (4), found "8"',
+    ),
+    ({"muster.dev/roles": "worker"}, "muster.dev/roles: expected role=replicas"),
+    ({"muster.dev/roles": "worker=0"}, "muster.dev/roles: expected role=replicas"),
+    ({"muster.dev/roles": ""}, "muster.dev/roles: expected role=replicas"),
+    ({"muster.dev/roles": "worker=2,worker=3"}, "muster.dev/roles: expected role=replicas"),
+    ({"muster.dev/roles": "Worker=2"}, "muster.dev/roles: expected role=replicas"),
+    ({"muster.dev/roles": "worker=2;server=1"}, "muster.dev/roles: expected role=replicas"),
+    ({"muster.dev/roles": "worker=20000"}, "muster.dev/roles: expected role=replicas"),
+    (
+        {"muster.dev/roles": "scheduler=1,server=2,worker=4", "muster.dev/role": "evaluator"},
+        'unknown role "evaluator": expected one of those in muster.dev/roles: scheduler, server,',
+    ),
+    (
+        {"muster.dev/roles": "server=2"},
+        'unknown role "worker" (the default): expected one of those in muster.dev/roles: server',
+    ),
+    ({"muster.dev/role": "A b"}, "muster.dev/role: expected the name of a role"),
+    (
+        {"muster.dev/roles": "worker=4", "muster.dev/min-replicas": "5"},
+        'min-replicas: expected at most the 4 that muster.dev/roles gives to role worker, found "5"',
+    ),
+    (
+        {"muster.dev/sizes": "1,two,4"},
+        'muster.dev/sizes: expected whole numbers separated by commas, as in "1,2,4", found "1,two,4"',
+    ),
+    ({"muster.dev/sizes": "1,,4"}, "muster.dev/sizes: expected whole numbers separated by commas"),
+    (
+        {"muster.dev/sizes": "1,2,8", "muster.dev/min-replicas": "1", "muster.dev/max-replicas": "4"},
+        'sizes: expected counts from 1 to 4 (the least and the most replicas of role worker), found "1,2,8"',
+    ),
+    ({"muster.dev/speed": "1:1.0"}, "muster.dev/speed: expected replicas=relative speed"),
+    ({"muster.dev/speed": "1=fast"}, "muster.dev/speed: expected replicas=relative speed"),
+    ({"muster.dev/speed": "1=0"}, "muster.dev/speed: expected replicas=relative speed"),
+    ({"muster.dev/speed": "1=1,1=2"}, "muster.dev/speed: expected replicas=relative speed"),
+    ({"muster.dev/remaining-work": "soon"}, "muster.dev/remaining-work: expected seconds on one replica"),
+    ({"muster.dev/remaining-work": "-1"}, "muster.dev/remaining-work: expected seconds on one replica"),
+    ({"muster.dev/released": "true"}, "muster.dev/released: expected none"),
+    ({"muster.dev/evictable": "yes"}, 'muster.dev/evictable: expected "true" or "false", found "yes"'),
+    (
+        {"muster.dev/placement": "spread"},
+        'muster.dev/placement: expected "pinned" or "scored", found "spread"',
+    ),
+    (
+        {"muster.dev/topology-required": "not a key"},
+        "muster.dev/topology-required: expected the key of a label of nodes",
+    ),
+    (
+        {"muster.dev/topology-preferred": ""},
+        "muster.dev/topology-preferred: expected the key of a label of nodes",
+    ),
+]
+
+
+@pytest.mark.parametrize(("annotations", "sentence"), BAD)
+def test_bad_annotations_are_refused_where_they_are_applied(
+    kubectl: Kubectl, annotations: dict[str, str], sentence: str
+) -> None:
+    for manifest in (pod(annotations=annotations), job(annotations)):
+        answer = kubectl.ask(manifest)
+        assert not answer.ok, manifest["kind"]
+        assert sentence in answer.said, manifest["kind"]
+
+
+@pytest.mark.parametrize("kind", ["Job", "CronJob", "StatefulSet", "Deployment", "ReplicaSet"])
+def test_every_built_in_owner_is_refused_by_its_template(kubectl: Kubectl, kind: str) -> None:
+    bad = {"muster.dev/min-replicas": "8", "muster.dev/max-replicas": "4"}
+    if kind in ("Job", "CronJob"):
+        manifest = job(bad)
+    else:
+        manifest = workload(kind, bad)
+    if kind == "CronJob":
+        schedule = {"schedule": "0 3 * * *", "jobTemplate": {"spec": manifest["spec"]}}
+        manifest = {"apiVersion": "batch/v1", "kind": kind, "metadata": {"name": "train"}, "spec": schedule}
+    answer = kubectl.ask(manifest)
+    assert not answer.ok
+    assert 'expected at most muster.dev/max-replicas (4), found "8"' in answer.said
+
+
+@pytest.mark.parametrize(
+    "annotations",
+    [
+        {},
+        {"muster.dev/min-replicas": "1", "muster.dev/max-replicas": "10000"},
+        {"muster.dev/roles": "scheduler=1,server=2,worker=4", "muster.dev/role": "server"},
+        {"muster.dev/roles": "worker=4", "muster.dev/min-replicas": "2", "muster.dev/sizes": "2,4"},
+        {"muster.dev/sizes": "1,2,4,8", "muster.dev/max-replicas": "8"},
+        {
+            "muster.dev/sizes": "1, 2",
+            "muster.dev/roles": "server = 1, worker=2",
+            "muster.dev/min-replicas": "1",
+        },
+        {"muster.dev/remaining-work": "3.6e3"},
+        {"muster.dev/speed": "1=1.0,2=1.9,4=3.4", "muster.dev/remaining-work": "3600.5"},
+        {"muster.dev/evictable": "true", "muster.dev/placement": "scored"},
+        {
+            "muster.dev/topology-required": "topology.kubernetes.io/zone",
+            "muster.dev/topology-preferred": "rack",
+        },
+    ],
+)
+def test_good_annotations_pass_without_a_word(kubectl: Kubectl, annotations: dict[str, str]) -> None:
+    answer = kubectl.ask(pod(annotations=annotations))
+    assert answer.ok, answer.said
+    assert answer.said == ""
+
+
+def test_a_job_name_that_no_object_can_have_is_refused(kubectl: Kubectl) -> None:
+    named = pod()
+    named["metadata"]["labels"]["muster.dev/job"] = "My_Job"
+    answer = kubectl.ask(named)
+    assert not answer.ok
+    assert "label muster.dev/job: expected a name in lower case" in answer.said
+
+
+def test_the_owner_of_a_bad_template_that_is_there_already_stays_editable(kubectl: Kubectl) -> None:
+    """As after an upgrade that made the grammar stricter: only a change of the template is looked at."""
+    deployment = workload("Deployment", replicas=0)
+    kubectl.create(deployment)
+    assert kubectl("annotate", "deployment", "train", "note=x").ok
+    change = {"spec": {"template": {"metadata": {"annotations": {"muster.dev/sizes": "a"}}}}}
+    answer = kubectl("patch", "deployment", "train", "--type=merge", "-p", json.dumps(change))
+    assert not answer.ok
+    assert "muster.dev/sizes" in answer.said
+
+
+# Advice
+
+
+@pytest.mark.parametrize(
+    ("manifest", "sentence"),
+    [
+        (
+            workload("StatefulSet", podManagementPolicy="OrderedReady"),
+            "spec.podManagementPolicy OrderedReady",
+        ),
+        (job(activeDeadlineSeconds=60), "spec.activeDeadlineSeconds counts from the creation of the Job"),
+        (job({"muster.dev/min-replicas": "2"}), "an Indexed Job without spec.successPolicy"),
+        (workload("Deployment", {"muster.dev/min-replicas": "4"}, replicas=2), "creates 2 pods at a time"),
+        (
+            pod(annotations={"muster.dev/min-replica": "2"}),
+            "annotation muster.dev/min-replica is not known to Muster",
+        ),
+        (pod(annotations={"muster.dev/job": "x"}), "muster.dev/job is a label"),
+    ],
+)
+def test_what_works_otherwise_than_its_author_may_think_is_a_warning(
+    kubectl: Kubectl, manifest: Manifest, sentence: str
+) -> None:
+    answer = kubectl.ask(manifest)
+    assert answer.ok, answer.said
+    assert sentence in answer.said
+
+
+def test_an_elastic_indexed_job_with_a_success_policy_gets_no_warning(kubectl: Kubectl) -> None:
+    answer = kubectl.ask(
+        job({"muster.dev/min-replicas": "2"}, successPolicy={"rules": [{"succeededIndexes": "0"}]})
+    )
+    assert answer.ok, answer.said
+    assert answer.said == ""
+
+
+def test_an_annotation_on_the_owner_instead_of_its_template_is_a_warning(kubectl: Kubectl) -> None:
+    manifest = job()
+    manifest["metadata"]["annotations"] = {"muster.dev/min-replicas": "2"}
+    assert "is on the Job: Muster reads it on pods" in kubectl.ask(manifest).said
+
+
+@pytest.mark.parametrize(
+    ("spec", "warned"),
+    [({"maxUnavailable": 1}, True), ({"minAvailable": "50%"}, True), ({"minAvailable": 2}, False)],
+)
+def test_a_disruption_budget_that_cannot_work_with_gated_pods_is_a_warning(
+    kubectl: Kubectl, spec: Manifest, warned: bool
+) -> None:
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "train"},
+        "spec": {"selector": {"matchLabels": {"muster.dev/job": "train"}}, **spec},
+    }
+    answer = kubectl.ask(budget)
+    assert answer.ok
+    assert ("count as disrupted" in answer.said) is warned
+
+
+# Rights
+
+
+@pytest.mark.parametrize(
+    ("verb", "resource", "may"),
+    [
+        ("list", "gangs.muster.dev", "yes"),
+        ("patch", "gangs.muster.dev", "no"),
+        ("create", "gangs.muster.dev", "no"),
+    ],
+)
+def test_tenants_read_gangs_and_only_muster_writes_them(
+    kubectl: Kubectl, verb: str, resource: str, may: str
+) -> None:
+    kubectl("create", "rolebinding", "tenant", "--clusterrole=edit", "--user=tenant")
+    # The controller manager aggregates our role into view and edit in its own time.
+    assert _in_time(lambda: kubectl.as_("tenant")("auth", "can-i", verb, resource).out.strip() == may)
+    assert kubectl.as_(MUSTER)("auth", "can-i", verb, resource).out.strip() == "yes"
+
+
+@pytest.mark.parametrize(
+    ("account", "verb", "resource", "may"),
+    [
+        (MUSTER, "patch", "pods", "yes"),
+        (MUSTER, "create", "pods/eviction", "yes"),
+        (MUSTER, "get", "secrets", "no"),
+        (MUSTER, "create", "pods", "no"),
+        (MUSTER, "delete", "jobs.batch", "no"),
+        (HOOKS, "patch", "pods", "yes"),
+        (HOOKS, "create", "pods/eviction", "no"),
+        (HOOKS, "delete", "pods", "no"),
+    ],
+)
+def test_the_service_accounts_may_do_what_they_need_and_no_more(
+    kubectl: Kubectl, account: str, verb: str, resource: str, may: str
+) -> None:
+    kind, _, subresource = resource.partition("/")
+    flags = [f"--subresource={subresource}"] if subresource else []
+    assert kubectl.as_(account)("auth", "can-i", verb, kind, *flags).out.strip() == may
+
+
+# The samples are what we tell people to write
+
+
+@pytest.mark.parametrize("sample", sorted(SAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_sample_passes_admission_without_a_word(kubectl: Kubectl, sample: Path) -> None:
+    answer = kubectl("create", "--dry-run=server", "-f", str(sample))
+    assert answer.ok, answer.said
+    assert answer.said == ""
+
+
+def _in_time(true: Callable[[], bool], seconds: float = 10.0) -> bool:
+    end = time.monotonic() + seconds
+    while not true():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.2)
+    return True
+
+
+def _without_gate() -> Manifest:
+    return {"spec": {"schedulingGates": [{"$patch": "delete", "name": GATE}]}}
+
+
+def _pin(node: str) -> Manifest:
+    fields = [{"key": "metadata.name", "operator": "In", "values": [node]}]
+    terms = {"nodeSelectorTerms": [{"matchFields": fields}]}
+    return {"spec": {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}}

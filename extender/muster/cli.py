@@ -1,0 +1,184 @@
+"""The `muster` command. Data on stdout, all else on stderr; exit 0 done, 1 failed or not found, 2 bad usage."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+
+from muster.errors import ClusterError, ConfigurationError, MusterError, UsageError
+
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+
+
+def _says_errors(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Errors become one clear line on stderr and the exit code of whose fault it is."""
+
+    @wraps(command)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return command(*args, **kwargs)
+        except (UsageError, ConfigurationError) as error:
+            click.echo(f"muster: {error}", err=True)
+            sys.exit(2)
+        except MusterError as error:
+            click.echo(f"muster: {error}", err=True)
+            sys.exit(1)
+
+    return wrapped
+
+
+kubeconfig_option = click.option(
+    "--kubeconfig",
+    envvar="KUBECONFIG",
+    type=click.Path(dir_okay=False),
+    help="As for kubectl; default $KUBECONFIG, then ~/.kube/config, then the pod's own account.",
+)
+context_option = click.option("--context", help="Context of the kubeconfig.")
+
+
+@click.group(context_settings=CONTEXT)
+@click.version_option(package_name="muster")
+def main() -> None:
+    """An elastic gang scheduler for deep-learning jobs on the stock kube-scheduler.
+
+    \b
+    Submit a job with schedulerName: muster, then look at it:
+      kubectl get gangs
+      muster explain job-train
+    """
+
+
+@main.command()
+@click.option(
+    "--config",
+    "config_file",
+    type=click.Path(dir_okay=False),
+    required=True,
+    help="muster.yaml; see config/.",
+)
+@click.option("--kubeconfig", type=click.Path(dir_okay=False), help="Default: the pod's own account.")
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+)
+@_says_errors
+def serve(config_file: str, kubeconfig: str | None, log_level: str) -> None:
+    """Plan for the cluster, answer the extender's verbs, and serve status, metrics and snapshots.
+
+    Acts only while the kube-scheduler beside it holds the scheduler's Lease. A configuration that changes on
+    disk is read again; a bad one is reported, and the last good one stays in force.
+    """
+    from muster.serve import serve as run_server
+
+    logging.basicConfig(
+        level=log_level.upper(),
+        format="%(asctime)s %(levelname)s %(name)s %(message)s",
+        stream=sys.stderr,
+    )
+    run_server(Path(config_file), kubeconfig)
+
+
+@main.command()
+@click.argument("job")
+@click.option("-n", "--namespace", help="Default: the context's.")
+@kubeconfig_option
+@context_option
+@_says_errors
+def explain(job: str, namespace: str | None, kubeconfig: str | None, context: str | None) -> None:
+    """Why JOB is where it is: its place in the queue, what it waits for, where its replicas are.
+
+    JOB is the NAME that `kubectl get gangs` shows. Reads Gang objects with your own credentials; the place in
+    the queue counts the jobs that you may read.
+    """
+    import json
+
+    from muster.cluster.api import Api, configuration
+    from muster.explain import render
+
+    namespace = namespace or _namespace(kubeconfig, context)
+    api = Api(configuration(kubeconfig, context))
+    try:
+        gangs = json.loads(api.get("/apis/muster.dev/v1alpha1/gangs"))["items"]
+    except ClusterError as error:
+        if error.status not in (401, 403):
+            raise
+        gangs = json.loads(api.get(f"/apis/muster.dev/v1alpha1/namespaces/{namespace}/gangs"))["items"]
+    click.echo(render(gangs, namespace, job, time.time()), nl=False)
+
+
+@main.command()
+@click.argument("job", required=False)
+@click.option("--all", "everything", is_flag=True, help="Every job that waits behind the gate.")
+@click.option("-n", "--namespace", help="Default: the context's; with --all: every namespace.")
+@click.option("--scheduler-name", default="muster", show_default=True)
+@click.option("--timeout", default=120.0, show_default=True, help="Seconds to wait for binds.")
+@kubeconfig_option
+@context_option
+@_says_errors
+def release(
+    job: str | None,
+    everything: bool,
+    namespace: str | None,
+    scheduler_name: str,
+    timeout: float,
+    kubeconfig: str | None,
+    context: str | None,
+) -> None:
+    """Break glass: take the gate off JOB (or --all), without plan, order or gang guarantee.
+
+    kube-scheduler then places the pods as any others. What does not fit stays Pending and is listed. Needs
+    the rights of Muster's own account or of the break-glass group.
+    """
+    from muster import release as releasing
+    from muster.cluster.api import Api, configuration
+
+    if (job is None) == (not everything):
+        raise UsageError("give the name of one JOB, or --all")
+    api = Api(configuration(kubeconfig, context))
+    if job is not None:
+        namespace = namespace or _namespace(kubeconfig, context)
+    pods = releasing.gated(api, scheduler_name, namespace, job)
+    if not pods:
+        if job is not None:
+            raise ClusterError(f"no pod of {namespace}/{job} waits behind Muster's gate")
+        click.echo("no pod waits behind Muster's gate", err=True)
+        return
+    done = releasing.release(api, pods, scheduler_name, timeout, lambda text: click.echo(text, err=True))
+    for name in done.bound:
+        click.echo(f"{name} released")
+    if done.stuck:
+        click.echo(
+            f"{len(done.stuck)} pods are still Pending, and nothing holds them but the reason given:",
+            err=True,
+        )
+        for name, why in done.stuck:
+            click.echo(f"  {name}: {why}", err=True)
+        click.echo("free capacity for them, or delete their owners; they need no further release", err=True)
+
+
+def _namespace(kubeconfig: str | None, context: str | None) -> str:
+    """The namespace of the context, as kubectl takes it."""
+    import kubernetes
+
+    try:
+        contexts, active = kubernetes.config.list_kube_config_contexts(  # type: ignore[no-untyped-call]
+            config_file=kubeconfig
+        )
+    except kubernetes.config.ConfigException:
+        return os.environ.get("POD_NAMESPACE", "default")
+    chosen = next((c for c in contexts if c["name"] == context), active) if context else active
+    return str(chosen["context"].get("namespace") or "default")
+
+
+if __name__ == "__main__":
+    main()

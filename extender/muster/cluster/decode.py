@@ -1,0 +1,324 @@
+"""From the API's bytes to the core's records. Pure: bytes in, records out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from decimal import Decimal
+from functools import lru_cache
+from math import ceil
+
+import msgspec
+from kubernetes.utils.quantity import parse_quantity
+
+from muster.cluster import wire
+from muster.core import identity
+from muster.types import (
+    GATE,
+    GangRecord,
+    Hold,
+    JobKey,
+    NodeRecord,
+    Owner,
+    OwnerRecord,
+    Phase,
+    PodRecord,
+    Port,
+    Requirement,
+    Shape,
+    Taint,
+    Term,
+    Toleration,
+)
+
+TRACKING = "batch.kubernetes.io/job-tracking"
+NAME_FIELD = "metadata.name"
+
+_LABELS = frozenset(
+    {
+        identity.JOB,
+        identity.LWS_GROUP,
+        "jobset.sigs.k8s.io/replicatedjob-replicas",
+        *(label for label, _ in identity.NAME_LABELS),
+        *identity.ROLE_LABELS,
+        *identity.INDEX_KEYS,
+    }
+)
+_ANNOTATIONS = frozenset({"scheduling.k8s.io/group-name", identity.LWS_SIZE, *identity.INDEX_KEYS})
+_OURS = "muster.dev/"
+
+_pod = msgspec.json.Decoder(wire.Pod)
+_node = msgspec.json.Decoder(wire.Node)
+_workload = msgspec.json.Decoder(wire.Workload)
+_gang = msgspec.json.Decoder(wire.Gang)
+_terms = msgspec.json.Decoder(list[wire.SelectorTerm])
+
+Amounts = Mapping[str, str | int | float]
+
+
+@lru_cache(maxsize=65536)
+def seconds(text: str | None) -> float:
+    """Unix seconds of an RFC 3339 time, 0 for none."""
+    return datetime.fromisoformat(text).timestamp() if text else 0.0
+
+
+@lru_cache(maxsize=65536)
+def quantity(resource: str, text: str | int | float) -> int:
+    """A resource quantity as a whole number, rounded up: cpu in millicores, the rest in units."""
+    value: Decimal = parse_quantity(text)  # type: ignore[no-untyped-call]
+    return ceil(value * 1000) if resource == "cpu" else ceil(value)
+
+
+def _amounts(found: Amounts | None) -> dict[str, int]:
+    return {name: quantity(name, value) for name, value in (found or {}).items()}
+
+
+def _add(into: dict[str, int], more: Mapping[str, int]) -> None:
+    for name, value in more.items():
+        into[name] = into.get(name, 0) + value
+
+
+def requests(spec: wire.PodSpec) -> tuple[tuple[str, int], ...]:
+    """What a pod takes, as kube-scheduler counts it, sorted by resource.
+
+    Containers and sidecars together, or the largest init container with the sidecars started before it;
+    pod-level requests replace those of the containers; overhead is added (k8s component-helpers PodRequests).
+    """
+    total: dict[str, int] = {}
+    for container in spec.containers:
+        _add(total, _asked(container.resources))
+    sidecars: dict[str, int] = {}
+    peak: dict[str, int] = {}
+    for container in spec.init_containers or ():
+        own = _asked(container.resources)
+        if container.restart_policy == "Always":
+            _add(sidecars, own)
+            now = dict(sidecars)
+        else:
+            now = dict(own)
+            _add(now, sidecars)
+        for name, value in now.items():
+            peak[name] = max(peak.get(name, 0), value)
+    _add(total, sidecars)
+    for name, value in peak.items():
+        total[name] = max(total.get(name, 0), value)
+    if spec.resources is not None:
+        total |= _asked(spec.resources)
+    _add(total, _amounts(spec.overhead))
+    return tuple(sorted((name, value) for name, value in total.items() if value))
+
+
+def _asked(resources: wire.Resources) -> dict[str, int]:
+    """Requests; where only a limit is set, it is the request (the API server defaults so too)."""
+    return _amounts(resources.limits) | _amounts(resources.requests)
+
+
+_shapes: dict[Shape, Shape] = {}
+
+
+def _interned(shape: Shape) -> Shape:
+    """Pods of one template share one Shape object, so that comparing and hashing them is cheap."""
+    if len(_shapes) > 100_000:
+        _shapes.clear()
+    return _shapes.setdefault(shape, shape)
+
+
+def pod(data: bytes | msgspec.Raw, scheduler: str) -> PodRecord:
+    """One pod. `scheduler` is the schedulerName of ours; other pods are read as foreign ones.
+
+    Raises msgspec.DecodeError for bytes that are no pod.
+    """
+    found = _pod.decode(data)
+    meta, spec, status = found.metadata, found.spec, found.status
+    phase = _phase(found)
+    if spec.scheduler_name != scheduler:
+        return PodRecord(
+            uid=meta.uid,
+            namespace=meta.namespace,
+            name=meta.name,
+            version=meta.resource_version,
+            ours=False,
+            phase=phase,
+            node=spec.node_name,
+            shape=_interned(Shape(requests=requests(spec), ports=_ports(spec))),
+            priority=spec.priority,
+        )
+    raw = b""
+    terms: tuple[Term, ...] = ()
+    node_affinity = spec.affinity.node_affinity if spec.affinity is not None else None
+    if node_affinity is not None and node_affinity.required is not None:
+        raw = bytes(node_affinity.required.node_selector_terms)
+        terms = tuple(_term(t) for t in _terms.decode(raw))
+    pin = ""
+    if phase is not Phase.GATED and phase is not Phase.HELD:
+        pin, terms = _split_pin(terms)
+    refusal = next(
+        (c for c in status.conditions or () if c.type == "PodScheduled" and c.reason == "Unschedulable"), None
+    )
+    shape = Shape(
+        requests=requests(spec),
+        selector=tuple(sorted((spec.node_selector or {}).items())),
+        affinity=terms,
+        tolerations=tuple(Toleration(t.key, t.operator, t.value, t.effect) for t in spec.tolerations or ()),
+        ports=_ports(spec),
+        unmodelled=_unmodelled(spec),
+    )
+    return PodRecord(
+        uid=meta.uid,
+        namespace=meta.namespace,
+        name=meta.name,
+        version=meta.resource_version,
+        created=seconds(meta.creation_timestamp),
+        phase=phase,
+        node=spec.node_name,
+        pin=pin,
+        nominated=status.nominated_node_name,
+        shape=_interned(shape),
+        priority=spec.priority,
+        controller=controller(meta),
+        labels={k: v for k, v in (meta.labels or {}).items() if k in _LABELS},
+        annotations={
+            k: v for k, v in (meta.annotations or {}).items() if k.startswith(_OURS) or k in _ANNOTATIONS
+        },
+        group=spec.scheduling_group.pod_group_name if spec.scheduling_group is not None else "",
+        refusal=refusal.message if refusal is not None else "",
+        deleting=meta.deletion_timestamp is not None,
+        tracked=TRACKING in (meta.finalizers or ()),
+        affinity_terms=raw,
+    )
+
+
+def _phase(pod: wire.Pod) -> Phase:
+    spec, meta = pod.spec, pod.metadata
+    if pod.status.phase == "Succeeded":
+        return Phase.SUCCEEDED
+    if pod.status.phase == "Failed":
+        return Phase.FAILED
+    if spec.node_name:
+        return Phase.ENDING if meta.deletion_timestamp is not None else Phase.BOUND
+    gates = {gate.name for gate in spec.scheduling_gates or ()}
+    if gates == {GATE}:
+        return Phase.GATED
+    if gates:
+        return Phase.HELD
+    released = (meta.annotations or {}).get(identity.RELEASED) == "true"
+    return Phase.RELEASED if released else Phase.UNGATED
+
+
+def controller(meta: wire.Meta) -> Owner | None:
+    """The controlling owner."""
+    for owner in meta.owner_references or ():
+        if owner.controller:
+            return Owner(owner.api_version, owner.kind, owner.name, owner.uid)
+    return None
+
+
+def _ports(spec: wire.PodSpec) -> tuple[Port, ...]:
+    return tuple(
+        sorted(
+            Port(p.protocol, p.host_i_p, p.host_port)
+            for c in spec.containers
+            for p in c.ports or ()
+            if p.host_port
+        )
+    )
+
+
+def _term(term: wire.SelectorTerm) -> Term:
+    return Term(
+        tuple(Requirement(r.key, r.operator, tuple(r.values or ())) for r in term.match_expressions or ()),
+        tuple(Requirement(r.key, r.operator, tuple(r.values or ())) for r in term.match_fields or ()),
+    )
+
+
+def _split_pin(terms: tuple[Term, ...]) -> tuple[str, tuple[Term, ...]]:
+    """The node that every term names last, and the terms as they were before it was appended."""
+    last = [t.fields[-1] if t.fields else None for t in terms]
+    names = {r.values for r in last if r is not None and r.key == NAME_FIELD and r.operator == "In"}
+    if not terms or None in last or len(names) != 1 or len(next(iter(names))) != 1:
+        return "", terms
+    rest = tuple(Term(t.expressions, t.fields[:-1]) for t in terms)
+    return next(iter(names))[0], () if rest == (Term(),) else rest
+
+
+def _unmodelled(spec: wire.PodSpec) -> tuple[str, ...]:
+    """What the planner does not model, in words: such pods are placed the scored way (design §2)."""
+    found = []
+    affinity = spec.affinity
+    if affinity is not None:
+        if affinity.pod_affinity is not None and affinity.pod_affinity.required:
+            found.append("podAffinity")
+        if affinity.pod_anti_affinity is not None and affinity.pod_anti_affinity.required:
+            found.append("podAntiAffinity")
+    if any(s.when_unsatisfiable == "DoNotSchedule" for s in spec.topology_spread_constraints or ()):
+        found.append("topologySpreadConstraints DoNotSchedule")
+    if spec.resource_claims:
+        found.append("resourceClaims")
+    if any(v.persistent_volume_claim is not None or v.ephemeral is not None for v in spec.volumes or ()):
+        found.append("persistent volumes")
+    return tuple(found)
+
+
+def node(data: bytes | msgspec.Raw) -> NodeRecord:
+    """One node."""
+    found = _node.decode(data)
+    return NodeRecord(
+        name=found.metadata.name,
+        labels=found.metadata.labels or {},
+        taints=tuple(Taint(t.key, t.value, t.effect) for t in found.spec.taints or ()),
+        unschedulable=found.spec.unschedulable,
+        allocatable=_amounts(found.status.allocatable),
+    )
+
+
+def workload(kind: str, api_version: str) -> Callable[[bytes | msgspec.Raw], OwnerRecord]:
+    """A decoder for Job, ReplicaSet, StatefulSet or Deployment."""
+
+    def decode(data: bytes | msgspec.Raw) -> OwnerRecord:
+        found = _workload.decode(data)
+        meta, spec = found.metadata, found.spec
+        owner = Owner(api_version, kind, meta.name, meta.uid)
+        if kind == "Job":
+            size = 0 if spec.suspend else 1 if spec.parallelism is None else spec.parallelism
+            return OwnerRecord(
+                owner,
+                meta.namespace,
+                size=size,
+                parent=controller(meta),
+                completions=spec.completions,
+                queue=spec.completions is None,
+                succeeded=found.status.succeeded,
+            )
+        return OwnerRecord(
+            owner,
+            meta.namespace,
+            size=1 if spec.replicas is None else spec.replicas,
+            parent=controller(meta),
+            ordered=kind == "StatefulSet" and spec.pod_management_policy != "Parallel",
+        )
+
+    return decode
+
+
+def gang(data: bytes | msgspec.Raw) -> GangRecord:
+    """One Gang object."""
+    found = _gang.decode(data)
+    meta, status = found.metadata, found.status
+    ledger = status.ledger or wire.GangLedger()
+    return GangRecord(
+        key=JobKey(meta.namespace, found.spec.job or meta.name, found.spec.uid),
+        name=meta.name,
+        object_uid=meta.uid,
+        version=meta.resource_version,
+        state=status.state,
+        code=status.code,
+        reason=status.reason,
+        since=seconds(status.since),
+        submitted=seconds(status.submitted),
+        started=seconds(status.started),
+        ended=seconds(status.ended),
+        placement=tuple(Hold(p.role, p.node, p.pod, p.uid) for p in status.placement or ()),
+        replicas=status.replicas,
+        backoff=ledger.backoff,
+        not_before=ledger.not_before,
+    )

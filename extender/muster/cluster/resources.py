@@ -1,0 +1,84 @@
+"""What Muster watches, and in what order the first lists are wanted: memory first, pods last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from muster.cluster import decode, wire
+from muster.cluster.watch import Resource
+from muster.types import (
+    Event,
+    GangGone,
+    GangSeen,
+    GroupSeen,
+    NodeGone,
+    NodeSeen,
+    OwnerGone,
+    OwnerRecord,
+    OwnerSeen,
+    PodGone,
+    PodSeen,
+)
+
+_group = msgspec.json.Decoder(wire.PodGroup)
+
+
+def watched(scheduler: str) -> tuple[Resource, ...]:
+    """Everything but the Lease. `scheduler` is the schedulerName of our pods."""
+    return (
+        Resource("gangs", "/apis/muster.dev/v1alpha1/gangs", _gang, _gang_gone),
+        _owners("jobs", "/apis/batch/v1/jobs", "Job", "batch/v1"),
+        _owners("replicasets", "/apis/apps/v1/replicasets", "ReplicaSet", "apps/v1"),
+        _owners("statefulsets", "/apis/apps/v1/statefulsets", "StatefulSet", "apps/v1"),
+        _owners("deployments", "/apis/apps/v1/deployments", "Deployment", "apps/v1"),
+        Resource("podgroups", "/apis/scheduling.k8s.io/v1beta1/podgroups", _native, _native_gone, True),
+        Resource("nodes", "/api/v1/nodes", _node, NodeGone),
+        Resource("pods", "/api/v1/pods", _pods(scheduler), PodGone),
+    )
+
+
+def _gang(raw: msgspec.Raw) -> tuple[str, Event]:
+    gang = decode.gang(raw)
+    return f"{gang.key.namespace}/{gang.name}/{gang.object_uid}", GangSeen(gang)
+
+
+def _gang_gone(identity: str) -> Event:
+    return GangGone(*identity.split("/", 2))
+
+
+def _node(raw: msgspec.Raw) -> tuple[str, Event]:
+    node = decode.node(raw)
+    return node.name, NodeSeen(node)
+
+
+def _pods(scheduler: str) -> Callable[[msgspec.Raw], tuple[str, Event]]:
+    def decode_pod(raw: msgspec.Raw) -> tuple[str, Event]:
+        pod = decode.pod(raw, scheduler)
+        return pod.uid, PodSeen(pod)
+
+    return decode_pod
+
+
+def _owners(name: str, path: str, kind: str, api_version: str) -> Resource:
+    workload: Callable[[bytes | msgspec.Raw], OwnerRecord] = decode.workload(kind, api_version)
+
+    def decode_owner(raw: msgspec.Raw) -> tuple[str, Event]:
+        owner = workload(raw)
+        return owner.owner.uid, OwnerSeen(owner)
+
+    return Resource(name, path, decode_owner, OwnerGone)
+
+
+def _native(raw: msgspec.Raw) -> tuple[str, Event]:
+    found = _group.decode(raw)
+    policy = found.spec.scheduling_policy
+    least = policy.gang.min_count if policy is not None and policy.gang is not None else found.spec.min_member
+    meta = found.metadata
+    return f"{meta.namespace}/{meta.name}", GroupSeen(meta.namespace, meta.name, max(1, least))
+
+
+def _native_gone(identity: str) -> Event:
+    namespace, name = identity.split("/", 1)
+    return GroupSeen(namespace, name, 0)

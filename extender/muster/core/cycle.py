@@ -1,0 +1,575 @@
+"""One cycle: a snapshot in, a plan out. The main function reads as design §3 numbers it.
+
+1 estimate  2 order  3 share  4 place (keep, start, grow)  5 rebalance  (6, diff into actions: the Ledger)
+
+Rules that hold whatever the plugins say: capacity, the gang's minimum, min and max, no double booking.
+Missing members of started jobs come before every start. An incomplete, invalid or impossible job never blocks
+others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from itertools import chain
+
+import numpy as np
+
+from muster.core import reasons
+from muster.core.place import Need, Spot, place
+from muster.core.room import Both, Room
+from muster.points import Candidates, Profile
+from muster.types import (
+    Code,
+    FloatArray,
+    Hold,
+    Job,
+    JobKey,
+    Member,
+    Nodes,
+    Phase,
+    Plan,
+    Role,
+    Seconds,
+    Shape,
+    Snapshot,
+    State,
+    Status,
+    Undo,
+    Want,
+)
+
+DOUBLINGS = 6
+"""A back-off stops doubling after so many starts that failed."""
+
+
+@dataclass
+class _Cycle:
+    """What the steps of one cycle pass to each other."""
+
+    snapshot: Snapshot
+    profile: Profile
+    room: Room
+    holds: dict[JobKey, tuple[Hold, ...]] = field(default_factory=dict)
+    statuses: dict[JobKey, Status] = field(default_factory=dict)
+    undo: list[Undo] = field(default_factory=list)
+    back: dict[JobKey, str] = field(default_factory=dict)
+    wakes: list[float] = field(default_factory=list)
+    refused: dict[tuple[object, ...], Status] = field(default_factory=dict)
+    ceiling: Room | None = None  # capacity at the head's reserved start, less the head
+    until: float = math.inf  # the head's reserved start
+    head: JobKey | None = None  # the first job that does not fit: only it is reserved for
+    blocked: bool = False  # strict order: the head waits, so does everybody
+    complaints: list[str] = field(default_factory=list)
+
+
+def cycle(snapshot: Snapshot, profile: Profile) -> Plan:
+    """The plan for a snapshot. Pure: the same snapshot and profile give the same plan."""
+    run = _Cycle(snapshot, profile, Room(snapshot))
+    # 1 estimate: the speed and remaining work that owners declare stand in the jobs; a plugin comes later
+    # 2 order
+    order = sorted(snapshot.jobs.values(), key=lambda job: (*profile.sort.sort_key(job, snapshot), job.key))
+    # 3 share
+    wants = _share(run, order)
+    # 4 place: keep what runs, complete what has started, then start, then grow
+    waiting: list[Job] = []
+    for job in order:
+        if job.invalid:
+            run.statuses[job.key] = Status(State.INVALID, Code.INVALID, job.invalid)
+        elif job.started or job.holds:
+            if not _keep(run, job):
+                waiting.append(job)
+        else:
+            waiting.append(job)
+    queue = [job for job in waiting if _ready(run, job)]
+    for job in queue:
+        _start(run, job)
+    for job in order:
+        if job.started or job.key in run.holds:
+            _grow(run, job, wants.get(job.key))
+    # 5 rebalance: no plugin moves anything yet
+    for job in order:
+        if job.key not in run.statuses:
+            run.statuses[job.key] = _standing(run, job)
+    return Plan(
+        order=tuple(job.key for job in queue if run.statuses[job.key].state is State.WAITING),
+        holds=run.holds,
+        statuses=run.statuses,
+        undo=tuple(run.undo),
+        back=run.back,
+        wake=min((w for w in run.wakes if w > snapshot.now), default=None),
+        complaints=tuple(run.complaints),
+    )
+
+
+# ---- 3 share ----
+
+
+def _share(run: _Cycle, order: Sequence[Job]) -> Mapping[JobKey, Want]:
+    """Wants after the profile's chain; without a chain every job wants all it may have."""
+    if not run.profile.shares:
+        return {}
+    wants: Sequence[Want] = [
+        Want(job.key, {r.name: granted(run, job, r) for r in job.roles}) for job in order
+    ]
+    for plugin in run.profile.shares:
+        proposed = plugin.share(wants, run.snapshot)
+        if {w.job for w in proposed} <= run.snapshot.jobs.keys():
+            wants = proposed
+        else:
+            run.complaints.append(f"{type(plugin).__name__}: wants for jobs that do not exist, left out")
+    return {w.job: w for w in wants}
+
+
+def granted(run: _Cycle, job: Job, role: Role) -> int:
+    """Replicas of a role that are bound, ungated with a place, or held."""
+    holds = run.holds.get(job.key, job.holds)
+    held = {h.uid for h in holds if h.role == role.name and h.uid}
+    opened = sum(1 for h in holds if h.role == role.name and not h.uid)
+    on = sum(1 for m in role.members if m.phase is Phase.BOUND and m.uid not in held)
+    return on + len(held) + opened
+
+
+# ---- 4 place: keep ----
+
+
+def _keep(run: _Cycle, job: Job) -> bool:
+    """What the job has; its missing members get places first. False when it goes back to waiting whole."""
+    if job.not_before > run.snapshot.now:
+        run.back[job.key] = "its last start did not complete; the rest of it goes back to the gate"
+        return True
+    holds = _assign(job, _still_good(run, job))
+    missing = [
+        Need(role, min(role.min - _placed(role, holds), _startable(job, role, holds)))
+        for role in job.roles
+        if role.min > _placed(role, holds) and _startable(job, role, holds)
+    ]
+    if missing:
+        spots = place(
+            run.room, job, missing, run.profile, run.snapshot, own=_own(run.snapshot.nodes, job, holds)
+        )
+        if spots is None and not job.started:
+            _release(run, job, holds)
+            return False
+        if spots is None:
+            short = reasons.refusal(run.room, job, missing, run.profile, run.snapshot)
+            run.statuses[job.key] = short._replace(state=State.STARTING)
+        else:
+            holds = _assign(job, holds + _open_holds(run.snapshot.nodes, spots))
+    run.holds[job.key] = tuple(holds)
+    if job.started and (missing or _unbound(job)):
+        _watch_the_clock(run, job)
+    return True
+
+
+def _startable(job: Job, role: Role, holds: Sequence[Hold]) -> int:
+    """Replicas without a place that could take one: those that exist, or any that an owner will create."""
+    if job.expects:
+        return role.min
+    taken = {h.uid for h in holds}
+    return sum(1 for m in role.members if _may_be_ungated(m) and m.uid not in taken)
+
+
+def _still_good(run: _Cycle, job: Job) -> list[Hold]:
+    """Holds whose node is there, open and not over-committed; pins that are refused are undone on evidence.
+
+    A hold of a replica that is gone stays as an open one: its successor takes it (design §3).
+    """
+    nodes = run.snapshot.nodes
+    members = {m.uid: (role, m) for role in job.roles for m in role.members}
+    roles = {role.name: role for role in job.roles}
+    kept: list[Hold] = []
+    for hold in job.holds:
+        role = roles.get(hold.role)
+        if role is None:
+            continue
+        row = nodes.index.get(hold.node)
+        member = members.get(hold.uid, (role, None))[1] if hold.uid else None
+        if member is not None and member.phase is Phase.UNGATED and member.pinned:
+            why = _evidence(run, member, row)
+            if why and member.evictable:
+                run.undo.append(Undo(job.key, role.name, member.uid, member.pod, hold.node, why))
+            elif member.refused_at:
+                run.wakes.append(member.refused_at + run.profile.evidence)
+            kept.append(hold)  # it uses the node until it is gone
+            continue
+        if row is None:
+            continue
+        unfit = (
+            not nodes.open[row]
+            or hold.node in run.snapshot.barred.get((job.key, role.name), {})
+            or run.room.overcommitted(row, role.shape)
+        )
+        spare = not hold.uid and (_placed(role, kept) >= role.max or not _startable(job, role, kept))
+        if unfit or spare:
+            run.room.give(row, role.shape)
+            continue
+        kept.append(hold)
+    return kept
+
+
+def _evidence(run: _Cycle, member: Member, row: int | None) -> str:
+    """Why a pin can't work, or "" (design §2: only on evidence, never by time alone)."""
+    if row is None:
+        return f"node {member.node} is gone"
+    if not run.snapshot.nodes.open[row]:
+        return f"node {member.node} is unschedulable"
+    if member.refused_at and run.snapshot.now - member.refused_at >= run.profile.evidence:
+        return f"kube-scheduler found node {member.node} unfit: {member.refusal}"
+    return ""
+
+
+def _assign(job: Job, holds: Sequence[Hold]) -> list[Hold]:
+    """Open holds go to members that have none, lowest index first (the running set is a prefix)."""
+    result = list(holds)
+    taken = {h.uid for h in result if h.uid}
+    for role in job.roles:
+        open_at = [i for i, h in enumerate(result) if h.role == role.name and not h.uid]
+        if not open_at:
+            continue
+        free = [m for m in role.members if m.uid not in taken and _may_be_ungated(m)]
+        for i, member in zip(open_at, free, strict=False):
+            result[i] = replace(result[i], uid=member.uid, pod=member.pod)
+    return result
+
+
+def _may_be_ungated(member: Member) -> bool:
+    """Gated by us only, or its gate was taken off by somebody else and it has no place yet."""
+    return member.phase is Phase.GATED or (member.phase is Phase.UNGATED and not member.node)
+
+
+def _placed(role: Role, holds: Sequence[Hold]) -> int:
+    if not holds:
+        return _bound(role)
+    held = [h for h in holds if h.role == role.name]
+    uids = {h.uid for h in held if h.uid}
+    return len(held) + sum(1 for m in role.members if m.phase is Phase.BOUND and m.uid not in uids)
+
+
+def _bound(role: Role) -> int:
+    return [m.phase for m in role.members].count(Phase.BOUND)
+
+
+def _own(nodes: Nodes, job: Job, holds: Sequence[Hold]) -> dict[int, int]:
+    """Replicas of the job by node row."""
+    own: dict[int, int] = {}
+    places = {h.uid or f"{h.role}/{i}": h.node for i, h in enumerate(holds)}
+    for role in job.roles:
+        places |= {m.uid: m.node for m in role.members if m.phase.on_node}
+    for name in places.values():
+        row = nodes.index.get(name)
+        if row is not None:
+            own[row] = own.get(row, 0) + 1
+    return own
+
+
+def _open_holds(nodes: Nodes, spots: Sequence[Spot]) -> list[Hold]:
+    return [Hold(role, nodes.names[row]) for role, row, count in spots for _ in range(count)]
+
+
+def _release(run: _Cycle, job: Job, holds: Sequence[Hold]) -> None:
+    roles = {role.name: role for role in job.roles}
+    for hold in holds:
+        row = run.snapshot.nodes.index.get(hold.node)
+        if row is not None:
+            run.room.give(row, roles[hold.role].shape)
+    run.holds[job.key] = ()
+
+
+def _unbound(job: Job) -> int:
+    """Replicas short of the minimum, by what is bound."""
+    return sum([max(0, r.min - _bound(r)) for r in job.roles])
+
+
+def _watch_the_clock(run: _Cycle, job: Job) -> None:
+    """A started gang below its minimum goes back to the gate whole after the timeout (design §3)."""
+    if not job.below_since:
+        return
+    since = max(job.below_since, job.newest_pod if job.ordered else 0.0)
+    if run.snapshot.now - since < run.profile.timeout:
+        run.wakes.append(since + run.profile.timeout)
+        return
+    out = [m for role in job.roles for m in role.members if m.phase in (Phase.BOUND, Phase.UNGATED)]
+    if not any(m.evictable for m in out):
+        return  # bare pods are never ended by us: there is no way back to the gate
+    bound = sum(1 for m in out if m.phase is Phase.BOUND)
+    least = sum(role.min for role in job.roles)
+    run.back[job.key] = (
+        f"{bound} of {least} replicas were bound {reasons.duration(Seconds(run.snapshot.now - since))} "
+        "after the first; the whole job goes back to the gate"
+    )
+
+
+# ---- 4 place: start ----
+
+
+def _ready(run: _Cycle, job: Job) -> bool:
+    """Whether a job that has not started is in the queue; if not, its status says why."""
+    snapshot, profile = run.snapshot, run.profile
+    if job.key in run.statuses:
+        return False
+    present: dict[str, int] = {}
+    held_back = released = 0
+    for role in job.roles:
+        count = 0
+        for member in role.members:
+            phase = member.phase
+            if phase is Phase.GATED or _may_be_ungated(member):
+                count += 1
+            elif phase is Phase.HELD:
+                held_back += 1
+            elif phase is Phase.RELEASED:
+                released += 1
+        present[role.name] = count
+    short = [r for r in job.roles if present[r.name] < r.min]
+    if released:
+        run.statuses[job.key] = Status(
+            State.WAITING,
+            Code.RELEASED,
+            "was released from the queue; kube-scheduler places it without a plan",
+        )
+        return False
+    if short:
+        waits_for_us = job.expects and not held_back and any(present.values())
+        paused = snapshot.now - job.newest_pod >= profile.owner_pause
+        if not (waits_for_us and (job.ordered or paused)):
+            if waits_for_us:
+                run.wakes.append(job.newest_pod + profile.owner_pause)
+            run.statuses[job.key] = reasons.incomplete(job, present, held_back)
+            return False
+    if job.not_before > snapshot.now:
+        run.wakes.append(job.not_before)
+        run.statuses[job.key] = reasons.backing_off(job, snapshot)
+        return False
+    nobody = not any(present.values()) and not sum([r.min for r in job.roles])
+    if nobody or not sum([r.max for r in job.roles]):
+        run.statuses[job.key] = Status(State.FINISHED, Code.OK, "all replicas have ended")
+        return False
+    return True
+
+
+def _start(run: _Cycle, job: Job) -> None:
+    """All or nothing: every replica of the minimum gets a place on the trial, or the trial is undone."""
+    if run.blocked:
+        run.statuses[job.key] = reasons.BEHIND_HEAD
+        return
+    short = _ends_in_time(run, job)
+    kind = _class(run, job, short)
+    status = run.refused.get(kind)
+    if status is None:
+        needs = _first_needs(job)
+        room = run.room if run.ceiling is None or short else Both(run.room, run.ceiling)
+        spots = place(room, job, needs, run.profile, run.snapshot)
+        if spots is not None:
+            run.holds[job.key] = tuple(_assign(job, _open_holds(run.snapshot.nodes, spots)))
+            return
+        status = reasons.refusal(run.room, job, needs, run.profile, run.snapshot)
+        if (
+            room is not run.room
+            and status.code is not Code.NEVER_FITS
+            and _fits_without_reservation(run, job, needs)
+        ):
+            status = reasons.RESERVED
+        run.refused[kind] = status
+    run.statuses[job.key] = status
+    if status.code is Code.NEVER_FITS or run.head is not None:
+        return
+    run.head = job.key
+    if run.profile.order == "strict":
+        run.blocked = True
+    else:
+        _reserve(run, job, _first_needs(job))
+
+
+def _first_needs(job: Job) -> list[Need]:
+    """What a job needs to start: its minimum, or one replica where all of it is optional."""
+    needs = [Need(role, role.min) for role in job.roles if role.min > 0]
+    return needs or [Need(role, 1) for role in job.roles[:1]]
+
+
+def _class(run: _Cycle, job: Job, short: bool) -> tuple[object, ...]:
+    """Jobs of one class fail alike within a cycle: capacity only falls while jobs start."""
+    alone = bool(run.profile.filters) or (
+        bool(run.snapshot.barred) and any(key == job.key for key, _ in run.snapshot.barred)
+    )
+    return (
+        job.key if alone else None,
+        tuple([(r.name, r.shape, r.min) for r in job.roles]),
+        job.topology_required,
+        job.topology_preferred,
+        short,
+    )
+
+
+def _fits_without_reservation(run: _Cycle, job: Job, needs: Sequence[Need]) -> bool:
+    mark = run.room.mark()
+    spots = place(run.room, job, needs, run.profile, run.snapshot)
+    run.room.undo(mark)
+    return spots is not None
+
+
+def _ends_in_time(run: _Cycle, job: Job) -> bool:
+    """Whether a job of known length ends before the head's reserved start."""
+    length = duration(job)
+    return run.ceiling is not None and length is not None and run.snapshot.now + length <= run.until
+
+
+def duration(job: Job) -> float | None:
+    """Seconds that a job runs with its minimum, None where its owner does not say."""
+    if job.remaining_work is None:
+        return None
+    replicas = max(1, sum(r.min for r in job.roles))
+    speed = dict(job.speed).get(replicas, float(replicas))
+    return job.remaining_work / speed
+
+
+def expected_end(job: Job) -> float | None:
+    """When a running job of known length ends."""
+    length = duration(job)
+    return None if length is None or not job.started_at else job.started_at + length
+
+
+def _reserve(run: _Cycle, head: Job, needs: Sequence[Need]) -> None:
+    """EASY backfilling: others may pass while they don't delay the head's reservation.
+
+    With known run times the head is placed on what is free at the first time at which it fits. Without, it is
+    placed as if the running jobs of ours were gone, where most is free now, and freed capacity there is kept
+    for it, but only once it has waited longer than the profile's patience.
+    """
+    snapshot = run.snapshot
+    now = replace(snapshot, free=run.room.free, ports=run.room.ports, ours_on=run.room.ours)
+    running = [job for job in snapshot.jobs.values() if job.started]
+    ends = sorted((end, job.key) for job in running if (end := expected_end(job)) is not None)
+
+    @cache
+    def leaves(number: int) -> list[tuple[int, Shape]]:
+        return _places(snapshot.jobs[ends[number][1]], snapshot.nodes)
+
+    def placed_after(count: int) -> Room | None:
+        """The room with the head in it once the first `count` jobs have ended, None where it does not fit."""
+        room = Room(now)
+        room.give_all(chain.from_iterable(map(leaves, range(count))))
+        return None if place(room, head, needs, run.profile, snapshot) is None else room
+
+    first = _least(len(ends), lambda count: placed_after(count) is not None)
+    if first is not None:
+        run.ceiling, run.until = placed_after(first), ends[first - 1][0]
+        return
+    ripe = head.submitted + run.profile.patience
+    if snapshot.now < ripe:
+        run.wakes.append(ripe)
+        return
+    later = Room(now)
+    later.give_all(chain.from_iterable(_places(job, snapshot.nodes) for job in running))
+    most_free = replace(run.profile, scores=((_MostFree(run.room, needs), 1.0),))
+    spots = place(later, head, needs, most_free, snapshot)
+    if spots is None:
+        return
+    kept = Room(now)
+    shapes = {n.role.name: n.role.shape for n in needs}
+    for role, row, count in spots:
+        kept.take(row, shapes[role], count)
+    run.ceiling = kept
+
+
+def _least(most: int, enough: Callable[[int], bool]) -> int | None:
+    """The least number from 1 to `most` that is enough, tried in steps that double, then halved; or None.
+
+    More ended jobs are nearly always enough when fewer were; where first fit makes an exception, the number
+    found is still enough, only not the least.
+    """
+    low, high = 0, 1
+    while high < most and not enough(high):
+        low, high = high, high * 2
+    high = min(high, most)
+    if not most or not enough(high):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        if enough(middle):
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def _places(job: Job, nodes: Nodes) -> list[tuple[int, Shape]]:
+    """Row and shape of each replica that uses a node or is on its way to one."""
+    index = nodes.index
+    return [
+        (index[member.node], member.shape)
+        for role in job.roles
+        for member in role.members
+        if member.node in index and member.phase in (Phase.BOUND, Phase.ENDING, Phase.UNGATED)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _MostFree:
+    """Where most replicas fit now, so that the head's reservation has the least to wait for."""
+
+    room: Room
+    needs: Sequence[Need]
+
+    def score(
+        self,
+        job: Job,  # noqa: ARG002
+        role: Role,
+        candidates: Candidates,  # noqa: ARG002
+        snapshot: Snapshot,  # noqa: ARG002
+    ) -> FloatArray:
+        """Replicas that fit now, as a share of the most that fit anywhere."""
+        fits = self.room.fits(role.shape).astype(np.float64)
+        scores: FloatArray = 100.0 * fits / max(1.0, float(fits.max(initial=0.0)))
+        return scores
+
+
+# ---- 4 place: grow ----
+
+
+def _grow(run: _Cycle, job: Job, want: Want | None) -> None:
+    """Existing replicas above the minimum start as they fit, in order, unless a head would be delayed."""
+    if run.blocked or job.invalid or job.key in run.back:
+        return
+    holds = run.holds.get(job.key, ())
+    for role in job.roles:
+        have = _placed(role, holds)
+        if have < role.min:
+            return
+        if have >= role.max:
+            continue
+        taken = {h.uid for h in holds}
+        ready = sum(1 for m in role.members if _may_be_ungated(m) and m.uid not in taken)
+        most = min(role.max, have + ready)
+        if want is not None:
+            most = min(most, want.replicas.get(role.name, most))
+        room = run.room if run.ceiling is None else Both(run.room, run.ceiling)
+        most = min(most, have + room.total_fits(role.shape))
+        steps = [s for s in role.sizes if have < s <= most] if role.sizes else range(have + 1, most + 1)
+        for size in sorted(steps, reverse=True):
+            own = _own(run.snapshot.nodes, job, holds)
+            spots = place(room, job, [Need(role, size - have)], run.profile, run.snapshot, own=own)
+            if spots is not None:
+                holds = tuple(_assign(job, [*holds, *_open_holds(run.snapshot.nodes, spots)]))
+                run.holds[job.key] = holds
+                break
+
+
+# ---- statuses of what runs ----
+
+
+def _standing(run: _Cycle, job: Job) -> Status:
+    """Starting, Running or Resizing, by what is bound and what is held."""
+    holds = run.holds.get(job.key, ())
+    if job.key in run.back:
+        return Status(State.WAITING, Code.BACKING_OFF, run.back[job.key])
+    if _unbound(job):
+        stuck = [u for u in run.undo if u.job == job.key]
+        if stuck:
+            return Status(
+                State.STARTING, Code.STUCK, f"replica {stuck[0].pod} is placed anew: {stuck[0].why}"
+            )
+        return reasons.starting(holds)
+    return reasons.running(job, holds)

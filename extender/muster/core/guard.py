@@ -1,0 +1,234 @@
+"""What the plan allows kube-scheduler to do with a pod: the extender verbs without their wire format.
+
+A pod passes only on nodes that its plan holds for it, and nowhere if it has no plan (design §2).
+- pinned: exactly the node of its hold.
+- released by hand (`muster release`): everywhere, since kube-scheduler places it without a plan.
+- scored: wherever the replica still fits after all holds are taken off, or where a replica of the same role
+  of its job is held; inside the domain of the job's holds where the job requires one.
+
+A Guard answers from one View and keeps what it worked out by job and role, so that a gang's replicas cost one
+pass over the nodes. It writes nothing, takes no lock, and gives the same answer however often it is asked.
+
+What it does not do: see a bind before the next View does. Two scored pods that arrive between two cycles may
+both be let onto the last free place of a node; kube-scheduler counts the first, so nothing is double-booked.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import compress
+
+import numpy as np
+
+from muster.core.constraints import static_mask
+from muster.core.place import total_score
+from muster.core.room import Room
+from muster.core.view import View
+from muster.points import Candidates
+from muster.types import BoolArray, Hold, IntArray, Job, JobKey, Phase, Role
+
+NO_PLAN = "muster has no plan for this pod"
+OTHER_NODE = "muster's plan keeps this pod for another node"
+NO_ROOM = "muster's plan leaves no room for this pod on this node"
+UNKNOWN = "muster does not know this node"
+"""Reasons never vary with positions or times: a changed message makes kube-scheduler try again at once."""
+
+TOP = 10
+"""The highest score of an extender (MaxExtenderPriority)."""
+
+
+class Guard:
+    """What one View allows."""
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+        self._allowed: dict[tuple[JobKey, str], frozenset[str]] = {}
+        self._scores: dict[str, list[int]] = {}
+        self._gangs: dict[str, tuple[Job, Role]] | None = None
+        self._room: Room | None = None
+        self._ours_on: IntArray | None = None
+        self._holds: dict[JobKey, list[Hold]] | None = None
+
+    def passes(self, uid: str, names: Sequence[str]) -> tuple[list[str], str]:
+        """The names on which the pod may be bound, in their order, and why not on the others."""
+        if uid in self.view.released:
+            return list(names), NO_PLAN
+        found = self._held(uid)
+        if found is None:
+            return [], NO_PLAN
+        job, role, hold = found
+        if not scored(self.view, job):
+            return [name for name in names if name == hold.node], OTHER_NODE
+        allowed = self._places(job, role)
+        return [name for name in names if name in allowed], NO_ROOM
+
+    def scores(self, uid: str, names: Sequence[str]) -> list[int]:
+        """0 to 10 for each name, by the profile's Score plugins; 0 without a plan and for unknown nodes."""
+        found = self._held(uid)
+        if found is None:
+            return [0] * len(names)
+        job, role, hold = found
+        if not scored(self.view, job):
+            return [TOP if name == hold.node else 0 for name in names]
+        if uid not in self._scores:
+            self._scores[uid] = self._rank(job, role, hold)
+        points, index = self._scores[uid], self.view.snapshot.nodes.index
+        last = len(points) - 1  # an unknown node reads the 0 behind the last row
+        return [points[index.get(name, last)] for name in names]
+
+    def unknown(self, names: Iterable[str]) -> list[str]:
+        """The names that are no node of the View."""
+        index = self.view.snapshot.nodes.index
+        return [name for name in names if name not in index]
+
+    def spared(self, victims: Mapping[str, Sequence[str]]) -> list[str]:
+        """The nodes (of node -> uids of the pods to be ended there) where no gang of ours would break.
+
+        A gang breaks where fewer replicas of a role would stay bound than its minimum, or where a victim
+        may not be ended at all. The map of pods to gangs is made once a View: O(pods of ours).
+        """
+        if self._gangs is None:
+            self._gangs = {
+                member.uid: (job, role)
+                for job in self.view.snapshot.jobs.values()
+                for role in job.roles
+                for member in role.members
+            }
+        return [node for node, uids in victims.items() if not self._breaks(uids, self._gangs)]
+
+    # ---- how ----
+
+    def _held(self, uid: str) -> tuple[Job, Role, Hold] | None:
+        kept = self.view.holds.get(uid)
+        if kept is None:
+            return None
+        key, hold = kept
+        job = self.view.snapshot.jobs.get(key)
+        role = next((r for r in job.roles if r.name == hold.role), None) if job else None
+        return (job, role, hold) if job and role else None
+
+    def _holds_of(self, job: Job) -> Sequence[Hold]:
+        """What is held for the job's pods; a replica that does not act has a plan that holds nothing."""
+        if self._holds is None:
+            self._holds = {}
+            for key, hold in self.view.holds.values():
+                self._holds.setdefault(key, []).append(hold)
+        return self._holds.get(job.key, ())
+
+    def _places(self, job: Job, role: Role) -> frozenset[str]:
+        """Names of the nodes that a scored replica of the role may use."""
+        key = (job.key, role.name)
+        if key not in self._allowed:
+            mask = self._mask(job, role)
+            self._allowed[key] = frozenset(compress(self.view.snapshot.nodes.names, mask.tolist()))
+        return self._allowed[key]
+
+    def _mask(self, job: Job, role: Role) -> BoolArray:
+        nodes, snapshot = self.view.snapshot.nodes, self.view.snapshot
+        holds = self._holds_of(job)
+        rows = self._rows(h.node for h in holds if h.role == role.name)
+        mask: BoolArray = self._free().fits(role.shape) > 0
+        for name, until in snapshot.barred.get((job.key, role.name), {}).items():
+            if name in nodes.index and until > snapshot.now:
+                mask[nodes.index[name]] = False
+        candidates = self._candidates(job, role, None)
+        for plugin in self.view.profile.filters:
+            wanted, _ = plugin.filter(job, role, candidates, snapshot)
+            if wanted is not None:
+                mask &= wanted
+        mask[rows] = True
+        mask &= static_mask(nodes, role.shape)
+        if job.topology_required:
+            ids, _ = nodes.domains(job.topology_required)
+            everywhere = self._rows(h.node for h in holds)
+            mask &= np.isin(ids, ids[everywhere]) & (ids >= 0)
+        return mask
+
+    def _rank(self, job: Job, role: Role, hold: Hold) -> list[int]:
+        """0 to 10 by node row, and a 0 behind the last: with the pod's own place given back, as it moves."""
+        room = self._free()
+        mark = room.mark()
+        row = self.view.snapshot.nodes.index.get(hold.node)
+        if row is not None:
+            room.give(row, role.shape)
+        scores = total_score(
+            job, role, self._candidates(job, role, row), self.view.profile, self.view.snapshot
+        )
+        room.undo(mark)
+        points: list[int] = np.rint(scores * (TOP / 100.0)).astype(np.int64).tolist()
+        return [*points, 0]
+
+    def _candidates(self, job: Job, role: Role, leaves: int | None) -> Candidates:
+        """The nodes for the next replica of the role; `leaves` = the row that its own hold leaves."""
+        room, snapshot = self._free(), self.view.snapshot
+        own: IntArray = np.zeros(len(snapshot.nodes), dtype=np.int64)
+        for node, count in _places_of(job, self._holds_of(job)).items():
+            if node in snapshot.nodes.index:
+                own[snapshot.nodes.index[node]] += count
+        others = np.maximum(self._ours() - own, 0)
+        if leaves is not None:
+            own[leaves] = max(0, int(own[leaves]) - 1)
+        return Candidates(snapshot.nodes, room.free, room.fits(role.shape), own, others, 1)
+
+    def _ours(self) -> IntArray:
+        """(N,) pods of ours by node, places that this View's plan added included."""
+        if self._ours_on is None:
+            snapshot = self.view.snapshot
+            ours: IntArray = np.zeros(len(snapshot.nodes), dtype=np.int64)
+            if len(snapshot.ours_on) == len(ours):
+                ours += snapshot.ours_on
+            kept = Counter((key, hold.node) for key, hold in self.view.holds.values())
+            counted = Counter(
+                (key, hold.node)
+                for key in {key for key, _ in kept}
+                for hold in (snapshot.jobs[key].holds if key in snapshot.jobs else ())
+            )
+            for (_, node), count in (kept - counted).items():
+                if node in snapshot.nodes.index:
+                    ours[snapshot.nodes.index[node]] += count
+            self._ours_on = ours
+        return self._ours_on
+
+    def _free(self) -> Room:
+        if self._room is None:
+            self._room = Room(replace(self.view.snapshot, free=self.view.free))
+        return self._room
+
+    def _rows(self, names: Iterable[str]) -> list[int]:
+        index = self.view.snapshot.nodes.index
+        return [index[name] for name in names if name in index]
+
+    def _breaks(self, uids: Sequence[str], gangs: Mapping[str, tuple[Job, Role]]) -> bool:
+        ends: dict[tuple[JobKey, str], set[str]] = {}
+        for uid in uids:
+            if uid in gangs:
+                job, role = gangs[uid]
+                ends.setdefault((job.key, role.name), set()).add(uid)
+        for victims in ends.values():
+            _, role = gangs[next(iter(victims))]
+            bound = {m.uid for m in role.members if m.phase is Phase.BOUND}
+            if any(not m.evictable for m in role.members if m.uid in victims):
+                return True
+            if victims & bound and len(bound - victims) < role.min:
+                return True
+        return False
+
+
+def scored(view: View, job: Job) -> bool:
+    """Whether kube-scheduler picks the nodes: something forces it, else the owner, else the profile says."""
+    if job.scored or job.placement_mode == "scored":
+        return True
+    return view.profile.placement == "scored" and job.placement_mode != "pinned"
+
+
+def _places_of(job: Job, holds: Sequence[Hold]) -> dict[str, int]:
+    """Replicas of the job by node: bound, ending and held ones, each once."""
+    places = {h.uid or f"open/{i}": h.node for i, h in enumerate(holds)}
+    for role in job.roles:
+        places |= {m.uid: m.node for m in role.members if m.phase.on_node}
+    counts: dict[str, int] = {}
+    for node in places.values():
+        counts[node] = counts.get(node, 0) + 1
+    return counts

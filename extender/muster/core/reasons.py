@@ -1,0 +1,255 @@
+"""Why a job is where it is, in words for its owner: short, true, the same while it waits for the same thing.
+
+`waits` names what the job needs (written to the Gang and to Events), `detail` what stands in its way now.
+Names of other jobs never appear here: other namespaces read these sentences only as counts (issue 3, 6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from muster.core.constraints import static_mask
+from muster.core.place import Need, candidates_of, place
+from muster.core.room import Room
+from muster.points import Filter, Profile
+from muster.types import (
+    GPU,
+    Code,
+    Hold,
+    Job,
+    Nodes,
+    Phase,
+    Seconds,
+    Shape,
+    Snapshot,
+    State,
+    Status,
+)
+
+BEHIND_HEAD = Status(
+    State.WAITING,
+    Code.BEHIND_HEAD,
+    "waits for the job at the head of the queue (order: strict)",
+)
+RESERVED = Status(
+    State.WAITING,
+    Code.RESERVED,
+    "would fit, but the free capacity is kept for the job at the head of the queue",
+)
+
+KIBI = 1024
+
+
+def duration(seconds: Seconds | float) -> str:
+    """ "45s", "12m", "3h20m", "2d4h": as kubectl prints ages."""
+    s = max(0, int(seconds))
+    if s < 120:
+        return f"{s}s"
+    if s < 3 * 3600:
+        return f"{s // 60}m"
+    if s < 48 * 3600:
+        return f"{s // 3600}h{s % 3600 // 60}m" if s % 3600 // 60 else f"{s // 3600}h"
+    return f"{s // 86400}d{s % 86400 // 3600}h"
+
+
+def plural(count: int, word: str) -> str:
+    """ "1 pod", "3 pods"."""
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+def amount(resource: str, value: int) -> str:
+    """A request as its owner wrote it: "2 GPUs", "500m cpu", "16Gi memory"."""
+    if resource == GPU:
+        return plural(value, "GPU")
+    if resource == "cpu":
+        return f"{value // 1000} cpu" if value % 1000 == 0 else f"{value}m cpu"
+    if resource in ("memory", "ephemeral-storage"):
+        for power, unit in ((4, "Ti"), (3, "Gi"), (2, "Mi"), (1, "Ki")):
+            if value >= KIBI**power and value % KIBI**power == 0:
+                return f"{value // KIBI**power}{unit} {resource}"
+        return f"{value} bytes {resource}"
+    return f"{value} {resource}"
+
+
+def asks(shape: Shape) -> str:
+    """What one replica asks for: its GPUs if it has any, else all it requests."""
+    if shape.request(GPU):
+        return amount(GPU, shape.request(GPU))
+    requests = [amount(name, value) for name, value in shape.requests if value]
+    return " and ".join(requests) or "a place on a node"
+
+
+def needs_words(job: Job, needs: Sequence[Need]) -> str:
+    """ "needs 16 GPUs (4 replicas of 4) in one rack"."""
+    wanted = [n for n in needs if n.count > 0]
+    gpus = sum(n.count * n.role.shape.gpus for n in wanted)
+    if len(wanted) == 1:
+        need = wanted[0]
+        if gpus and need.count > 1:
+            words = f"needs {plural(gpus, 'GPU')} ({need.count} replicas of {need.role.shape.gpus})"
+        elif need.count > 1:
+            words = f"needs {need.count} replicas of {asks(need.role.shape)}"
+        else:
+            words = f"needs {asks(need.role.shape)}"
+    else:
+        roles = ", ".join(f"{n.count} {n.role.name}" for n in wanted)
+        words = f"needs {plural(gpus, 'GPU')} ({roles})" if gpus else f"needs {roles}"
+    if job.topology_required:
+        words += f" in one {level(job.topology_required)}"
+    return words
+
+
+def level(label: str) -> str:
+    """ "rack" of "topology.kubernetes.io/rack"."""
+    return label.rsplit("/", 1)[-1]
+
+
+def incomplete(job: Job, present: Mapping[str, int], held_back: int) -> Status:
+    """Fewer pods than the minimum: it is not in the queue yet and blocks nobody."""
+    least = sum(r.min for r in job.roles)
+    here = sum(min(present[r.name], r.min) for r in job.roles)
+    if held_back:
+        return Status(
+            State.INCOMPLETE,
+            Code.NOT_OURS_YET,
+            f"{plural(held_back, 'pod')} of {least} still carry another scheduling gate",
+        )
+    missing = [f"{r.min - present[r.name]} {r.name}" for r in job.roles if present[r.name] < r.min]
+    return Status(
+        State.INCOMPLETE,
+        Code.PODS_MISSING,
+        f"{here} of {least} pods exist; missing: {', '.join(missing)}",
+    )
+
+
+def backing_off(job: Job, snapshot: Snapshot) -> Status:
+    """After a start that failed."""
+    return Status(
+        State.WAITING,
+        Code.BACKING_OFF,
+        "its last start did not complete; it tries again after a pause",
+        f"in {duration(job.not_before - snapshot.now)}",
+    )
+
+
+def refusal(room: Room, job: Job, needs: Sequence[Need], profile: Profile, snapshot: Snapshot) -> Status:
+    """Why a job does not fit on a room, from "never" to "not now"."""
+    words = needs_words(job, needs)
+    never = _never(room.nodes, job, needs, profile, snapshot)
+    if never:
+        return Status(State.WAITING, Code.NEVER_FITS, f"{words}: {never}")
+    if job.topology_required:
+        free = _best_domain(room, job, needs)
+        return Status(State.WAITING, Code.TOPOLOGY, words, free)
+    for plugin in profile.filters:
+        words_of_plugin = _plugin_words(plugin, room, job, needs, snapshot)
+        if words_of_plugin:
+            return Status(State.WAITING, Code.PLUGIN, words_of_plugin)
+    parts = []
+    for need in needs:
+        fits = min(room.total_fits(need.role.shape), need.count)
+        if fits < need.count:
+            name = "" if len(needs) == 1 else f" {need.role.name}"
+            parts.append(
+                f"{fits} of {need.count}{name} {'replica fits' if need.count == 1 else 'replicas fit'} now"
+            )
+    return Status(
+        State.WAITING,
+        Code.RESOURCES,
+        words,
+        "; ".join(parts) or "its roles fit one by one, but not together",
+    )
+
+
+def _never(nodes: Nodes, job: Job, needs: Sequence[Need], profile: Profile, snapshot: Snapshot) -> str:
+    """Why the job could not start on the empty cluster, or "". Kept with the nodes: it changes with them."""
+    key = ("never", tuple((n.role.shape, n.count) for n in needs), job.topology_required)
+    kept: str | None = nodes.masks.get(key)  # type: ignore[assignment]
+    if kept is None:
+        kept = _why_never(nodes, job, needs, profile, snapshot)
+        nodes.masks[key] = kept  # type: ignore[assignment]
+    return kept
+
+
+def _why_never(nodes: Nodes, job: Job, needs: Sequence[Need], profile: Profile, snapshot: Snapshot) -> str:
+    if not len(nodes):
+        return "the cluster has no nodes"
+    empty = replace(
+        snapshot, free=nodes.total, ports={}, barred={}, ours_on=np.zeros(len(nodes), dtype=np.int64)
+    )
+    if place(Room(empty), job, needs, replace(profile, filters=()), empty) is not None:
+        return ""
+    room = Room(empty)
+    for need in needs:
+        shape = need.role.shape
+        allowed = static_mask(nodes, shape)
+        vector = room.vector(shape)
+        if vector is None:
+            unknown = [r for r, v in shape.requests if v and r not in nodes.resource_index]
+            return f"no node offers {', '.join(unknown)}"
+        if not allowed.any():
+            return f"no node of {len(nodes)} has the labels it selects and only taints it tolerates"
+        if int(room.fits(shape).max(initial=0)) == 0:
+            return f"no node is large enough for {asks(shape)}" + _largest(room, shape)
+        if room.total_fits(shape) < need.count:
+            return f"all nodes together, empty, take {room.total_fits(shape)} of {need.count} replicas"
+    if job.topology_required:
+        return f"no {level(job.topology_required)} is large enough; " + _best_domain(room, job, needs, "")
+    return "its roles do not fit together on the empty cluster"
+
+
+def _largest(room: Room, shape: Shape) -> str:
+    """The column that is short on every node, with the most any allowed node has."""
+    vector = room.vector(shape)
+    if vector is None:
+        return ""
+    allowed = static_mask(room.nodes, shape)
+    for column, asked in zip(*vector, strict=True):
+        most = int(room.nodes.total[allowed, column].max(initial=0))
+        if most < asked:
+            return f": the largest has {amount(room.nodes.resources[int(column)], most)}"
+    return ""
+
+
+def _best_domain(room: Room, job: Job, needs: Sequence[Need], free: str = " free") -> str:
+    ids, names = room.nodes.domains(job.topology_required)
+    if not names:
+        return f"no node has the label {job.topology_required}"
+    need = max(needs, key=lambda n: (n.count * n.role.shape.gpus, n.count))
+    fits = room.fits(need.role.shape)
+    inside = ids >= 0
+    sums = np.bincount(ids[inside], weights=fits[inside], minlength=len(names)).astype(np.int64)
+    best = int(sums.max(initial=0))
+    unit = need.role.shape.gpus
+    has = plural(best * unit, "GPU") if unit else plural(best, "place")
+    return f"the best {level(job.topology_required)} has {has}{free}"
+
+
+def _plugin_words(plugin: Filter, room: Room, job: Job, needs: Sequence[Need], snapshot: Snapshot) -> str:
+    for need in needs:
+        mask, words = plugin.filter(job, need.role, candidates_of(room, need), snapshot)
+        if mask is not None and not mask.any():
+            return words
+    return ""
+
+
+def starting(holds: Sequence[Hold]) -> Status:
+    """Placed; gates come off and kube-scheduler binds."""
+    absent = sum(1 for h in holds if not h.uid)
+    words = "all replicas have a place; they are being started"
+    if absent:
+        words = f"all replicas have a place; {plural(absent, 'pod')} not created yet"
+    return Status(State.STARTING, Code.BINDING, words)
+
+
+def running(job: Job, holds: Sequence[Hold]) -> Status:
+    """At or above the minimum."""
+    bound = sum([[m.phase for m in r.members].count(Phase.BOUND) for r in job.roles])
+    most = sum(r.max for r in job.roles)
+    if holds:
+        return Status(State.RESIZING, Code.BINDING, f"grows from {bound} to {bound + len(holds)} replicas")
+    more = f"; up to {most} as capacity is free" if bound < most else ""
+    return Status(State.RUNNING, Code.OK, f"{plural(bound, 'replica')} running{more}")

@@ -1,0 +1,51 @@
+"""What one cycle leaves for readers: the extender verbs, the API and the pages read it, nobody writes it.
+
+The driver swaps `Board.view` for a new frozen View after each cycle, so a reader holds one consistent picture
+without a lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from muster.points import Profile
+from muster.types import Hold, IntArray, JobKey, Nodes, Plan, Snapshot
+
+
+@dataclass(frozen=True)
+class View:
+    """One cycle's result.
+
+    holds: the place of each pod that has one and is not bound yet, by pod uid, with its job. free: (N, R)
+    int64, what is left when all holds are taken off. released: uids of pods that `muster release` let go: they
+    need no plan. leading: whether this replica may act. synced: whether
+    all watches have delivered their first list. problems: configuration errors of a reload, newest last.
+    """
+
+    snapshot: Snapshot
+    plan: Plan
+    profile: Profile
+    holds: Mapping[str, tuple[JobKey, Hold]] = field(default_factory=dict)
+    free: IntArray = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
+    released: frozenset[str] = frozenset()
+    leading: bool = False
+    synced: bool = False
+    ungated: int = 0
+    """Pods of ours that were created without the gate (the admission policy was missing)."""
+
+
+def empty_view(profile: Profile) -> View:
+    """Before the first sync: no nodes, no jobs, nothing may pass."""
+    nodes = Nodes(())
+    free = np.zeros((0, len(nodes.resources)), dtype=np.int64)
+    return View(Snapshot(0.0, nodes, free, {}), Plan(), profile)
+
+
+class Board:
+    """Where the newest View hangs."""
+
+    def __init__(self, view: View) -> None:
+        self.view = view

@@ -1,0 +1,44 @@
+"""What can go wrong, by whose fault it is.
+
+    MusterError
+    ├── UsageError          the caller's: a command line or a request that can't be understood (exit 2, HTTP 400)
+    ├── ConfigurationError  the platform team's: names the field, what is allowed, what was found
+    ├── InputError          the job owner's: an annotation or an owner that contradicts itself; ends as Invalid
+    ├── ClusterError        the API server's or the network's: worth another try
+    └── InvariantError      ours: tells the story so far
+
+"Does not fit" is none of these: it is a `Status` with a reason (style rule 6).
+"""
+
+from __future__ import annotations
+
+
+class MusterError(Exception):
+    """Every error that Muster raises on purpose."""
+
+
+class UsageError(MusterError):
+    """A command line or request that can't be understood."""
+
+
+class ConfigurationError(MusterError):
+    """A configuration that can't be used; the message names field, expectation and finding."""
+
+
+class InputError(MusterError):
+    """A pod or owner whose annotations can't be used; the message names annotation, expectation, finding."""
+
+
+class ClusterError(MusterError):
+    """The API server refused or did not answer.
+
+    `status` is the HTTP status, 0 where no answer came.
+    """
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class InvariantError(MusterError):
+    """Muster contradicted itself; the message tells the story so far."""

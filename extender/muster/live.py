@@ -1,0 +1,196 @@
+"""The live driver of the circle event -> Ledger -> Snapshot -> plan -> actions -> outcome.
+
+One thread turns the circle; reflectors and senders feed its inbox; the two web servers only read the Board.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from muster.cluster import lease
+from muster.cluster.act import Hands
+from muster.cluster.api import REQUEST_TIMEOUT, Api
+from muster.cluster.resources import watched
+from muster.cluster.watch import Reflector
+from muster.core.cycle import cycle
+from muster.core.ledger import Ledger
+from muster.core.view import Board, View
+from muster.errors import ClusterError
+from muster.points import Profile
+from muster.types import Event, Plan, Snapshot
+
+log = logging.getLogger(__name__)
+
+COALESCE = 0.05
+"""Seconds between cycles: events that arrive meanwhile are planned together (design §3)."""
+LEASE_EVERY = 1.0
+"""Seconds between looks at the scheduler's Lease."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What the driver needs of the configuration."""
+
+    scheduler: str
+    observe: bool
+    lease_namespace: str
+    lease_name: str
+
+
+class Driver:
+    """Turns the circle for a live cluster."""
+
+    def __init__(self, api: Api, board: Board, settled: Settled, profile: Profile) -> None:
+        self._api, self._board, self._settled = api, board, settled
+        self._ledger = Ledger(profile)
+        self._inbox: queue.SimpleQueue[list[Event]] = queue.SimpleQueue()
+        self._reflectors = [Reflector(api, r, self._take) for r in watched(settled.scheduler)]
+        self._hands = Hands(api, self._take, settled.scheduler)
+        self._host = socket.gethostname()
+        self._holder = lease.Holder()
+        self._stop = threading.Event()
+        self._leading = False
+        self._next_profile: Profile | None = None
+        self.cycles = 0
+        self.observe_cycle: Callable[[float, Plan], None] | None = None
+
+    def _take(self, events: list[Event]) -> None:
+        """Called from the threads of reflectors and senders."""
+        self._inbox.put(events)
+
+    # ---- threads ----
+
+    def start(self) -> None:
+        """Begin watching; `run` plans."""
+        for reflector in self._reflectors:
+            reflector.start()
+        threading.Thread(target=self._follow_lease, name="lease", daemon=True).start()
+
+    def stop(self) -> None:
+        """End `run` soon."""
+        self._stop.set()
+        self._inbox.put([])
+
+    def use(self, profile: Profile) -> None:
+        """Plan with another profile from the next cycle on (a configuration was reloaded)."""
+        self._next_profile = profile
+        self._inbox.put([])
+
+    @property
+    def missing(self) -> list[str]:
+        """Resources whose first list has not arrived."""
+        return [r.resource.name for r in self._reflectors if not r.synced.is_set()]
+
+    def _follow_lease(self) -> None:
+        while not self._stop.wait(LEASE_EVERY if self._holder.identity else 0.2):
+            try:
+                holder = lease.read(self._api, self._settled.lease_namespace, self._settled.lease_name)
+            except ClusterError as error:
+                log.warning("reading the scheduler's Lease: %s", error)
+                continue
+            if holder.identity != self._holder.identity:
+                log.info("the scheduler's Lease is held by %s", holder.identity or "nobody")
+            self._holder = holder
+            if self._leads() != self._leading:
+                self._inbox.put([])
+
+    def _leads(self) -> bool:
+        return self._holder.leads(self._host, time.time())
+
+    # ---- the circle ----
+
+    def run(self) -> None:
+        """Turn the circle until `stop`. An error in a cycle is logged and does not end it."""
+        self._await_lists()
+        log.info("first lists are in: %s", ", ".join(f"{r.resource.name}" for r in self._reflectors))
+        previous = ""
+        last = 0.0
+        while not self._stop.is_set():
+            self._gather(last)
+            last = time.monotonic()
+            try:
+                leads = self._leads()
+                if leads and not self._leading:
+                    self._take_over(previous)
+                if not leads and self._leading:
+                    log.warning(
+                        "no longer leading: the scheduler's Lease is held by %s", self._holder.identity
+                    )
+                self._leading = leads
+                if not leads and self._holder.identity:
+                    previous = self._holder.identity
+                self._turn(leads)
+            except Exception:
+                log.exception("a cycle failed; the next one starts from what was observed")
+                self._stop.wait(1.0)
+        self._hands.close()
+
+    def _await_lists(self) -> None:
+        while self.missing and not self._stop.is_set():
+            self._drain(0.05)
+        self._drain(0.0)
+
+    def _gather(self, last: float) -> None:
+        """Wait for something to happen or to be due, then collect what comes in the next moment."""
+        wake = self._ledger.wake
+        patience = 1.0 if wake is None else min(1.0, max(0.0, wake - time.time()))
+        self._drain(patience)
+        pause = last + COALESCE - time.monotonic()
+        if pause > 0:
+            time.sleep(pause)
+            self._drain(0.0)
+
+    def _drain(self, patience: float) -> None:
+        try:
+            events = self._inbox.get(timeout=patience) if patience else self._inbox.get_nowait()
+        except queue.Empty:
+            return
+        while True:
+            now = time.time()
+            for event in events:
+                self._ledger.apply(event, now)
+            try:
+                events = self._inbox.get_nowait()
+            except queue.Empty:
+                return
+
+    def _take_over(self, previous: str) -> None:
+        """A new leader waits out the old one's requests and lists afresh (design §6)."""
+        if previous and not previous.startswith(f"{self._host}_"):
+            log.info("taking over from %s: its last requests end, then everything is listed afresh", previous)
+            self._stop.wait(REQUEST_TIMEOUT)
+            self._reflectors = [reflector.successor() for reflector in self._reflectors]
+            for reflector in self._reflectors:
+                reflector.start()
+            self._await_lists()
+        log.info("leading")
+        self._ledger.take_over()
+
+    def _turn(self, leads: bool) -> None:
+        if self._next_profile is not None:
+            self._ledger.profile, self._next_profile = self._next_profile, None
+        began = time.monotonic()
+        snapshot = self._ledger.snapshot(time.time())
+        plan = cycle(snapshot, self._ledger.profile)
+        for complaint in plan.complaints:
+            log.error("%s", complaint)
+        if leads and not self._settled.observe:
+            actions = self._ledger.adopt(snapshot, plan)
+            self._board.view = self._view(snapshot, plan, leads)
+            if self._leads():
+                self._hands.carry_out(actions)
+        else:
+            self._ledger.rest(snapshot.now, plan)
+            self._board.view = self._view(snapshot, plan, leads)
+        self.cycles += 1
+        if self.observe_cycle is not None:
+            self.observe_cycle(time.monotonic() - began, plan)
+
+    def _view(self, snapshot: Snapshot, plan: Plan, leads: bool) -> View:
+        return self._ledger.view(snapshot, plan, leading=leads, synced=True)

@@ -1,0 +1,102 @@
+"""`muster release`: the break-glass. Takes our gates off, without plan or pin, and waits for the binds.
+
+The pods are marked `muster.dev/released`, so that the extender lets kube-scheduler place them as any other
+pods. What stays unbound is listed with what to do; nothing is ended.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import tenacity
+
+from muster.cluster import decode
+from muster.cluster.api import STRATEGIC, Api, message
+from muster.core import identity
+from muster.errors import ClusterError
+from muster.types import GATE, OwnerRecord, Phase, PodRecord
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """What became of a release: pods by namespace/name; `stuck` with kube-scheduler's or the API's reason."""
+
+    bound: tuple[str, ...]
+    stuck: tuple[tuple[str, str], ...]
+
+
+def owners(api: Api) -> dict[str, OwnerRecord]:
+    """Owners by uid, as far as they decide a job's name."""
+    found: dict[str, OwnerRecord] = {}
+    for path, kind, version in (
+        ("/apis/batch/v1/jobs", "Job", "batch/v1"),
+        ("/apis/apps/v1/replicasets", "ReplicaSet", "apps/v1"),
+    ):
+        decoder = decode.workload(kind, version)
+        for item in json.loads(api.get(path))["items"]:
+            record = decoder(json.dumps(item).encode())
+            found[record.owner.uid] = record
+    return found
+
+
+def gated(api: Api, scheduler: str, namespace: str | None, job: str | None) -> list[PodRecord]:
+    """Pods that wait behind our gate, of one job or of all."""
+    path = f"/api/v1/namespaces/{quote(namespace)}/pods" if namespace else "/api/v1/pods"
+    pods = [decode.pod(json.dumps(item).encode(), scheduler) for item in json.loads(api.get(path))["items"]]
+    waiting = [p for p in pods if p.ours and p.phase in (Phase.GATED, Phase.HELD) and not p.deleting]
+    if job is None:
+        return waiting
+    known = owners(api)
+    return [p for p in waiting if identity.job_key(p, known).name == job]
+
+
+def release(api: Api, pods: Sequence[PodRecord], scheduler: str, patience: float, say: Say) -> Released:
+    """Take the gates off and wait up to `patience` seconds for kube-scheduler to bind what fits."""
+    refused: dict[str, str] = {}
+    for pod in pods:
+        status, data = api.request("PATCH", _path(pod), _patch(pod), STRATEGIC)
+        if status not in (200, 404):
+            refused[f"{pod.namespace}/{pod.name}"] = f"{status} {message(data)}"
+    say(f"gates taken off: {len(pods) - len(refused)} of {len(pods)} pods")
+    left = {pod.uid: pod for pod in pods if f"{pod.namespace}/{pod.name}" not in refused}
+
+    def look() -> dict[str, str]:
+        waiting: dict[str, str] = {}
+        for pod in list(left.values()):
+            status, data = api.request("GET", _path(pod))
+            if status == 404:
+                continue
+            if status != 200:
+                raise ClusterError(message(data), status)
+            now = decode.pod(data, scheduler)
+            if now.uid == pod.uid and not now.phase.on_node and not now.phase.ended and not now.deleting:
+                waiting[f"{pod.namespace}/{pod.name}"] = now.refusal or "not bound yet"
+        return waiting
+
+    attempts = tenacity.Retrying(
+        stop=tenacity.stop_after_delay(patience),
+        wait=tenacity.wait_exponential(multiplier=0.2, max=2.0),
+        retry=tenacity.retry_if_result(bool) | tenacity.retry_if_exception_type(ClusterError),
+        retry_error_callback=lambda state: None if state.outcome is None else state.outcome.result(),
+    )
+    waiting: dict[str, str] = attempts(look) or {}
+    stuck = {**refused, **waiting}
+    names = [f"{p.namespace}/{p.name}" for p in pods]
+    return Released(tuple(n for n in names if n not in stuck), tuple(sorted(stuck.items())))
+
+
+def _path(pod: PodRecord) -> str:
+    return f"/api/v1/namespaces/{quote(pod.namespace)}/pods/{quote(pod.name)}"
+
+
+def _patch(pod: PodRecord) -> dict[str, Any]:
+    return {
+        "metadata": {"uid": pod.uid, "annotations": {identity.RELEASED: "true"}},
+        "spec": {"schedulingGates": [{"$patch": "delete", "name": GATE}]},
+    }

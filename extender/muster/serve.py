@@ -1,0 +1,140 @@
+"""`muster serve`: the driver, the extender's port, the service port and the configuration, in one process."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from pathlib import Path
+from types import FrameType
+
+import uvicorn
+from fastapi import FastAPI
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+from muster.cluster.api import Api, configuration
+from muster.cluster.faults import Faults
+from muster.core.view import Board, empty_view
+from muster.errors import ConfigurationError
+from muster.live import Driver, Settled
+from muster.server.access import ReviewedAccess
+from muster.server.extender import make_extender_app
+from muster.server.service import make_service_app
+from muster.settings import Settings, load_settings, profile_of
+from muster.types import Plan
+
+log = logging.getLogger(__name__)
+
+RELOAD_EVERY = 2.0
+"""Seconds between looks at the configuration file."""
+
+
+def serve(config_file: Path, kubeconfig: str | None) -> None:
+    """Run until SIGTERM or SIGINT. Raises ConfigurationError when the first configuration can't be used."""
+    settings = load_settings(config_file)
+    profile = profile_of(settings)
+    faults = Faults.from_environment()
+    if faults.rules:
+        log.warning("fault injection is on: %s", faults.rules)
+    api = Api(configuration(kubeconfig), faults)
+    board = Board(empty_view(profile))
+    driver = Driver(api, board, _settled(settings), profile)
+    registry = CollectorRegistry()
+    driver.observe_cycle = _cycle_metrics(registry)
+    access = ReviewedAccess(api.request)
+    service = _server(
+        make_service_app(board, access, registry, lambda: driver.missing), "0.0.0.0", settings.ports.service
+    )
+    extender = _server(make_extender_app(board, registry), "127.0.0.1", settings.ports.extender)
+
+    def end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        log.info("ending on signal %d", number)
+        service.should_exit = extender.should_exit = True
+        driver.stop()
+
+    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGINT, end)
+    ended = threading.Event()
+    driver.start()
+    threads = [threading.Thread(target=service.run, name="service", daemon=True)]
+    threads[0].start()
+    threading.Thread(
+        target=_reload, args=(config_file, settings, driver, ended), name="reload", daemon=True
+    ).start()
+
+    def open_extender() -> None:
+        """The port opens after the first sync, so that nothing is refused for want of knowledge."""
+        while not board.view.synced:
+            if ended.wait(0.05):
+                return
+        extender.run()
+
+    threads.append(threading.Thread(target=open_extender, name="extender", daemon=True))
+    threads[1].start()
+    driver.run()
+    ended.set()
+    for thread in threads:
+        thread.join(timeout=5.0)
+
+
+def _settled(settings: Settings) -> Settled:
+    return Settled(
+        scheduler=settings.scheduler_name,
+        observe=settings.mode == "observe",
+        lease_namespace=settings.leader.namespace,
+        lease_name=settings.leader.lease,
+    )
+
+
+def _server(app: FastAPI, host: str, port: int) -> uvicorn.Server:
+    return uvicorn.Server(
+        uvicorn.Config(app, host=host, port=port, log_level="warning", access_log=False, http="httptools")
+    )
+
+
+def _reload(config_file: Path, settings: Settings, driver: Driver, ended: threading.Event) -> None:
+    """A changed file is read again; what can't change while running, and a bad file, is said and left."""
+    text = config_file.read_text(encoding="utf-8")
+    while not ended.wait(RELOAD_EVERY):
+        try:
+            found = config_file.read_text(encoding="utf-8")
+        except OSError as error:
+            log.error("configuration: %s; the last good one stays in force", error)
+            continue
+        if found == text:
+            continue
+        text = found
+        try:
+            fresh = load_settings(config_file)
+            driver.use(profile_of(fresh))
+        except ConfigurationError as error:
+            log.error("configuration: %s\nthe last good one stays in force", error)
+            continue
+        for field in ("scheduler_name", "mode", "leader", "ports"):
+            if getattr(fresh, field) != getattr(settings, field):
+                log.warning("configuration: %s takes effect at the next start only", field)
+        log.info("configuration: profile %s, order %s now in force", fresh.profile, fresh.order)
+
+
+def _cycle_metrics(registry: CollectorRegistry) -> _Observe:
+    seconds = Histogram(
+        "muster_cycle_seconds",
+        "Time of one cycle: snapshot, plan and diff.",
+        buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5),
+        registry=registry,
+    )
+    complaints = Counter(
+        "muster_plugin_complaints", "Proposals of plugins that were not legal.", registry=registry
+    )
+    return _Observe(seconds, complaints)
+
+
+class _Observe:
+    """Called after each cycle by the driver."""
+
+    def __init__(self, seconds: Histogram, complaints: Counter) -> None:
+        self._seconds, self._complaints = seconds, complaints
+
+    def __call__(self, seconds: float, plan: Plan) -> None:
+        self._seconds.observe(seconds)
+        self._complaints.inc(len(plan.complaints))

@@ -1,0 +1,174 @@
+"""Who may read: a bearer token is asked about with TokenReview, then SubjectAccessReview on gangs.
+
+The same right that lets a tenant `kubectl get gangs` in a namespace lets him read its jobs here; nothing else
+is granted or stored. Answers are kept for a few seconds by the token's digest (never the token), and reviews
+that are not kept are limited, so that a flood of requests costs the API server a bounded number of calls.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, Protocol
+
+import msgspec
+from cachetools import TTLCache
+
+from muster.errors import ClusterError, MusterError
+
+KEPT = 5.0
+"""Seconds for which an answer is kept: a right taken away lasts that long."""
+ENTRIES = 4096
+"""Answers kept at most; the oldest goes first."""
+REVIEWS = 20.0
+"""Reviews a second that go to the API server, with a burst of the same number."""
+LONGEST = 16 * 1024
+"""Characters of a token; service account tokens are about 1,000."""
+
+GROUP, RESOURCE, VERB = "muster.dev", "gangs", "list"
+
+
+class Verdict(enum.Enum):
+    """What a caller may do."""
+
+    ALLOWED = "allowed"
+    DENIED = "denied"  # known, without the right
+    UNKNOWN = "unknown"  # the token is nobody's
+
+
+class FloodError(MusterError):
+    """More callers than reviews that may be asked for; worth another try in a second."""
+
+
+class Access(Protocol):
+    """Whether a token's owner may list gangs in a namespace, or in all of them (None)."""
+
+    def may_list(self, token: str, namespace: str | None) -> Verdict:
+        """May block. Raises FloodError, and ClusterError where the API server can't be asked."""
+
+
+class Request(Protocol):
+    """One call to the API server: HTTP status and body. May raise ClusterError where no answer came."""
+
+    def __call__(self, method: str, path: str, body: bytes) -> tuple[int, bytes]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A token's owner, as TokenReview names him."""
+
+    name: str
+    uid: str
+    groups: tuple[str, ...]
+    extra: Mapping[str, list[str]]
+
+
+class Everybody:
+    """No questions asked: for tests and for a snapshot that is replayed on one's own machine."""
+
+    def may_list(self, token: str, namespace: str | None) -> Verdict:  # noqa: ARG002
+        """Yes."""
+        return Verdict.ALLOWED
+
+
+class ReviewedAccess:
+    """Access as the cluster's own RBAC gives it. Used by several threads at once."""
+
+    def __init__(
+        self,
+        request: Request,
+        clock: Callable[[], float] = monotonic,
+        kept: float = KEPT,
+        reviews: float = REVIEWS,
+    ) -> None:
+        self._request = request
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._callers: TTLCache[bytes, Caller | None] = TTLCache(ENTRIES, kept, timer=clock)
+        self._verdicts: TTLCache[tuple[bytes, str | None], Verdict] = TTLCache(ENTRIES, kept, timer=clock)
+        self._rate = reviews
+        self._left = reviews
+        self._filled = clock()
+
+    def may_list(self, token: str, namespace: str | None) -> Verdict:
+        """Two calls to the API server at most, none while the answer is kept."""
+        if not token or len(token) > LONGEST:
+            return Verdict.UNKNOWN
+        digest = hashlib.sha256(token.encode("utf-8", "replace")).digest()
+        with self._lock:
+            kept = self._verdicts.get((digest, namespace))
+            known = digest in self._callers
+            caller = self._callers.get(digest)
+        if kept is not None:
+            return kept
+        if not known:
+            caller = self._who(token)
+            with self._lock:
+                self._callers[digest] = caller
+        verdict = Verdict.UNKNOWN if caller is None else self._right(caller, namespace)
+        with self._lock:
+            self._verdicts[(digest, namespace)] = verdict
+        return verdict
+
+    def _who(self, token: str) -> Caller | None:
+        status = self._review(
+            "/apis/authentication.k8s.io/v1/tokenreviews",
+            {
+                "apiVersion": "authentication.k8s.io/v1",
+                "kind": "TokenReview",
+                "spec": {"token": token},
+            },
+        )
+        user = status.get("user") or {}
+        if not status.get("authenticated") or not user.get("username"):
+            return None
+        return Caller(
+            user["username"], user.get("uid", ""), tuple(user.get("groups") or ()), user.get("extra") or {}
+        )
+
+    def _right(self, caller: Caller, namespace: str | None) -> Verdict:
+        attributes = {"verb": VERB, "group": GROUP, "resource": RESOURCE}
+        if namespace is not None:
+            attributes["namespace"] = namespace
+        status = self._review(
+            "/apis/authorization.k8s.io/v1/subjectaccessreviews",
+            {
+                "apiVersion": "authorization.k8s.io/v1",
+                "kind": "SubjectAccessReview",
+                "spec": {
+                    "user": caller.name,
+                    "uid": caller.uid,
+                    "groups": list(caller.groups),
+                    "extra": dict(caller.extra),
+                    "resourceAttributes": attributes,
+                },
+            },
+        )
+        return Verdict.ALLOWED if status.get("allowed") is True else Verdict.DENIED
+
+    def _review(self, path: str, review: Mapping[str, Any]) -> dict[str, Any]:
+        """The status of a review that the API server filled in."""
+        self._spend()
+        code, body = self._request("POST", path, msgspec.json.encode(review))
+        if code not in (200, 201):
+            raise ClusterError(f"the API server answered {path.rsplit('/', 1)[-1]} with {code}", code)
+        try:
+            answer = msgspec.json.decode(body)
+        except msgspec.DecodeError as error:
+            raise ClusterError(f"the API server's answer can't be understood: {error}") from error
+        status = answer.get("status") if isinstance(answer, dict) else None
+        return status if isinstance(status, dict) else {}
+
+    def _spend(self) -> None:
+        """One review of the budget that fills with time. Raises FloodError where it is used up."""
+        with self._lock:
+            now = self._clock()
+            self._left = min(self._rate, self._left + (now - self._filled) * self._rate)
+            self._filled = now
+            if self._left < 1.0:
+                raise FloodError("too many callers to ask the API server about; try again in a second")
+            self._left -= 1.0

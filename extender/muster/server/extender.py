@@ -1,0 +1,229 @@
+"""The extender verbs that the kube-scheduler beside us calls: /filter, /prioritize, /preempt.
+
+Each reads the newest View through a Guard and answers; nothing is written, nothing waits, no lock is taken.
+
+What is answered when something is wrong, and why so:
+- A body that can't be understood is 400, one above 8 MB is 413, in the verb's own form with `Error` set.
+  kube-scheduler never reads the body of a non-200 answer and counts it as an error of the extender; it never
+  sends such a body either, so the text is for whoever did.
+- A request that was understood and can't be answered is 200 with `Error` set: kube-scheduler puts that text
+  into the pod's event and tries the pod again, and does not mark it Unschedulable (a refusal would count as
+  evidence against the pod's pin). So it is before the first sync, for an empty list of nodes, and where no
+  node of the list is known. Single unknown nodes among known ones fail alone, with a constant text.
+- prioritize has no place for an error and kube-scheduler swallows it: before the first sync all scores are 0.
+  preempt then vetoes every node.
+
+Refused nodes are FailedAndUnresolvableNodes: FailedNodes would make kube-scheduler try preemption there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from time import perf_counter
+
+from fastapi import FastAPI
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from muster.core.guard import UNKNOWN, Guard
+from muster.core.view import Board
+from muster.errors import UsageError
+from muster.server import wire
+
+log = logging.getLogger(__name__)
+
+MOST = 8 * 1024 * 1024
+"""Bytes of the largest body that is read. 5,000 node names are about 100 kB; whole nodes can be megabytes."""
+NOT_SYNCED = "muster has not read the whole cluster yet"
+NO_NODES = "no node is named"
+NONE_KNOWN = "muster knows none of these nodes"
+JSON = "application/json"
+
+Verb = Callable[[Guard, bytes], tuple[bytes, str]]
+"""A body in, the answer and a word for the metrics out."""
+
+
+class ExtenderMetrics:
+    """Requests, their latency in the server, and verdicts, by verb."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.requests = Counter(
+            "muster_extender_requests_total",
+            "Calls by verb and HTTP status.",
+            ["verb", "status"],
+            registry=registry,
+        )
+        self.seconds = Histogram(
+            "muster_extender_seconds",
+            "Time from a call's last byte to its answer.",
+            ["verb"],
+            buckets=(0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0),
+            registry=registry,
+        )
+        self.verdicts = Counter(
+            "muster_extender_verdicts_total",
+            "Answers by verb and verdict.",
+            ["verb", "verdict"],
+            registry=registry,
+        )
+
+
+class TooLargeError(UsageError):
+    """A body above MOST."""
+
+
+class Newest:
+    """The Guard of the newest View, made once for each View."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self._guard = Guard(board.view)
+
+    def guard(self) -> Guard:
+        """What the newest View allows."""
+        view = self._board.view
+        if self._guard.view is not view:
+            self._guard = Guard(view)
+        return self._guard
+
+
+def make_extender_app(board: Board, registry: CollectorRegistry | None = None) -> FastAPI:
+    """The app for 127.0.0.1: it has no authentication of its own.
+
+    Metrics go to `registry` (the service port serves it); None keeps them to the app.
+    """
+    newest = Newest(board)
+    metrics = ExtenderMetrics(registry or CollectorRegistry())
+    routes: list[BaseRoute] = [
+        Route(f"/{name}", _endpoint(name, verb, refuse, newest, metrics), methods=["POST"])
+        for name, verb, refuse in (
+            ("filter", filter_verb, wire.filter_error),
+            ("prioritize", prioritize_verb, wire.error),
+            ("preempt", preempt_verb, wire.error),
+        )
+    ]
+    return FastAPI(title="muster extender", openapi_url=None, docs_url=None, redoc_url=None, routes=routes)
+
+
+def _endpoint(
+    name: str, verb: Verb, refuse: Callable[[str], bytes], newest: Newest, metrics: ExtenderMetrics
+) -> Callable[[Request], Awaitable[Response]]:
+    """Raw bytes in and out: pydantic and FastAPI's own parsing cost more than the verbs."""
+
+    seconds = metrics.seconds.labels(name)
+
+    async def answer(request: Request) -> Response:
+        try:
+            body = await read_body(request)
+        except TooLargeError as error:
+            metrics.requests.labels(name, "413").inc()
+            return Response(refuse(str(error)), 413, {"Connection": "close"}, JSON)
+        except ClientDisconnect:
+            metrics.requests.labels(name, "499").inc()
+            return Response(status_code=400)
+        began = perf_counter()
+        try:
+            content, verdict = verb(newest.guard(), body)
+            status = 200
+        except UsageError as error:
+            content, verdict, status = refuse(str(error)), "malformed", 400
+        except Exception:  # a fault of ours, or of a plugin, must not take the others' verbs with it
+            log.exception("%s failed", name)
+            content, verdict, status = refuse("muster failed; its log says why"), "failed", 500
+        seconds.observe(perf_counter() - began)
+        metrics.requests.labels(name, str(status)).inc()
+        metrics.verdicts.labels(name, verdict).inc()
+        return Response(content, status, media_type=JSON)
+
+    return answer
+
+
+async def read_body(request: Request, most: int = MOST) -> bytes:
+    """The whole body. Raises TooLargeError as soon as it is known to be above `most`, announced or not."""
+    text = f"the body is above {most} bytes"
+    announced = request.headers.get("content-length", "0")
+    if announced.isdecimal() and int(announced) > most:
+        raise TooLargeError(text)
+    parts: list[bytes] = []
+    size = 0
+    async for part in request.stream():
+        size += len(part)
+        if size > most:
+            raise TooLargeError(text)
+        parts.append(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+# ---- the verbs ----
+
+
+def filter_verb(guard: Guard, body: bytes) -> tuple[bytes, str]:
+    """The nodes on which the plan lets the pod be bound."""
+    args = wire.read_args(body)
+    whole = args.node_names is None and args.nodes is not None
+    raw = (args.nodes.items or []) if whole and args.nodes else []
+    names = wire.node_names(raw) if whole else args.node_names or []
+    error = ""
+    if not guard.view.synced:
+        error = NOT_SYNCED
+    elif not names:
+        error = NO_NODES
+    passed, why = ([], "") if error else guard.passes(_uid(args.pod), names)
+    failed: Mapping[str, str] = {}
+    if not error and len(passed) < len(names):
+        failed = dict.fromkeys(names, why)
+        for name in passed:
+            failed.pop(name, None)
+        unknown = guard.unknown(names)
+        failed.update(dict.fromkeys(unknown, UNKNOWN))
+        if len(unknown) == len(names):
+            error = NONE_KNOWN
+    verdict = "error" if error else "passed" if passed else "refused"
+    if whole:
+        kept = set(passed)
+        nodes = [node for node, name in zip(raw, names, strict=True) if name in kept]
+        return wire.filter_nodes(nodes, failed, error), verdict
+    return wire.filter_names(passed, failed, error), verdict
+
+
+def prioritize_verb(guard: Guard, body: bytes) -> tuple[bytes, str]:
+    """0 to 10 for each node, by the profile's Score plugins."""
+    args = wire.read_args(body)
+    if args.node_names is not None:
+        names = args.node_names
+    else:
+        names = wire.node_names((args.nodes.items if args.nodes else None) or [])
+    if not guard.view.synced:
+        return wire.priorities(names, [0] * len(names)), "error"
+    scores = guard.scores(_uid(args.pod), names)
+    return wire.priorities(names, scores), "scored" if any(scores) else "even"
+
+
+def preempt_verb(guard: Guard, body: bytes) -> tuple[bytes, str]:
+    """The candidates of a preemption without the nodes where it would break a gang of ours."""
+    args = wire.read_preemption(body)
+    if args.meta is not None:
+        victims = args.meta
+    else:
+        victims = {
+            node: wire.MetaVictims(
+                None if whole.pods is None else [wire.MetaPod(pod.metadata.uid) for pod in whole.pods],
+                whole.violations,
+            )
+            for node, whole in (args.victims or {}).items()
+        }
+    if not guard.view.synced:
+        return wire.preemption({}), "error"
+    kept = guard.spared({node: [pod.uid for pod in v.pods or ()] for node, v in victims.items()})
+    return wire.preemption({node: victims[node] for node in kept}), (
+        "kept" if len(kept) == len(victims) else "vetoed"
+    )
+
+
+def _uid(pod: wire.Pod | None) -> str:
+    if pod is None:
+        raise UsageError("Pod: missing")
+    return pod.metadata.uid

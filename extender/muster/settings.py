@@ -1,0 +1,271 @@
+"""muster.yaml: every setting with its unit and why one would change it.
+
+    apiVersion: muster.dev/v1alpha1
+    kind: MusterConfiguration
+    profile: gang-pack
+    order: strict
+    gang: {timeout: 2m}
+
+Times are seconds, or text such as "90s", "2m", "1h30m". A key that is not listed here is an error: a typing
+error must not silently mean the default.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic.alias_generators import to_camel
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from muster import profiles
+from muster.errors import ConfigurationError
+from muster.points import Profile
+
+API_VERSION = "muster.dev/v1alpha1"
+KIND = "MusterConfiguration"
+
+UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+")
+PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+LABEL = r"^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
+NAME = r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"
+
+
+def seconds(value: Any) -> Any:
+    """Seconds of "90s", "2m", "1h30m" or a number; raises with what is allowed."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(value, str) and DURATION.fullmatch(value.strip()):
+        return sum(float(n) * UNITS[unit] for n, unit in PART.findall(value))
+    raise PydanticCustomError("duration", "must be a time such as 90s, 2m or 1h30m, or a number of seconds")
+
+
+Duration = Annotated[float, BeforeValidator(seconds), Field(gt=0, le=365 * 86400)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True, strict=True
+    )
+
+
+class Leader(_Model):
+    """The Lease that decides which replica acts: that of the kube-scheduler beside (design §6)."""
+
+    namespace: str = Field(default="muster-system", pattern=NAME)
+    """Namespace of the Lease: the release's."""
+    lease: str = Field(default="muster-scheduler", pattern=NAME)
+    """leaderElection.resourceName of the kube-scheduler beside."""
+
+
+class Ports(_Model):
+    """Where muster listens. Change one where the host's network is shared."""
+
+    service: int = Field(default=8080, ge=1, le=65535)
+    """TCP port of probes, metrics and the API, on every address."""
+    extender: int = Field(default=8081, ge=1, le=65535)
+    """TCP port of the extender verbs, on 127.0.0.1 only: they have no authentication."""
+
+    @model_validator(mode="after")
+    def _differ(self) -> Ports:
+        if self.service == self.extender:
+            raise PydanticCustomError(
+                "ports", "service and extender must differ; both are {port}", {"port": self.service}
+            )
+        return self
+
+
+class GangSettings(_Model):
+    """Times in a gang's life."""
+
+    timeout: Duration = 120.0
+    """From a gang's first bind: a gang that is not whole by then goes back to the gate, so that what it holds
+    is not idle. Longer where volumes or nodes take minutes to be there."""
+    forget: Duration = 3600.0
+    """From a job's end until its Gang object is removed. Longer keeps `muster explain` answering for it."""
+
+
+class ScoreSettings(_Model):
+    """A Score plugin of a profile with its weight (no unit; only ratios count)."""
+
+    name: str
+    weight: float = Field(default=1.0, gt=0, le=1000)
+
+
+class ProfileSettings(_Model):
+    """A profile of the team's own: plugins by extension point."""
+
+    name: str = Field(pattern=NAME)
+    sort: str = ""
+    """QueueSort plugin; empty: priority, submission, key."""
+    filters: tuple[str, ...] = Field(default=(), strict=False)
+    """Filter plugins, all of which must let a node pass."""
+    scores: tuple[ScoreSettings, ...] = Field(default=(), strict=False)
+    """Score plugins; a node's score is their weighted mean."""
+    shares: tuple[str, ...] = Field(default=(), strict=False)
+    """Share plugins, a chain in this order."""
+    placement: Literal["pinned", "scored"] = "pinned"
+    """pinned: the planner picks the node. scored: kube-scheduler does, by our prioritize verb."""
+
+
+class Settings(_Model):
+    """The whole of muster.yaml."""
+
+    api_version: Literal["muster.dev/v1alpha1"] = "muster.dev/v1alpha1"
+    kind: Literal["MusterConfiguration"] = "MusterConfiguration"
+    scheduler_name: str = Field(default="muster", pattern=NAME)
+    """Pods with this spec.schedulerName are ours."""
+    mode: Literal["active", "observe"] = "active"
+    """observe: plan and explain, change nothing. For a first look at a cluster."""
+    profile: str = "fifo"
+    """Which plugins decide: a named profile, or one of `profiles`."""
+    order: Literal["backfill", "strict"] = "backfill"
+    """strict: the head of the queue blocks all others. backfill: others pass while they don't delay it."""
+    patience: Duration = 300.0
+    """How long a head of the queue whose run time nobody knows waits before freed capacity is kept for it.
+    Shorter helps big gangs and leaves more GPUs idle."""
+    leader: Leader = Leader()
+    ports: Ports = Ports()
+    gang: GangSettings = GangSettings()
+    topology_levels: tuple[Annotated[str, Field(pattern=LABEL)], ...] = Field(default=(), strict=False)
+    """Node label keys, narrowest first (rack, block, zone): jobs are kept within as few as possible."""
+    profiles: tuple[ProfileSettings, ...] = Field(default=(), strict=False)
+    """Profiles of the team's own."""
+    plugin_args: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """Parameters of plugins by name: the paper's, see each plugin's docstring for units."""
+
+    @model_validator(mode="after")
+    def _once(self) -> Settings:
+        names = [p.name for p in self.profiles]
+        if len(set(names)) < len(names):
+            raise PydanticCustomError("profiles", "profiles: two have the same name")
+        return self
+
+
+def load_settings(source: Path | str) -> Settings:
+    """The settings of a file (a Path) or of YAML text (a str).
+
+    Raises ConfigurationError: one line a problem, naming field, what is allowed and what was found.
+    """
+    if isinstance(source, Path):
+        try:
+            text, where = source.read_text(encoding="utf-8"), str(source)
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigurationError(f"{source}: can't be read: {error}") from error
+    else:
+        text, where = source, "configuration"
+    try:
+        plain = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigurationError(f"{where}: is not YAML: {' '.join(str(error).split())}") from error
+    if plain is None:
+        plain = {}
+    if not isinstance(plain, dict):
+        raise ConfigurationError(f"{where}: must be a mapping; found {_shown(plain)}")
+    try:
+        return Settings.model_validate(plain)
+    except ValidationError as error:
+        lines = [f"{where}: {_line(problem)}" for problem in error.errors()]
+        raise ConfigurationError("\n".join(lines)) from error
+
+
+def profile_of(settings: Settings) -> Profile:
+    """The profile that the settings name, with their times and order.
+
+    Raises ConfigurationError where a profile, a plugin or one of its parameters is not known.
+    """
+    own = {
+        p.name: profiles.Recipe(
+            sort=p.sort,
+            filters=p.filters,
+            scores=tuple((s.name, s.weight) for s in p.scores),
+            shares=p.shares,
+            placement=p.placement,
+        )
+        for p in settings.profiles
+    }
+    built = profiles.build(settings.profile, settings.plugin_args, own)
+    return Profile(
+        name=built.name,
+        sort=built.sort,
+        filters=built.filters,
+        scores=built.scores,
+        shares=built.shares,
+        placement=built.placement,
+        order=settings.order,
+        patience=settings.patience,
+        timeout=settings.gang.timeout,
+        forget=settings.gang.forget,
+        topology_levels=settings.topology_levels,
+    )
+
+
+# ---- problems, one line each: field, what is allowed, what was found ----
+
+
+def _line(problem: ErrorDetails) -> str:
+    field = _path(problem["loc"])
+    say = WORDS.get(problem["type"])
+    context = problem.get("ctx", {})
+    allowed = say(context, field) if say else problem["msg"]
+    if problem["type"] == "ports":
+        return f"{field}: {allowed}"
+    if problem["type"] == "profiles":
+        return allowed
+    return f"{field}: {allowed}; found {_shown(problem['input'])}"
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    path = ""
+    for part in location:
+        path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
+    return path or "configuration"
+
+
+def _unknown(_: Any, field: str) -> str:
+    model: Any = Settings
+    for part in re.sub(r"\[\d+\]", "", field).split(".")[:-1]:
+        model = _inside(model, part)
+    known = sorted(f.alias or name for name, f in model.model_fields.items())
+    return f"not a setting; allowed here: {', '.join(known)}"
+
+
+def _inside(model: Any, part: str) -> Any:
+    """The model of a field by its name in YAML."""
+    for name, field in model.model_fields.items():
+        if part in (field.alias, name):
+            kind = field.annotation
+            arguments = getattr(kind, "__args__", ())
+            return arguments[0] if arguments else kind
+    return model
+
+
+WORDS: dict[str, Callable[[Any, str], str]] = {
+    "extra_forbidden": _unknown,
+    "literal_error": lambda c, _: f"must be {c['expected']}",
+    "greater_than": lambda c, _: f"must be more than {c['gt']:g}",
+    "greater_than_equal": lambda c, _: f"must be at least {c['ge']:g}",
+    "less_than_equal": lambda c, _: f"must be at most {c['le']:g}",
+    "int_type": lambda *_: "must be a whole number",
+    "float_type": lambda *_: "must be a number",
+    "string_type": lambda *_: "must be text",
+    "tuple_type": lambda *_: "must be a list",
+    "dict_type": lambda *_: "must be a mapping",
+    "model_type": lambda *_: "must be a mapping",
+    "missing": lambda *_: "must be given",
+    "string_pattern_mismatch": lambda _, field: (
+        "must be a label key such as topology.kubernetes.io/rack"
+        if field.startswith("topologyLevels")
+        else "must be a Kubernetes name: lower case letters, digits, '-' and '.'"
+    ),
+}
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

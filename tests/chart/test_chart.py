@@ -1,0 +1,444 @@
+"""What helm makes of the chart: rendered without a cluster, for every supported version of Kubernetes."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from e2e.lab import places
+
+CHART = Path(__file__).resolve().parents[2] / "charts" / "muster"
+SUPPORTED = ["v1.34.0", "v1.35.2", "v1.36.0", "v1.37.1"]
+IMAGE = "image.repository=registry.example/muster"
+
+Manifest = dict[str, Any]
+
+
+@functools.cache
+def helm() -> str:
+    built = sorted((places.cache() / "bin").glob("helm-v*"))
+    program = str(built[-1]) if built else shutil.which("helm")
+    if program is None:
+        reason = "no helm: `make lab` builds one into the cache"
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    return program
+
+
+Done = subprocess.CompletedProcess[str]
+
+
+def template(*values: str, version: str = "v1.37.1", flags: Iterable[str] = ()) -> Done:
+    release = ["muster", str(CHART), "--namespace=muster-system"]
+    command = [helm(), "template", *release, f"--kube-version={version}"]
+    command += [f"--set={value}" for value in values]
+    return subprocess.run([*command, *flags], capture_output=True, text=True, timeout=60, check=False)
+
+
+def rendered(*values: str, version: str = "v1.37.1", flags: Iterable[str] = ()) -> list[Manifest]:
+    done = template(*values, version=version, flags=flags)
+    assert done.returncode == 0, done.stderr
+    return [manifest for manifest in yaml.safe_load_all(done.stdout) if manifest]
+
+
+def refused(*values: str, version: str = "v1.37.1") -> str:
+    done = template(*values, version=version)
+    assert done.returncode != 0, "helm rendered it"
+    return done.stderr
+
+
+def named(manifests: list[Manifest], kind: str, name: str = "muster") -> Manifest:
+    found = [m for m in manifests if m["kind"] == kind and m["metadata"]["name"] == name]
+    assert len(found) == 1, f"{kind} {name}: found {len(found)}"
+    return found[0]
+
+
+def kinds(manifests: list[Manifest]) -> set[str]:
+    return {manifest["kind"] for manifest in manifests}
+
+
+def containers(manifests: list[Manifest]) -> dict[str, Manifest]:
+    pod = named(manifests, "Deployment")["spec"]["template"]["spec"]
+    return {container["name"]: container for container in pod["containers"]}
+
+
+# Versions
+
+
+@pytest.mark.parametrize("version", SUPPORTED)
+def test_the_scheduler_image_follows_the_cluster(version: str) -> None:
+    images = {name: c["image"] for name, c in containers(rendered(IMAGE, version=version)).items()}
+    assert images == {
+        "kube-scheduler": f"registry.k8s.io/kube-scheduler:{version}",
+        "muster": "registry.example/muster:0.1.0",
+    }
+
+
+def test_a_vendor_suffix_is_no_part_of_the_scheduler_tag() -> None:
+    image = containers(rendered(IMAGE, version="v1.36.2-gke.1234000"))["kube-scheduler"]["image"]
+    assert image == "registry.k8s.io/kube-scheduler:v1.36.2"
+
+
+def test_a_scheduler_newer_than_the_apiserver_is_refused() -> None:
+    assert "scheduler.image.tag v1.37.0 is newer than the apiserver (v1.36)" in refused(
+        IMAGE, "scheduler.image.tag=v1.37.0", version="v1.36.9"
+    )
+
+
+def test_an_older_scheduler_is_the_platform_teams_choice() -> None:
+    image = containers(rendered(IMAGE, "scheduler.image.tag=v1.36.4"))["kube-scheduler"]["image"]
+    assert image == "registry.k8s.io/kube-scheduler:v1.36.4"
+
+
+@pytest.mark.parametrize("version", ["v1.33.5", "v1.38.0"])
+def test_other_versions_of_kubernetes_are_refused_with_a_sentence(version: str) -> None:
+    said = refused(IMAGE, version=version)
+    assert "chart requires kubeVersion: >=1.34.0-0 <1.38.0-0" in said
+    assert f"incompatible with Kubernetes {version}" in said
+
+
+@pytest.mark.parametrize(
+    ("version", "served", "expected"),
+    [
+        ("v1.34.0", (), "MutatingWebhookConfiguration"),
+        ("v1.35.0", ("v1beta1",), "admissionregistration.k8s.io/v1beta1"),
+        ("v1.36.0", (), "admissionregistration.k8s.io/v1"),
+        ("v1.37.1", ("v1beta1", "v1"), "admissionregistration.k8s.io/v1"),
+    ],
+)
+def test_auto_takes_the_policy_where_it_is_served_and_else_the_webhook(
+    version: str, served: tuple[str, ...], expected: str
+) -> None:
+    flags = [f"--api-versions=admissionregistration.k8s.io/{v}/MutatingAdmissionPolicy" for v in served]
+    manifests = rendered("replicas=0", version=version, flags=flags)
+    gates = [m for m in manifests if m["kind"] in ("MutatingAdmissionPolicy", "MutatingWebhookConfiguration")]
+    assert len(gates) == 1
+    assert expected in (gates[0]["apiVersion"], gates[0]["kind"])
+
+
+def test_policy_where_it_is_not_served_is_refused_and_not_installed_in_vain() -> None:
+    said = refused("replicas=0", "admission.mode=policy", version="v1.35.0")
+    assert "policy needs the MutatingAdmissionPolicy API, which this cluster (v1.35.0) does not serve" in said
+
+
+# Values
+
+
+def test_a_missing_image_says_how_to_build_push_and_load_one() -> None:
+    said = refused()
+    for line in (
+        "image.repository is not set, and Muster has no public image",
+        "docker build -t REGISTRY/muster:0.1.0 .",
+        "docker push REGISTRY/muster:0.1.0",
+        "kind load docker-image muster:0.1.0",
+        "--set image.repository=REGISTRY/muster",
+    ):
+        assert line in said
+
+
+def test_without_replicas_no_image_is_needed() -> None:
+    assert kinds(rendered("replicas=0")).isdisjoint({"Deployment", "PodDisruptionBudget", "Job"})
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("replicas=two", "at '/replicas': got string, want integer"),
+        ("replicas=-1", "at '/replicas': minimum"),
+        ("mode=passive", "at '/mode': value must be one of 'active', 'observe'"),
+        ("order=lifo", "at '/order': value must be one of 'strict', 'backfill'"),
+        ("admission.mode=none", "at '/admission/mode': value must be one of 'auto', 'policy', 'webhook'"),
+        ("admission.webhook.url=http://127.0.0.1/mutate", "at '/admission/webhook/url'"),
+        ("binder=theirs", "at '/binder': value must be one of 'own', 'cluster'"),
+        ("ports.service=80", "at '/ports/service': minimum"),
+        ("schedulerName=My_Scheduler", "at '/schedulerName'"),
+        ("schedulername=x", "additional properties 'schedulername' not allowed"),
+        ("image.repo=x", "at '/image': additional properties 'repo' not allowed"),
+        ("scheduler.image.tag=latest", "at '/scheduler/image/tag'"),
+        ("namespaceSelector.team=x", "at '/namespaceSelector': additional properties 'team' not allowed"),
+    ],
+)
+def test_a_bad_value_is_refused_by_its_name(value: str, said: str) -> None:
+    assert said in refused(value)
+
+
+def test_what_is_not_supported_yet_is_refused_and_not_ignored() -> None:
+    assert "binder: cluster is not supported yet" in refused("replicas=0", "binder=cluster")
+
+
+def test_the_clusters_own_scheduler_name_is_refused() -> None:
+    assert "every pod would be Muster's" in refused("replicas=0", "schedulerName=default-scheduler")
+
+
+def test_every_value_has_a_comment_and_a_schema() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    assert set(schema["properties"]) - {"global"} == set(values)
+    lines = (CHART / "values.yaml").read_text().splitlines()
+    for number, line in enumerate(lines):
+        if line and line[0].isalpha() and not line.rstrip().endswith(":"):
+            assert lines[number - 1].startswith("#"), f"values.yaml:{number + 1} has no comment: {line}"
+
+
+# Configurations
+
+
+def scheduler_configuration(*values: str) -> Manifest:
+    config: Manifest = yaml.safe_load(named(rendered(*values), "ConfigMap")["data"]["scheduler.yaml"])
+    return config
+
+
+def test_kube_scheduler_is_configured_as_the_design_says() -> None:
+    assert scheduler_configuration("replicas=0") == {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "leaderElection": {
+            "leaderElect": True,
+            "resourceName": "muster-scheduler",
+            "resourceNamespace": "muster-system",
+        },
+        "clientConnection": {"qps": 1000, "burst": 2000},
+        "profiles": [
+            {
+                "schedulerName": "muster",
+                "percentageOfNodesToScore": 100,
+                "plugins": {"multiPoint": {"disabled": [{"name": "DefaultPreemption"}]}},
+            }
+        ],
+        "extenders": [
+            {
+                "urlPrefix": "http://127.0.0.1:8081",
+                "filterVerb": "filter",
+                "prioritizeVerb": "prioritize",
+                "weight": 150,
+                "nodeCacheCapable": True,
+                "httpTimeout": "1s",
+                "ignorable": False,
+            }
+        ],
+    }
+
+
+def muster_configuration(*values: str) -> Manifest:
+    config: Manifest = yaml.safe_load(named(rendered(*values), "ConfigMap")["data"]["muster.yaml"])
+    return config
+
+
+def test_muster_is_configured_by_the_values() -> None:
+    assert muster_configuration("replicas=0") == {
+        "apiVersion": "muster.dev/v1alpha1",
+        "kind": "MusterConfiguration",
+        "schedulerName": "muster",
+        "mode": "active",
+        "profile": "fifo",
+        "order": "backfill",
+        "leader": {"namespace": "muster-system", "lease": "muster-scheduler"},
+        "ports": {"service": 8080, "extender": 8081},
+    }
+
+
+def test_config_is_merged_last() -> None:
+    config = muster_configuration(
+        "replicas=0", "order=strict", "config.gang.timeout=5m", "config.ports.service=9000"
+    )
+    assert config["order"] == "strict"
+    assert config["gang"] == {"timeout": "5m"}
+    assert config["ports"] == {"service": 9000, "extender": 8081}
+
+
+def test_the_webhook_is_configured_where_it_is_served_only() -> None:
+    config = muster_configuration("replicas=0", "admission.mode=webhook")
+    assert config["webhook"] == {"port": 9443, "certificates": "/etc/muster-webhook"}
+    assert "webhook" not in muster_configuration("replicas=0", "admission.mode=webhook", "mode=observe")
+
+
+def test_a_change_of_the_configuration_makes_new_pods() -> None:
+    def checksum(*values: str) -> str:
+        meta = named(rendered(IMAGE, *values), "Deployment")["spec"]["template"]["metadata"]
+        return str(meta["annotations"]["checksum/config"])
+
+    assert checksum() == checksum()
+    assert checksum() != checksum("order=strict")
+
+
+# Pods
+
+
+def test_both_programs_run_restricted_and_share_the_pod() -> None:
+    manifests = rendered(IMAGE)
+    pod = named(manifests, "Deployment")["spec"]["template"]["spec"]
+    assert pod["serviceAccountName"] == "muster"
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert not any(pod.get(field) for field in ("hostNetwork", "hostPID", "hostIPC"))
+    assert list(containers(manifests)) == ["kube-scheduler", "muster"]
+    for container in pod["containers"]:
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        assert {"startupProbe", "livenessProbe", "readinessProbe"} <= set(container)
+        assert 8081 not in [port["containerPort"] for port in container["ports"]]
+
+
+def test_two_replicas_have_a_budget_and_one_has_none() -> None:
+    assert named(rendered(IMAGE), "PodDisruptionBudget")["spec"]["maxUnavailable"] == 1
+    assert "PodDisruptionBudget" not in kinds(rendered(IMAGE, "replicas=1"))
+
+
+def test_an_uninstall_releases_every_pod_first() -> None:
+    hook = named(rendered(IMAGE), "Job", "muster-release")
+    assert hook["metadata"]["annotations"]["helm.sh/hook"] == "pre-delete"
+    pod = hook["spec"]["template"]["spec"]
+    assert pod["serviceAccountName"] == "muster-hooks"
+    assert pod["containers"][0]["args"] == ["release", "--all"]
+
+
+def test_the_crd_is_reached_by_upgrades_and_kept_by_an_uninstall() -> None:
+    assert not (CHART / "crds").exists()
+    crd = named(rendered("replicas=0"), "CustomResourceDefinition", "gangs.muster.dev")
+    assert crd["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+    columns = [c["name"] for c in crd["spec"]["versions"][0]["additionalPrinterColumns"]]
+    assert columns == ["State", "Replicas", "GPUs", "Age", "Reason"]
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [("serviceMonitor.enabled=true", "ServiceMonitor"), ("networkPolicy.enabled=true", "NetworkPolicy")],
+)
+def test_options_are_off_until_asked_for(value: str, kind: str) -> None:
+    assert kind not in kinds(rendered(IMAGE))
+    assert kind in kinds(rendered(IMAGE, value))
+
+
+# Rights
+
+
+def roles(manifests: list[Manifest]) -> list[Manifest]:
+    return [m for m in manifests if m["kind"] in ("Role", "ClusterRole")]
+
+
+def test_no_right_has_a_wildcard_and_none_reads_secrets_or_deletes_pods() -> None:
+    for role in roles(rendered(IMAGE)):
+        for rule in role["rules"]:
+            name = f"{role['kind']} {role['metadata']['name']}: {rule}"
+            assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]], name
+            assert "secrets" not in rule["resources"], name
+            assert "impersonate" not in rule["verbs"], name
+            assert "escalate" not in rule["verbs"], name
+            if "pods" in rule["resources"]:
+                assert {"delete", "deletecollection", "create", "update"}.isdisjoint(rule["verbs"]), name
+
+
+def rights(manifests: list[Manifest], role: str) -> dict[str, set[str]]:
+    """group/resource -> verbs."""
+    found: dict[str, set[str]] = {}
+    for rule in named(manifests, "ClusterRole", role)["rules"]:
+        for group in rule["apiGroups"]:
+            for resource in rule["resources"]:
+                found.setdefault(f"{group}/{resource}", set()).update(rule["verbs"])
+    return found
+
+
+def test_muster_writes_pods_gangs_and_events_and_nothing_else() -> None:
+    writes = {
+        resource: verbs - {"get", "list", "watch"}
+        for resource, verbs in rights(rendered(IMAGE), "muster").items()
+        if verbs - {"get", "list", "watch"}
+    }
+    assert writes == {
+        "/pods": {"patch"},
+        "/pods/status": {"patch"},
+        "/pods/eviction": {"create"},
+        "muster.dev/gangs": {"create", "update", "patch", "delete"},
+        "muster.dev/gangs/status": {"update", "patch"},
+        "/events": {"create", "patch"},
+        "events.k8s.io/events": {"create", "patch"},
+        "authentication.k8s.io/tokenreviews": {"create"},
+        "authorization.k8s.io/subjectaccessreviews": {"create"},
+    }
+
+
+def test_tenants_read_gangs_by_the_role_view() -> None:
+    role = named(rendered(IMAGE), "ClusterRole", "muster-view")
+    assert role["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-view"] == "true"
+    assert role["rules"] == [
+        {"apiGroups": ["muster.dev"], "resources": ["gangs"], "verbs": ["get", "list", "watch"]}
+    ]
+    alone = named(rendered(IMAGE, "aggregateToView=false"), "ClusterRole", "muster-view")
+    assert "rbac.authorization.k8s.io/aggregate-to-view" not in alone["metadata"]["labels"]
+
+
+def test_a_teams_own_owners_are_readable_by_muster() -> None:
+    more = ("extraOwners[0].apiGroup=example.com", "extraOwners[0].resources={trainings}")
+    assert rights(rendered(IMAGE, *more), "muster")["example.com/trainings"] == {"get"}
+
+
+# Admission
+
+
+def admission(manifests: list[Manifest]) -> list[Manifest]:
+    return [m for m in manifests if m["apiVersion"].startswith("admissionregistration.k8s.io/")]
+
+
+def test_observe_adds_no_gate_and_refuses_nothing() -> None:
+    found = admission(rendered(IMAGE, "mode=observe"))
+    assert kinds(found) == {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
+    actions = [m["spec"]["validationActions"] for m in found if "Binding" in m["kind"]]
+    assert all(action == ["Warn"] for action in actions)
+
+
+def test_every_policy_is_bound_and_every_binding_has_its_policy() -> None:
+    found = admission(rendered(IMAGE))
+    for kind in ("MutatingAdmissionPolicy", "ValidatingAdmissionPolicy"):
+        policies = {m["metadata"]["name"] for m in found if m["kind"] == kind}
+        bound = {m["spec"]["policyName"] for m in found if m["kind"] == f"{kind}Binding"}
+        assert policies == bound
+
+
+@pytest.mark.parametrize("mode", ["policy", "webhook"])
+def test_admission_asks_for_our_scheduler_name_first_and_honours_the_namespace_selector(mode: str) -> None:
+    values = (IMAGE, f"admission.mode={mode}", "schedulerName=gangs", "namespaceSelector.matchLabels.team=ml")
+    for manifest in admission(rendered(*values)):
+        if "Binding" in manifest["kind"]:
+            continue
+        name = manifest["metadata"]["name"]
+        spec = manifest["webhooks"][0] if "webhooks" in manifest else manifest["spec"]
+        if name != "muster-budgets":
+            assert "== 'gangs'" in spec["matchConditions"][0]["expression"], name
+        if name == "muster-namespaces":
+            assert '"team" in namespaceObject' in spec["validations"][0]["expression"]
+            continue
+        selector = spec.get("namespaceSelector") or spec["matchConstraints"]["namespaceSelector"]
+        assert selector == {
+            "matchLabels": {"team": "ml"},
+            "matchExpressions": [
+                {
+                    "key": "kubernetes.io/metadata.name",
+                    "operator": "NotIn",
+                    "values": ["kube-system", "muster-system"],
+                }
+            ],
+        }, name
+
+
+def test_the_webhooks_certificate_is_for_the_service_and_the_url() -> None:
+    values = ("replicas=0", "admission.mode=webhook", "admission.webhook.url=https://127.0.0.1:9443/mutate")
+    manifests = rendered(*values)
+    secret = named(manifests, "Secret", "muster-webhook")
+    hosts = "muster.muster-system.svc,muster.muster-system.svc.cluster.local,127.0.0.1"
+    assert secret["metadata"]["annotations"]["muster.dev/hosts"] == hosts
+    assert set(secret["data"]) == {"ca.crt", "tls.crt", "tls.key"}
+    client = named(manifests, "MutatingWebhookConfiguration", "muster-gate")["webhooks"][0]["clientConfig"]
+    assert client == {"url": "https://127.0.0.1:9443/mutate", "caBundle": secret["data"]["ca.crt"]}

@@ -1,0 +1,319 @@
+"""A cluster in memory, at the cluster seam: it takes Actions and answers with Events, as `cluster/` does.
+
+Fakes exist in unit tests only; every scenario here has its twin on the real control plane in e2e/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from muster.core.cycle import cycle
+from muster.core.ledger import Ledger
+from muster.points import Profile
+from muster.types import (
+    GPU,
+    Action,
+    DeleteGang,
+    Event,
+    Evict,
+    GangGone,
+    GangRecord,
+    GangSeen,
+    Hold,
+    JobKey,
+    NodeGone,
+    NodeRecord,
+    NodeSeen,
+    Nominate,
+    Outcome,
+    Owner,
+    OwnerRecord,
+    OwnerSeen,
+    Phase,
+    Plan,
+    PodGone,
+    PodRecord,
+    PodSeen,
+    Say,
+    Shape,
+    Ungate,
+    WriteGang,
+)
+
+
+def node(name: str, gpus: int = 8, **labels: str) -> NodeRecord:
+    """A node of 96 cpu, 1Ti and some GPUs."""
+    return NodeRecord(
+        name,
+        labels={"kubernetes.io/hostname": name, **{k.replace("__", "/"): v for k, v in labels.items()}},
+        allocatable={GPU: gpus, "cpu": 96_000, "memory": 1 << 40, "pods": 110},
+    )
+
+
+class FakeCluster:
+    """Pods, nodes and Gangs, a kube-scheduler that binds pinned pods, and owners that re-create pods."""
+
+    def __init__(self, nodes: int = 2, gpus: int = 8) -> None:
+        self.now = 1_000_000.0
+        self.version = 1
+        self.nodes = {f"n{i}": node(f"n{i}", gpus) for i in range(nodes)}
+        self.pods: dict[str, PodRecord] = {}
+        self.gangs: dict[tuple[str, str], GangRecord] = {}
+        self.owners: dict[str, OwnerRecord] = {}
+        self.said: list[Say] = []
+        self.sent: list[Action] = []
+        self.counts = {"gang-writes": 0, "patches": 0}
+        self._made = 0
+
+    def tick(self) -> str:
+        self.version += 1
+        return str(self.version)
+
+    # ---- what users and owners do ----
+
+    def job(
+        self,
+        name: str,
+        replicas: int,
+        gpus: int = 1,
+        *,
+        exist: int | None = None,
+        namespace: str = "team",
+        priority: int = 0,
+        **annotations: str,
+    ) -> list[PodRecord]:
+        """A Job of `replicas` pods, of which the first `exist` are created now."""
+        owner = Owner("batch/v1", "Job", name, f"job-{namespace}-{name}-{self.tick()}")
+        self.owners[owner.uid] = OwnerRecord(owner, namespace, size=replicas, completions=replicas)
+        count = replicas if exist is None else exist
+        return [self.pod(owner, i, gpus, namespace, priority, annotations) for i in range(count)]
+
+    def bare(
+        self, name: str, job: str, gpus: int = 1, namespace: str = "team", **annotations: str
+    ) -> PodRecord:
+        """A pod without an owner that names its job by label."""
+        return self._add(
+            PodRecord(
+                uid=f"uid-{name}-{self.tick()}",
+                namespace=namespace,
+                name=name,
+                created=self.now,
+                shape=Shape(requests=(("cpu", 1000), (GPU, gpus))),
+                labels={"muster.dev/job": job},
+                annotations={f"muster.dev/{k.replace('_', '-')}": v for k, v in annotations.items()},
+            )
+        )
+
+    def pod(
+        self,
+        owner: Owner,
+        index: int,
+        gpus: int = 1,
+        namespace: str = "team",
+        priority: int = 0,
+        annotations: dict[str, str] | None = None,
+    ) -> PodRecord:
+        """One gated pod of an owner."""
+        self._made += 1
+        notes = {f"muster.dev/{k.replace('_', '-')}": v for k, v in (annotations or {}).items()}
+        return self._add(
+            PodRecord(
+                uid=f"uid-{owner.name}-{index}-{self._made}",
+                namespace=namespace,
+                name=f"{owner.name}-{index}-{self._made}",
+                created=self.now,
+                shape=Shape(requests=(("cpu", 1000), (GPU, gpus))),
+                priority=priority,
+                controller=owner,
+                labels={"batch.kubernetes.io/job-completion-index": str(index)},
+                annotations=notes,
+                tracked=True,
+            )
+        )
+
+    def _add(self, pod: PodRecord) -> PodRecord:
+        return self.update(pod)
+
+    def update(self, pod: PodRecord, **changes: object) -> PodRecord:
+        pod = replace(pod, version=self.tick(), **changes)  # type: ignore[arg-type]
+        self.pods[pod.uid] = pod
+        return pod
+
+    def end(self, uid: str, phase: Phase = Phase.SUCCEEDED) -> None:
+        """A pod ends; a failed one of an owner is re-created."""
+        pod = self.update(self.pods[uid], phase=phase)
+        if phase is Phase.FAILED and pod.controller is not None:
+            self.recreate(pod)
+
+    def delete(self, uid: str) -> None:
+        """A pod is gone; its owner re-creates it."""
+        pod = self.pods.pop(uid)
+        if pod.controller is not None and pod.controller.uid in self.owners and not pod.phase.ended:
+            self.recreate(pod)
+
+    def recreate(self, pod: PodRecord) -> None:
+        assert pod.controller is not None
+        index = int(pod.labels["batch.kubernetes.io/job-completion-index"])
+        notes = {k.removeprefix("muster.dev/"): v for k, v in pod.annotations.items()}
+        self.pod(pod.controller, index, pod.shape.gpus, pod.namespace, pod.priority, notes)
+
+    # ---- kube-scheduler ----
+
+    def bind(self) -> int:
+        """Bind ungated pods whose pinned (or nominated) node is there and has room; refuse the others."""
+        bound = 0
+        for pod in list(self.pods.values()):
+            if pod.phase is not Phase.UNGATED:
+                continue
+            where = pod.pin or pod.nominated
+            found = self.nodes.get(where)
+            if found is None or found.unschedulable:
+                self.update(pod, refusal="0/1 nodes are available")
+                continue
+            used = sum(p.shape.gpus for p in self.pods.values() if p.node == where and not p.phase.ended)
+            if used + pod.shape.gpus > found.allocatable[GPU]:
+                self.update(pod, refusal="Insufficient nvidia.com/gpu")
+                continue
+            self.update(pod, phase=Phase.BOUND, node=where, refusal="")
+            bound += 1
+        return bound
+
+    # ---- the API server ----
+
+    def events(self) -> list[Event]:
+        """Everything as a first list."""
+        return [
+            *(GangSeen(g) for g in self.gangs.values()),
+            *(OwnerSeen(o) for o in self.owners.values()),
+            *(NodeSeen(n) for n in self.nodes.values()),
+            *(PodSeen(p) for p in self.pods.values()),
+        ]
+
+    def carry_out(self, action: Action) -> list[Event]:
+        """One action as `cluster.act` does it, and its outcome."""
+        self.sent.append(action)
+        match action:
+            case WriteGang():
+                return self._write(action)
+            case Ungate():
+                pod = self.pods.get(action.uid)
+                if pod is None or pod.name != action.pod:
+                    return [Outcome(action, 404)]
+                if pod.version != action.version:
+                    return [Outcome(action, 409)]
+                self.counts["patches"] += 1
+                pod = self.update(pod, phase=Phase.UNGATED, pin=action.node if action.pin else "")
+                return [PodSeen(pod), Outcome(action, 200)]
+            case Nominate():
+                pod = self.pods.get(action.uid)
+                if pod is None:
+                    return [Outcome(action, 404)]
+                return [PodSeen(self.update(pod, nominated=action.node)), Outcome(action, 200)]
+            case Evict():
+                if action.uid not in self.pods:
+                    return [Outcome(action, 404)]
+                self.delete(action.uid)
+                return [PodGone(action.uid), Outcome(action, 201)]
+            case DeleteGang():
+                self.gangs.pop((action.job.namespace, action.gang), None)
+                return [GangGone(action.job.namespace, action.gang, action.object_uid), Outcome(action, 200)]
+            case Say():
+                self.said.append(action)
+                return [Outcome(action, 201)]
+
+    def _write(self, action: WriteGang) -> list[Event]:
+        key = (action.job.namespace, action.gang)
+        events: list[Event] = []
+        if action.replaces and key in self.gangs:
+            old = self.gangs.pop(key)
+            events.append(GangGone(*key, old.object_uid))
+        self.counts["gang-writes"] += 1
+        status = action.status
+        placement: Sequence[dict[str, str]] = status["placement"]  # type: ignore[assignment]
+        ledger = status["ledger"] or {}
+        before = self.gangs.get(key)
+        self.gangs[key] = GangRecord(
+            key=action.job,
+            name=action.gang,
+            object_uid=before.object_uid if before else f"gang-{self.tick()}",
+            version=self.tick(),
+            state=str(status["state"]),
+            code=str(status["code"]),
+            reason=str(status["reason"]),
+            replicas=str(status["replicas"]),
+            placement=tuple(
+                Hold(p["role"], p["node"], p.get("pod", ""), p.get("uid", "")) for p in placement
+            ),
+            backoff=int(ledger.get("backoff", 0)),  # type: ignore[attr-defined]
+            not_before=float(ledger.get("notBefore", 0.0)),  # type: ignore[attr-defined]
+        )
+        return [*events, GangSeen(self.gangs[key]), Outcome(action, 200)]
+
+    # ---- what must never be ----
+
+    def check(self) -> None:
+        """No node over-committed by what is bound or pinned."""
+        for name, found in self.nodes.items():
+            used = sum(
+                p.shape.gpus for p in self.pods.values() if not p.phase.ended and (p.node or p.pin) == name
+            )
+            assert used <= found.allocatable[GPU], f"{name} holds {used} GPUs of {found.allocatable[GPU]}"
+
+
+class Muster:
+    """The circle over a FakeCluster, one turn at a time; `die_after` n actions it stops half-way."""
+
+    def __init__(self, cluster: FakeCluster, profile: Profile | None = None) -> None:
+        self.cluster = cluster
+        self.ledger = Ledger(profile or Profile())
+        self.plan = Plan()
+        self._seen: dict[str, str] = {}
+        for event in cluster.events():
+            self.ledger.apply(event, cluster.now)
+        self.ledger.take_over()
+        self._known = set(cluster.pods)
+
+    def sync(self) -> None:
+        """Deliver everything that is; uids and nodes that vanished too."""
+        for uid in self._known - set(self.cluster.pods):
+            self.ledger.apply(PodGone(uid), self.cluster.now)
+        self._known = set(self.cluster.pods)
+        for name in [n for n in self.ledger._nodes if n not in self.cluster.nodes]:
+            self.ledger.apply(NodeGone(name), self.cluster.now)
+        for event in self.cluster.events():
+            self.ledger.apply(event, self.cluster.now)
+
+    def turn(self, die_after: int | None = None, seconds: float = 0.1) -> int:
+        """One cycle and its actions; returns how many were carried out."""
+        self.cluster.now += seconds
+        self.sync()
+        snapshot = self.ledger.snapshot(self.cluster.now)
+        self.plan = cycle(snapshot, self.ledger.profile)
+        actions = self.ledger.adopt(snapshot, self.plan)
+        for number, action in enumerate(actions):
+            if die_after is not None and number >= die_after:
+                return number
+            for event in self.cluster.carry_out(action):
+                self.ledger.apply(event, self.cluster.now)
+        return len(actions)
+
+    def settle(self, turns: int = 12, seconds: float = 0.1) -> None:
+        """Turns with kube-scheduler binding in between, until nothing happens any more."""
+        for _ in range(turns):
+            done = self.turn(seconds=seconds)
+            bound = self.cluster.bind()
+            self.cluster.check()
+            if not done and not bound:
+                return
+
+    def state(self, name: str, namespace: str = "team") -> str:
+        """status.state of a job by name."""
+        status = next(
+            (s for k, s in self.plan.statuses.items() if (k.namespace, k.name) == (namespace, name)), None
+        )
+        return str(status.state) if status else "none"
+
+    def key(self, name: str) -> JobKey:
+        """The key of a job by name."""
+        return next(k for k in self.plan.statuses if k.name == name)

@@ -1,0 +1,258 @@
+"""The circle, in memory: what the Ledger does between a plan and the next, and across a crash."""
+
+from __future__ import annotations
+
+import pytest
+
+from muster.points import Profile
+from muster.types import Evict, Phase, Say, Ungate, WriteGang
+from tests.cluster_fake import FakeCluster, Muster
+
+
+def bound(cluster: FakeCluster, job: str) -> list[str]:
+    """Nodes of a job's bound pods, by pod."""
+    return [p.node for p in cluster.pods.values() if p.phase is Phase.BOUND and p.name.startswith(job)]
+
+
+def test_a_gang_is_recorded_before_its_first_gate_comes_off() -> None:
+    cluster = FakeCluster(nodes=2)
+    cluster.job("train", 4, gpus=4)
+    muster = Muster(cluster)
+    muster.turn()
+    assert [type(a) for a in cluster.sent] == [WriteGang]
+    muster.turn()
+    assert [type(a) for a in cluster.sent[1:]] == [Ungate] * 4
+    cluster.bind()
+    muster.settle()
+    assert sorted(bound(cluster, "train")) == ["n0", "n0", "n1", "n1"]
+    assert muster.state("job-train") == "Running"
+    assert cluster.counts == {"gang-writes": 2, "patches": 4}
+
+
+def test_a_gang_that_does_not_fit_whole_keeps_every_gate_on() -> None:
+    cluster = FakeCluster(nodes=2)
+    cluster.job("small", 3, gpus=4)
+    muster = Muster(cluster)
+    muster.settle()
+    cluster.now += 1
+    cluster.job("big", 2, gpus=4)
+    muster.settle()
+    assert bound(cluster, "big") == []
+    assert muster.state("job-big") == "Waiting"
+    assert cluster.gangs[("team", "job-big")].reason == "needs 8 GPUs (2 replicas of 4)"
+    assert [s.message for s in cluster.said] == [
+        "needs 8 GPUs (2 replicas of 4); 1 of 2 replicas fit now"
+    ] * 2  # on its pod and on its owner
+
+
+def test_the_next_job_starts_when_capacity_is_freed() -> None:
+    cluster = FakeCluster(nodes=1)
+    first = cluster.job("first", 2, gpus=4)
+    muster = Muster(cluster)
+    muster.settle()
+    cluster.now += 1
+    cluster.job("second", 2, gpus=4)
+    muster.settle()
+    for pod in first:
+        cluster.end(pod.uid)
+    muster.settle()
+    assert bound(cluster, "second") == ["n0", "n0"]
+    assert muster.state("job-first") == "Finished"
+
+
+@pytest.mark.parametrize("step", range(12))
+def test_a_crash_between_any_two_requests_loses_nothing(step: int) -> None:
+    cluster = FakeCluster(nodes=2)
+    cluster.job("a", 4, gpus=3)
+    cluster.job("b", 2, gpus=2)
+    cluster.job("c", 2, gpus=8)
+    muster = Muster(cluster)
+    left = step
+    for _ in range(4):
+        done = muster.turn(die_after=left)
+        cluster.check()
+        left -= done
+        if left <= 0:
+            break
+        cluster.bind()
+    successor = Muster(cluster)
+    successor.settle(20)
+    assert len(bound(cluster, "a")) == 4
+    assert len(bound(cluster, "b")) == 2
+    assert bound(cluster, "c") == []
+
+
+def test_starting_one_of_many_waiting_jobs_writes_nothing_to_the_others() -> None:
+    cluster = FakeCluster(nodes=1)
+    running = cluster.job("running", 1, gpus=8)
+    muster = Muster(cluster)
+    muster.settle()
+    for number in range(200):
+        cluster.now += 0.001
+        cluster.job(f"wait{number}", 1, gpus=8)
+    muster.settle()
+    cluster.sent.clear()
+    cluster.end(running[0].uid)
+    muster.settle()
+    assert bound(cluster, "wait0-") == ["n0"]
+    touched = {a.job.name for a in cluster.sent}
+    assert touched == {"job-running", "job-wait0"}
+
+
+def test_a_node_that_goes_before_the_bind_is_replaced_on_evidence() -> None:
+    cluster = FakeCluster(nodes=3)
+    cluster.job("train", 2, gpus=8)
+    muster = Muster(cluster)
+    muster.turn()
+    muster.turn()  # pinned now
+    lost = next(p.pin for p in cluster.pods.values() if p.pin)
+    del cluster.nodes[lost]
+    muster.settle(30, seconds=1.0)
+    assert len(bound(cluster, "train")) == 2
+    assert lost not in bound(cluster, "train")
+    assert len([a for a in cluster.sent if isinstance(a, Evict)]) == 1
+
+
+def test_a_refused_pin_is_undone_after_five_seconds_and_the_node_left_out() -> None:
+    cluster = FakeCluster(nodes=2)
+    cluster.job("train", 1, gpus=8)
+    muster = Muster(cluster)
+    muster.turn()
+    muster.turn()
+    pod = next(p for p in cluster.pods.values() if p.pin)
+    refused = pod.pin
+    cluster.update(pod, refusal="node(s) didn't match pod anti-affinity rules")
+    muster.turn(seconds=3.0)
+    assert not [a for a in cluster.sent if isinstance(a, Evict)]
+    muster.turn(seconds=6.0)
+    assert len([a for a in cluster.sent if isinstance(a, Evict)]) == 1
+    muster.settle(20, seconds=0.1)
+    assert bound(cluster, "train")
+    assert bound(cluster, "train") != [refused]
+
+
+def test_a_gang_below_its_minimum_goes_back_to_the_gate_after_the_timeout() -> None:
+    cluster = FakeCluster(nodes=2)
+    cluster.job("train", 2, gpus=8)
+    muster = Muster(cluster)
+    muster.turn()
+    muster.turn()
+    first = next(p for p in cluster.pods.values() if p.pin)
+    cluster.update(first, phase=Phase.BOUND, node=first.pin)
+    for _ in range(5):
+        muster.turn(seconds=20.0)
+    assert not [a for a in cluster.sent if isinstance(a, Evict)]
+    for _ in range(4):
+        muster.turn(seconds=20.0)
+    evicted = [a for a in cluster.sent if isinstance(a, Evict)]
+    assert len(evicted) >= 2
+    muster.settle(40, seconds=3.0)
+    assert len(bound(cluster, "train")) == 2
+
+
+def test_a_member_deleted_while_gated_planned_or_bound_is_replaced() -> None:
+    for turns in (1, 2, 3):
+        cluster = FakeCluster(nodes=2)
+        pods = cluster.job("train", 4, gpus=4)
+        muster = Muster(cluster)
+        for _ in range(turns):
+            muster.turn()
+            cluster.bind()
+        cluster.delete(pods[1].uid)
+        muster.settle(20)
+        assert len(bound(cluster, "train")) == 4, turns
+
+
+def test_an_owner_that_waits_for_its_first_pods_starts_on_a_reservation() -> None:
+    cluster = FakeCluster(nodes=2)
+    pods = cluster.job("train", 4, gpus=4, exist=1)
+    muster = Muster(cluster)
+    muster.settle()
+    assert muster.state("job-train") == "Incomplete"
+    cluster.now += 12
+    muster.settle()
+    assert len(bound(cluster, "train")) == 1
+    cluster.now += 1
+    cluster.job("other", 1, gpus=8)
+    muster.settle()
+    assert bound(cluster, "other") == []  # the rest of train holds the place
+    owner = pods[0].controller
+    assert owner is not None
+    for index in (1, 2, 3):
+        cluster.pod(owner, index, gpus=4)
+        muster.settle()
+        assert len(bound(cluster, "train")) == index + 1
+
+
+def test_bare_pods_of_one_label_wait_until_all_roles_are_there() -> None:
+    cluster = FakeCluster(nodes=1)
+    roles = "scheduler=1,server=1,worker=2"
+    cluster.bare("s", "ps", 0, role="scheduler", roles=roles)
+    cluster.bare("w0", "ps", 2, role="worker")
+    cluster.bare("w1", "ps", 2, role="worker")
+    muster = Muster(cluster)
+    cluster.now += 60
+    muster.settle()
+    assert muster.plan.statuses[muster.key("ps")].waits == "3 of 4 pods exist; missing: 1 server"
+    assert bound(cluster, "") == []
+    cluster.bare("p", "ps", 1, role="server")
+    muster.settle()
+    assert len(bound(cluster, "")) == 4
+
+
+def test_a_gate_taken_off_by_hand_gets_no_place_before_its_turn() -> None:
+    cluster = FakeCluster(nodes=1)
+    cluster.job("first", 1, gpus=8)
+    muster = Muster(cluster)
+    muster.settle()
+    cluster.now += 1
+    cheat = cluster.job("cheat", 2, gpus=8)[0]
+    cluster.update(cheat, phase=Phase.UNGATED)
+    muster.settle()
+    view = muster.ledger.view(muster.ledger.snapshot(cluster.now), muster.plan, leading=True, synced=True)
+    assert cheat.uid not in view.holds
+
+
+def test_min_starts_and_the_rest_follows_as_it_fits() -> None:
+    cluster = FakeCluster(nodes=1)
+    other = cluster.job("other", 1, gpus=4)
+    cluster.now += 1
+    cluster.job("train", 4, gpus=2, min_replicas="1", max_replicas="4")
+    muster = Muster(cluster)
+    muster.settle()
+    assert len(bound(cluster, "train")) == 2
+    cluster.end(other[0].uid)
+    muster.settle()
+    assert len(bound(cluster, "train")) == 4
+
+
+def test_the_same_name_again_is_a_new_job() -> None:
+    cluster = FakeCluster(nodes=1)
+    old = cluster.job("train", 2, gpus=4)
+    muster = Muster(cluster)
+    muster.settle()
+    for pod in old:
+        cluster.update(cluster.pods[pod.uid], phase=Phase.ENDING, deleting=True)
+    cluster.owners.clear()
+    cluster.now += 1
+    cluster.job("train", 2, gpus=4)
+    muster.settle()
+    assert bound(cluster, "train") == []  # its predecessor still uses the node
+    for pod in old:
+        del cluster.pods[pod.uid]
+    muster.settle()
+    assert len(bound(cluster, "train")) == 2
+    assert len(cluster.gangs) == 1
+
+
+def test_contradicting_pods_are_named_and_block_nobody() -> None:
+    cluster = FakeCluster(nodes=1)
+    cluster.bare("a", "odd", 1, roles="worker=2")
+    cluster.bare("b", "odd", 1, roles="worker=3")
+    cluster.job("fine", 1, gpus=8)
+    muster = Muster(cluster, Profile(order="strict"))
+    muster.settle()
+    assert bound(cluster, "fine") == ["n0"]
+    assert muster.state("odd") == "Invalid"
+    said = [s.message for s in cluster.said if isinstance(s, Say)]
+    assert said == ["muster.dev/roles: expected the same on every pod that carries it; a and b differ"]
