@@ -72,6 +72,9 @@ class Kubectl:
         return self("patch", "pod", pod, "-o", "json", "--type", kind, "-p", json.dumps(body))
 
 
+Ask = Callable[[Manifest], Answer]
+
+
 def _kubectl() -> str:
     built = sorted((places.cache() / "bin").glob("kubectl-v*"))
     return str(built[-1]) if built else (shutil.which("kubectl") or "kubectl")
@@ -80,6 +83,12 @@ def _kubectl() -> str:
 @pytest.fixture
 def kubectl(cluster: Cluster, namespace: str) -> Kubectl:
     return Kubectl(cluster.kubeconfig, namespace)
+
+
+@pytest.fixture
+def ask(cluster: Cluster) -> Ask:
+    """For tests that create nothing: a namespace of their own takes a second to come and go."""
+    return Kubectl(cluster.kubeconfig, "default").ask
 
 
 def pod(name: str = "worker-0", annotations: dict[str, str] | None = None, **spec: Any) -> Manifest:
@@ -144,44 +153,44 @@ def test_a_pod_of_ours_is_created_with_the_gate(kubectl: Kubectl) -> None:
     assert gates(kubectl.ask(pod(schedulingGates=[])).json()) == [GATE]
 
 
-def test_the_gate_is_added_beside_foreign_gates_and_once(kubectl: Kubectl) -> None:
-    assert gates(kubectl.ask(pod()).json()) == ["example.com/held", GATE]
+def test_the_gate_is_added_beside_foreign_gates_and_once(ask: Ask) -> None:
+    assert gates(ask(pod()).json()) == ["example.com/held", GATE]
     already = pod(schedulingGates=[{"name": GATE}, {"name": "example.com/held"}])
-    assert gates(kubectl.ask(already).json()) == [GATE, "example.com/held"]
+    assert gates(ask(already).json()) == [GATE, "example.com/held"]
 
 
-def test_pods_of_other_schedulers_are_left_alone(kubectl: Kubectl) -> None:
-    answer = kubectl.ask(pod(schedulerName="default-scheduler", annotations={"muster.dev/min-replicas": "x"}))
+def test_pods_of_other_schedulers_are_left_alone(ask: Ask) -> None:
+    answer = ask(pod(schedulerName="default-scheduler", annotations={"muster.dev/min-replicas": "x"}))
     assert gates(answer.json()) == ["example.com/held"]
     assert answer.said == ""
 
 
-def test_a_pod_with_a_node_is_left_out_with_a_sentence(kubectl: Kubectl) -> None:
-    answer = kubectl.ask(pod(nodeName="node-0", schedulingGates=[]))
+def test_a_pod_with_a_node_is_left_out_with_a_sentence(ask: Ask) -> None:
+    answer = ask(pod(nodeName="node-0", schedulingGates=[]))
     assert gates(answer.json()) == []
     assert "spec.nodeName is set: no scheduler is asked" in answer.said
 
 
-def test_a_mirror_pod_is_left_out(kubectl: Kubectl) -> None:
+def test_a_mirror_pod_is_left_out(ask: Ask) -> None:
     mirror = pod(annotations={"kubernetes.io/config.mirror": "x"}, schedulingGates=[], nodeName="node-0")
-    answer = kubectl.ask(mirror)
+    answer = ask(mirror)
     assert "muster.dev/queue" not in answer.said
 
 
-def test_a_daemonset_and_its_pods_are_left_out_with_a_sentence(kubectl: Kubectl) -> None:
-    answer = kubectl.ask(workload("DaemonSet"))
+def test_a_daemonset_and_its_pods_are_left_out_with_a_sentence(ask: Ask) -> None:
+    answer = ask(workload("DaemonSet"))
     assert answer.ok
     assert "Muster does not schedule the pods of a DaemonSet" in answer.said
     member = pod(schedulingGates=[])
     owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "train", "uid": "u", "controller": True}
     member["metadata"]["ownerReferences"] = [owner]
-    answer = kubectl.ask(member)
+    answer = ask(member)
     assert gates(answer.json()) == []
     assert "Muster does not schedule the pods of a DaemonSet" in answer.said
 
 
-def test_a_pod_in_a_namespace_that_is_left_out_gets_a_warning_and_no_gate(kubectl: Kubectl) -> None:
-    elsewhere = Kubectl(kubectl.kubeconfig, "kube-system")
+def test_a_pod_in_a_namespace_that_is_left_out_gets_a_warning_and_no_gate(cluster: Cluster) -> None:
+    elsewhere = Kubectl(cluster.kubeconfig, "kube-system")
     answer = elsewhere.ask(pod())
     assert gates(answer.json()) == ["example.com/held"]
     assert "namespace kube-system has not opted in to Muster" in answer.said
@@ -378,16 +387,16 @@ BAD = [
 
 @pytest.mark.parametrize(("annotations", "sentence"), BAD)
 def test_bad_annotations_are_refused_where_they_are_applied(
-    kubectl: Kubectl, annotations: dict[str, str], sentence: str
+    ask: Ask, annotations: dict[str, str], sentence: str
 ) -> None:
     for manifest in (pod(annotations=annotations), job(annotations)):
-        answer = kubectl.ask(manifest)
+        answer = ask(manifest)
         assert not answer.ok, manifest["kind"]
         assert sentence in answer.said, manifest["kind"]
 
 
 @pytest.mark.parametrize("kind", ["Job", "CronJob", "StatefulSet", "Deployment", "ReplicaSet"])
-def test_every_built_in_owner_is_refused_by_its_template(kubectl: Kubectl, kind: str) -> None:
+def test_every_built_in_owner_is_refused_by_its_template(ask: Ask, kind: str) -> None:
     bad = {"muster.dev/min-replicas": "8", "muster.dev/max-replicas": "4"}
     if kind in ("Job", "CronJob"):
         manifest = job(bad)
@@ -396,7 +405,7 @@ def test_every_built_in_owner_is_refused_by_its_template(kubectl: Kubectl, kind:
     if kind == "CronJob":
         schedule = {"schedule": "0 3 * * *", "jobTemplate": {"spec": manifest["spec"]}}
         manifest = {"apiVersion": "batch/v1", "kind": kind, "metadata": {"name": "train"}, "spec": schedule}
-    answer = kubectl.ask(manifest)
+    answer = ask(manifest)
     assert not answer.ok
     assert 'expected at most muster.dev/max-replicas (4), found "8"' in answer.said
 
@@ -423,16 +432,16 @@ def test_every_built_in_owner_is_refused_by_its_template(kubectl: Kubectl, kind:
         },
     ],
 )
-def test_good_annotations_pass_without_a_word(kubectl: Kubectl, annotations: dict[str, str]) -> None:
-    answer = kubectl.ask(pod(annotations=annotations))
+def test_good_annotations_pass_without_a_word(ask: Ask, annotations: dict[str, str]) -> None:
+    answer = ask(pod(annotations=annotations))
     assert answer.ok, answer.said
     assert answer.said == ""
 
 
-def test_a_job_name_that_no_object_can_have_is_refused(kubectl: Kubectl) -> None:
+def test_a_job_name_that_no_object_can_have_is_refused(ask: Ask) -> None:
     named = pod()
     named["metadata"]["labels"]["muster.dev/job"] = "My_Job"
-    answer = kubectl.ask(named)
+    answer = ask(named)
     assert not answer.ok
     assert "label muster.dev/job: expected a name in lower case" in answer.said
 
@@ -469,25 +478,23 @@ def test_the_owner_of_a_bad_template_that_is_there_already_stays_editable(kubect
     ],
 )
 def test_what_works_otherwise_than_its_author_may_think_is_a_warning(
-    kubectl: Kubectl, manifest: Manifest, sentence: str
+    ask: Ask, manifest: Manifest, sentence: str
 ) -> None:
-    answer = kubectl.ask(manifest)
+    answer = ask(manifest)
     assert answer.ok, answer.said
     assert sentence in answer.said
 
 
-def test_an_elastic_indexed_job_with_a_success_policy_gets_no_warning(kubectl: Kubectl) -> None:
-    answer = kubectl.ask(
-        job({"muster.dev/min-replicas": "2"}, successPolicy={"rules": [{"succeededIndexes": "0"}]})
-    )
+def test_an_elastic_indexed_job_with_a_success_policy_gets_no_warning(ask: Ask) -> None:
+    answer = ask(job({"muster.dev/min-replicas": "2"}, successPolicy={"rules": [{"succeededIndexes": "0"}]}))
     assert answer.ok, answer.said
     assert answer.said == ""
 
 
-def test_an_annotation_on_the_owner_instead_of_its_template_is_a_warning(kubectl: Kubectl) -> None:
+def test_an_annotation_on_the_owner_instead_of_its_template_is_a_warning(ask: Ask) -> None:
     manifest = job()
     manifest["metadata"]["annotations"] = {"muster.dev/min-replicas": "2"}
-    assert "is on the Job: Muster reads it on pods" in kubectl.ask(manifest).said
+    assert "is on the Job: Muster reads it on pods" in ask(manifest).said
 
 
 @pytest.mark.parametrize(
@@ -495,7 +502,7 @@ def test_an_annotation_on_the_owner_instead_of_its_template_is_a_warning(kubectl
     [({"maxUnavailable": 1}, True), ({"minAvailable": "50%"}, True), ({"minAvailable": 2}, False)],
 )
 def test_a_disruption_budget_that_cannot_work_with_gated_pods_is_a_warning(
-    kubectl: Kubectl, spec: Manifest, warned: bool
+    ask: Ask, spec: Manifest, warned: bool
 ) -> None:
     budget = {
         "apiVersion": "policy/v1",
@@ -503,7 +510,7 @@ def test_a_disruption_budget_that_cannot_work_with_gated_pods_is_a_warning(
         "metadata": {"name": "train"},
         "spec": {"selector": {"matchLabels": {"muster.dev/job": "train"}}, **spec},
     }
-    answer = kubectl.ask(budget)
+    answer = ask(budget)
     assert answer.ok
     assert ("count as disrupted" in answer.said) is warned
 
@@ -542,19 +549,20 @@ def test_tenants_read_gangs_and_only_muster_writes_them(
     ],
 )
 def test_the_service_accounts_may_do_what_they_need_and_no_more(
-    kubectl: Kubectl, account: str, verb: str, resource: str, may: str
+    cluster: Cluster, account: str, verb: str, resource: str, may: str
 ) -> None:
     kind, _, subresource = resource.partition("/")
     flags = [f"--subresource={subresource}"] if subresource else []
-    assert kubectl.as_(account)("auth", "can-i", verb, kind, *flags).out.strip() == may
+    asked = Kubectl(cluster.kubeconfig, "default").as_(account)("auth", "can-i", verb, kind, *flags)
+    assert asked.out.strip() == may
 
 
 # The samples are what we tell people to write
 
 
 @pytest.mark.parametrize("sample", sorted(SAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
-def test_every_sample_passes_admission_without_a_word(kubectl: Kubectl, sample: Path) -> None:
-    answer = kubectl("create", "--dry-run=server", "-f", str(sample))
+def test_every_sample_passes_admission_without_a_word(cluster: Cluster, sample: Path) -> None:
+    answer = Kubectl(cluster.kubeconfig, "default")("create", "--dry-run=server", "-f", str(sample))
     assert answer.ok, answer.said
     assert answer.said == ""
 

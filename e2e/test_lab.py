@@ -6,7 +6,7 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -144,6 +144,16 @@ def test_a_process_can_be_stopped_killed_paused_and_started_with_an_environment(
     assert b"MUSTER_FAULTS" not in Path(f"/proc/{plain.pid('kwok')}/environ").read_bytes()
     with pytest.raises(BadRequestError, match="has no process 'muster', it has etcd"):
         plain.kill("muster")
+
+
+def test_restore_puts_back_nodes_that_a_scenario_changed(plain: Lab) -> None:
+    cluster = Cluster(plain.kubeconfig)
+    cluster.cordon("node-00")
+    cluster.delete("/api/v1/nodes/node-01")
+    cluster.submit({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "strange"}})
+    plain.restore()
+    found = {node["metadata"]["name"]: node["spec"].get("unschedulable", False) for node in cluster.nodes()}
+    assert found == {"node-00": False, "node-01": False}
 
 
 def test_only_the_recorded_process_is_signalled_never_one_that_got_its_pid() -> None:
@@ -290,3 +300,44 @@ def graceless(cluster: Cluster, name: str) -> bool:
 def counted(cluster: Cluster, name: str) -> Json | None:
     status: Json = cluster.get(f"/apis/batch/v1/namespaces/default/jobs/{name}")["status"]
     return status if status.get("failed") else None
+
+
+# --- with Muster --------------------------------------------------------------------------------------------
+
+
+def test_a_gang_created_right_after_up_is_gated_planned_and_bound(new_lab: Callable[[Shape], Lab]) -> None:
+    lab = new_lab(Shape(groups=(NodeGroup(2),)))
+    cluster = submit(lab, job("first", 2, gpus=8))
+    wait_until(
+        lambda: bound(cluster.pods("default", "first"), 2),
+        within=10,
+        what="both pods of job first are bound",
+        also=lambda: show(cluster.pods("default", "first")),
+    )
+    # A pod of nobody's goes to the stock scheduler beside.
+    cluster.submit(pod("foreign", scheduler=None, gpus=0))
+    wait_until(lambda: running(cluster, "foreign"), what="the foreign pod runs")
+
+
+def test_two_replicas_have_host_names_of_their_own_and_one_leads(new_lab: Callable[[Shape], Lab]) -> None:
+    lab = new_lab(Shape(groups=(NodeGroup(2),), replicas=2))
+    first = lab.leader()
+    assert first in (0, 1)
+    second = 1 - first
+    lab.stop(f"kube-scheduler-{first}")  # a graceful end gives the Lease back at once
+    lab.kill(f"muster-{first}")
+    wait_until(lambda: lab.leader() == second, within=30, what="the other replica holds the Lease")
+    cluster = submit(lab, job("second", 2, gpus=8))
+    wait_until(
+        lambda: bound(cluster.pods("default", "second"), 2),
+        within=40,
+        what="the other replica's pair starts a gang",
+        also=lambda: show(cluster.pods("default", "second")),
+    )
+
+
+@pytest.mark.xfail(reason="`muster serve` has no admission webhook yet", raises=NotReadyError, strict=True)
+def test_admission_by_webhook_calls_the_muster_process(new_lab: Callable[[Shape], Lab]) -> None:
+    lab = new_lab(Shape(groups=(NodeGroup(2),), set_values=("admission.mode=webhook",)))
+    cluster = submit(lab, job("hooked", 2, gpus=8))
+    wait_until(lambda: bound(cluster.pods("default", "hooked"), 2), what="both pods of job hooked are bound")

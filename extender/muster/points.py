@@ -81,6 +81,7 @@ class Profile:
     capacity is kept for it. timeout: seconds between a gang's first and last bind before it goes back to
     the gate. evidence: age in seconds of a refusal before it undoes a pin. owner_pause: seconds without a new
     pod after which an owner counts as waiting for its first pods. placement: "pinned" or "scored".
+    preemption: whether the head of the queue may send whole gangs of lower priority back to the gate.
     """
 
     name: str = "fifo"
@@ -90,6 +91,7 @@ class Profile:
     shares: tuple[Share, ...] = ()
     order: str = "backfill"
     placement: str = "pinned"
+    preemption: bool = False
     patience: float = 300.0
     timeout: float = 120.0
     evidence: float = 5.0

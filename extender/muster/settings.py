@@ -129,6 +129,9 @@ class Settings(_Model):
     patience: Duration = 300.0
     """How long a head of the queue whose run time nobody knows waits before freed capacity is kept for it.
     Shorter helps big gangs and leaves more GPUs idle."""
+    preemption: bool = False
+    """Whether the head of the queue may send gangs of lower priority back to the gate, each whole. Their pods
+    end as at any eviction and come back gated; off, because work since the last checkpoint is lost."""
     leader: Leader = Leader()
     ports: Ports = Ports()
     gang: GangSettings = GangSettings()
@@ -198,6 +201,7 @@ def profile_of(settings: Settings) -> Profile:
         shares=built.shares,
         placement=built.placement,
         order=settings.order,
+        preemption=settings.preemption,
         patience=settings.patience,
         timeout=settings.gang.timeout,
         forget=settings.gang.forget,

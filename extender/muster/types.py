@@ -432,6 +432,7 @@ class Code(enum.StrEnum):
     BACKING_OFF = "BackingOff"
     BINDING = "Binding"
     RELEASED = "Released"
+    PREEMPTED = "Preempted"
     STUCK = "Stuck"
     INVALID = "Invalid"
     PLUGIN = "Plugin"
@@ -544,7 +545,8 @@ class Plan:
     """What one cycle decided.
 
     order: waiting jobs, first first; holds: the whole placement (of replicas not bound yet) for each job
-    that has one; statuses: one for each job; undo: pins to be undone; back: jobs that go back to the gate.
+    that has one; statuses: one for each job; undo: pins to be undone; back: jobs that go back to the gate since
+    their start did not complete; preempted: jobs that go back whole for one of higher priority, with why.
     """
 
     order: tuple[JobKey, ...] = ()
@@ -552,6 +554,7 @@ class Plan:
     statuses: Mapping[JobKey, Status] = field(default_factory=dict)
     undo: tuple[Undo, ...] = ()
     back: Mapping[JobKey, str] = field(default_factory=dict)
+    preempted: Mapping[JobKey, str] = field(default_factory=dict)
     wake: float | None = None
     complaints: tuple[str, ...] = ()
 

@@ -256,3 +256,45 @@ def test_contradicting_pods_are_named_and_block_nobody() -> None:
     assert muster.state("odd") == "Invalid"
     said = [s.message for s in cluster.said if isinstance(s, Say)]
     assert said == ["muster.dev/roles: expected the same on every pod that carries it; a and b differ"]
+
+
+def test_preemption_is_off_by_default() -> None:
+    cluster = FakeCluster(nodes=1)
+    cluster.job("low", 2, gpus=4)
+    muster = Muster(cluster)
+    muster.settle()
+    cluster.job("high", 1, gpus=8, priority=1000)
+    muster.settle()
+    assert not [a for a in cluster.sent if isinstance(a, Evict)]
+    assert len(bound(cluster, "low")) == 2
+
+
+def test_a_higher_priority_gang_sends_the_fewest_latest_lower_gangs_back_whole() -> None:
+    cluster = FakeCluster(nodes=2)
+    muster = Muster(cluster, Profile(preemption=True))
+    for name, gpus, priority in (("old", 4, 0), ("new", 4, 0), ("other", 8, 5)):
+        cluster.now += 10
+        cluster.job(name, 1, gpus=gpus, priority=priority)
+        muster.settle()
+    cluster.now += 10
+    cluster.job("high", 1, gpus=4, priority=1000)
+    muster.settle(20)
+    assert {a.job.name for a in cluster.sent if isinstance(a, Evict)} == {"job-new"}
+    assert len(bound(cluster, "high")) == 1
+    assert len(bound(cluster, "old")) == 1
+    assert muster.state("job-new") == "Waiting"
+
+
+def test_a_gang_is_preempted_whole_and_comes_back_when_there_is_room() -> None:
+    cluster = FakeCluster(nodes=1)
+    cluster.job("low", 2, gpus=4)
+    muster = Muster(cluster, Profile(preemption=True))
+    muster.settle()
+    cluster.now += 10
+    high = cluster.job("high", 1, gpus=4, priority=1000)
+    muster.settle(20)
+    assert bound(cluster, "low") == []
+    assert len([a for a in cluster.sent if isinstance(a, Evict)]) == 2
+    cluster.end(high[0].uid)
+    muster.settle(20)
+    assert len(bound(cluster, "low")) == 2

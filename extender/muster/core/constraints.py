@@ -53,6 +53,8 @@ def tolerated(taint: Taint, toleration: Toleration) -> bool:
         return False
     if toleration.operator == "Exists":
         return True
+    if toleration.operator not in ("", "Equal"):
+        return False  # Gt and Lt are alpha: taken as not tolerated, which never over-promises
     return bool(toleration.key) and toleration.value == taint.value
 
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from muster.core import reasons
 from muster.core.place import Need, Spot, place
+from muster.core.preempt import in_use, make_way
 from muster.core.room import Both, Room
 from muster.points import Candidates, Profile
 from muster.types import (
@@ -56,6 +57,7 @@ class _Cycle:
     statuses: dict[JobKey, Status] = field(default_factory=dict)
     undo: list[Undo] = field(default_factory=list)
     back: dict[JobKey, str] = field(default_factory=dict)
+    preempted: dict[JobKey, str] = field(default_factory=dict)
     wakes: list[float] = field(default_factory=list)
     refused: dict[tuple[object, ...], Status] = field(default_factory=dict)
     ceiling: Room | None = None  # capacity at the head's reserved start, less the head
@@ -99,6 +101,7 @@ def cycle(snapshot: Snapshot, profile: Profile) -> Plan:
         statuses=run.statuses,
         undo=tuple(run.undo),
         back=run.back,
+        preempted=run.preempted,
         wake=min((w for w in run.wakes if w > snapshot.now), default=None),
         complaints=tuple(run.complaints),
     )
@@ -377,6 +380,8 @@ def _start(run: _Cycle, job: Job) -> None:
     if status.code is Code.NEVER_FITS or run.head is not None:
         return
     run.head = job.key
+    if run.profile.preemption and _preempt(run, job, _first_needs(job)):
+        return
     if run.profile.order == "strict":
         run.blocked = True
     else:
@@ -445,7 +450,7 @@ def _reserve(run: _Cycle, head: Job, needs: Sequence[Need]) -> None:
 
     @cache
     def leaves(number: int) -> list[tuple[int, Shape]]:
-        return _places(snapshot.jobs[ends[number][1]], snapshot.nodes)
+        return in_use(snapshot.jobs[ends[number][1]], snapshot.nodes)
 
     def placed_after(count: int) -> Room | None:
         """The room with the head in it once the first `count` jobs have ended, None where it does not fit."""
@@ -462,16 +467,33 @@ def _reserve(run: _Cycle, head: Job, needs: Sequence[Need]) -> None:
         run.wakes.append(ripe)
         return
     later = Room(now)
-    later.give_all(chain.from_iterable(_places(job, snapshot.nodes) for job in running))
+    later.give_all(chain.from_iterable(in_use(job, snapshot.nodes) for job in running))
     most_free = replace(run.profile, scores=((_MostFree(run.room, needs), 1.0),))
     spots = place(later, head, needs, most_free, snapshot)
     if spots is None:
         return
-    kept = Room(now)
+    _keep_free(run, needs, spots)
+
+
+def _keep_free(run: _Cycle, needs: Sequence[Need], spots: Sequence[Spot]) -> None:
+    """What is free on the head's spots is nobody else's from here on."""
+    kept = Room(replace(run.snapshot, free=run.room.free, ports=run.room.ports, ours_on=run.room.ours))
     shapes = {n.role.name: n.role.shape for n in needs}
     for role, row, count in spots:
         kept.take(row, shapes[role], count)
     run.ceiling = kept
+
+
+def _preempt(run: _Cycle, head: Job, needs: Sequence[Need]) -> bool:
+    """Whole gangs of lower priority make way for the head; false where that would not be enough."""
+    way = make_way(run.room, head, needs, run.profile, run.snapshot)
+    if way is None:
+        return False
+    victims, spots = way
+    for victim in victims:
+        run.preempted[victim.key] = f"preempted whole by a job of priority {head.priority}"
+    _keep_free(run, needs, spots)
+    return True
 
 
 def _least(most: int, enough: Callable[[int], bool]) -> int | None:
@@ -493,17 +515,6 @@ def _least(most: int, enough: Callable[[int], bool]) -> int | None:
         else:
             low = middle
     return high
-
-
-def _places(job: Job, nodes: Nodes) -> list[tuple[int, Shape]]:
-    """Row and shape of each replica that uses a node or is on its way to one."""
-    index = nodes.index
-    return [
-        (index[member.node], member.shape)
-        for role in job.roles
-        for member in role.members
-        if member.node in index and member.phase in (Phase.BOUND, Phase.ENDING, Phase.UNGATED)
-    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -531,7 +542,7 @@ class _MostFree:
 
 def _grow(run: _Cycle, job: Job, want: Want | None) -> None:
     """Existing replicas above the minimum start as they fit, in order, unless a head would be delayed."""
-    if run.blocked or job.invalid or job.key in run.back:
+    if run.blocked or job.invalid or job.key in run.back or job.key in run.preempted:
         return
     holds = run.holds.get(job.key, ())
     for role in job.roles:
@@ -565,6 +576,8 @@ def _standing(run: _Cycle, job: Job) -> Status:
     holds = run.holds.get(job.key, ())
     if job.key in run.back:
         return Status(State.WAITING, Code.BACKING_OFF, run.back[job.key])
+    if job.key in run.preempted:
+        return Status(State.WAITING, Code.PREEMPTED, run.preempted[job.key])
     if _unbound(job):
         stuck = [u for u in run.undo if u.job == job.key]
         if stuck:

@@ -60,6 +60,8 @@ LWS_GROUP = "leaderworkerset.sigs.k8s.io/group-index"
 LWS_SIZE = "leaderworkerset.sigs.k8s.io/size"
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_WHOLE = re.compile(r"[0-9]{1,9}")
+"""What int() takes for certain: str.isdigit() is also true of "\u00b2" and of a number of a million digits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,8 @@ def job_key(pod: PodRecord, owners: Mapping[str, OwnerRecord]) -> JobKey:
         if name:
             if prefix == "leaderworkerset":
                 name = f"{name}-{pod.labels.get(LWS_GROUP, '0')}"
-            shared = prefix in ("podgroup",)
+            # the pods of one group have several owners (a LeaderWorkerSet's workers: the leader's StatefulSet)
+            shared = prefix in ("podgroup", "leaderworkerset")
             return JobKey(pod.namespace, f"{prefix}-{name}".lower(), "" if shared else uid)
     if owner is not None:
         return JobKey(pod.namespace, f"{owner.kind}-{owner.name}".lower(), owner.uid)
@@ -138,12 +141,12 @@ def index_of(pod: PodRecord) -> int:
     """The replica's index in its role, -1 where it has none."""
     for key in INDEX_KEYS:
         text = pod.labels.get(key) or pod.annotations.get(key)
-        if text and text.isdigit():
+        if text and _WHOLE.fullmatch(text):
             return int(text)
     owner = pod.controller
     if owner is not None and owner.kind == "StatefulSet":
         tail = pod.name.rsplit("-", 1)[-1]
-        if tail.isdigit():
+        if _WHOLE.fullmatch(tail):
             return int(tail)
     return -1
 
@@ -169,6 +172,11 @@ def _declared(pod: PodRecord) -> Declared:
     if least is not None and most is not None and least > most:
         raise InputError(f"{MIN}: expected at most {MAX} ({most}), found {least}")
     sizes = parse_sizes(notes.get(SIZES, ""))
+    if sizes and not [s for s in sizes if (least or 1) <= s <= (most or MOST_REPLICAS)]:
+        raise InputError(
+            f"{SIZES}: expected a count from {MIN} ({least or 1}) to {MAX} ({most or 'not set'}), "
+            f"found {notes[SIZES]!r}"
+        )
     placement = notes.get(PLACEMENT, "")
     if placement not in ("", "pinned", "scored"):
         raise InputError(f"{PLACEMENT}: expected pinned or scored, found {placement!r}")
@@ -195,7 +203,7 @@ def parse_roles(text: str) -> tuple[tuple[str, int], ...]:
     roles: list[tuple[str, int]] = []
     for part in text.split(","):
         name, sign, count = (p.strip() for p in part.partition("="))
-        if not sign or not _NAME.fullmatch(name) or not count.isdigit():
+        if not sign or not _NAME.fullmatch(name) or not _WHOLE.fullmatch(count):
             raise InputError(f'{ROLES}: expected "role=count,...", found {part.strip()!r} in {text!r}')
         if name in dict(roles):
             raise InputError(f"{ROLES}: expected each role once, found {name!r} twice in {text!r}")
@@ -211,7 +219,7 @@ def parse_sizes(text: str) -> tuple[int, ...]:
         return ()
     sizes: list[int] = []
     for part in text.split(","):
-        if not part.strip().isdigit() or not 1 <= int(part) <= MOST_REPLICAS:
+        if not _WHOLE.fullmatch(part.strip()) or not 1 <= int(part) <= MOST_REPLICAS:
             raise InputError(
                 f'{SIZES}: expected counts from 1 to {MOST_REPLICAS} as "1,2,4", found {part.strip()!r}'
             )
@@ -241,7 +249,7 @@ def _count(notes: Mapping[str, str], key: str) -> int | None:
     text = notes.get(key)
     if text is None:
         return None
-    if not text.isdigit() or not 1 <= int(text) <= MOST_REPLICAS:
+    if not _WHOLE.fullmatch(text) or not 1 <= int(text) <= MOST_REPLICAS:
         raise InputError(f"{key}: expected a whole number from 1 to {MOST_REPLICAS}, found {text!r}")
     return int(text)
 
@@ -333,6 +341,9 @@ def role_bounds(
     if size.max is None:
         most = max(most, least)
     least = min(least, most)
+    allowed = [s for s in size.sizes if least <= s <= most]
+    if allowed:
+        least, most = allowed[0], allowed[-1]
     if owned and owner_size is not None:  # the owner's own word on how many it will have now
         return min(least, owner_size), min(most, owner_size)
     return max(0, least - ended), max(0, most - ended)

@@ -651,9 +651,12 @@ class Ledger:
             actions += self._evict(undo.job, undo.uid, f"undo a pin: {undo.why}", now)
         for key, why in plan.back.items():
             actions += self._send_back(key, why, now)
+        for key, why in plan.preempted.items():
+            actions += self._all_back(key, why, now)
+        returning = plan.back.keys() | plan.preempted.keys()
         for key, holds in plan.holds.items():
             entry = self._entries.get(key)
-            if entry is not None and key not in plan.back and self._holds(entry) != holds:
+            if entry is not None and key not in returning and self._holds(entry) != holds:
                 self._set_holds(entry, holds)
                 self._dirty.add(key)
             elif entry is not None and entry.holds is None:
@@ -862,16 +865,22 @@ class Ledger:
         entry = self._entries.get(key)
         if entry is None or entry.job is None:
             return
-        members = [m for r in entry.job.roles for m in r.members if m.evictable]
         if entry.not_before <= now:
             entry.backoff += 1
             pause = BACKOFF_FIRST * 2 ** min(entry.backoff - 1, BACKOFF_DOUBLINGS)
             entry.not_before = now + pause
             self._wakes.append(entry.not_before)
+        yield from self._all_back(key, why, now)
+
+    def _all_back(self, key: JobKey, why: str, now: float) -> Iterator[Action]:
+        """Every replica that an owner re-creates is evicted, and the job's places are given up."""
+        entry = self._entries.get(key)
+        if entry is None or entry.job is None:
+            return
         self._set_holds(entry, tuple(h for h in self._holds(entry) if self._cannot_return(entry, h)))
         entry.below_since = 0.0
         self._dirty.add(key)
-        for member in members:
+        for member in (m for r in entry.job.roles for m in r.members if m.evictable):
             if member.phase in (Phase.UNGATED, Phase.BOUND):
                 yield from self._evict(key, member.uid, why, now)
 

@@ -1,0 +1,68 @@
+"""Which gangs of lower priority go back to the gate, each whole, so that the head of the queue fits.
+
+Victims: lowest priority first, then the latest started, then the key; those that turn out not to be needed are
+spared. What is ending already counts as free, so nobody is ended twice for the same head. A gang with a replica
+that nothing re-creates is never a victim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import chain
+
+from muster.core.place import Need, Spot, place
+from muster.core.room import Room
+from muster.points import Profile
+from muster.types import Job, Nodes, Phase, Shape, Snapshot
+
+ON_NODES = (Phase.BOUND, Phase.ENDING, Phase.UNGATED)
+OUT = (Phase.BOUND, Phase.UNGATED)
+
+
+def in_use(job: Job, nodes: Nodes, phases: tuple[Phase, ...] = ON_NODES) -> list[tuple[int, Shape]]:
+    """Row and shape of each replica that uses a node or is on its way to one."""
+    index = nodes.index
+    return [
+        (index[member.node], member.shape)
+        for role in job.roles
+        for member in role.members
+        if member.node in index and member.phase in phases
+    ]
+
+
+def make_way(
+    room: Room, head: Job, needs: Sequence[Need], profile: Profile, snapshot: Snapshot
+) -> tuple[tuple[Job, ...], list[Spot]] | None:
+    """The victims (none where what is ending is enough) and the head's spots; None where nothing helps."""
+    now = replace(snapshot, free=room.free, ports=room.ports, ours_on=room.ours)
+    ending = list(
+        chain.from_iterable(in_use(j, snapshot.nodes, (Phase.ENDING,)) for j in snapshot.jobs.values())
+    )
+
+    def spots_without(victims: Iterable[Job]) -> list[Spot] | None:
+        later = Room(now)
+        later.give_all(chain(ending, chain.from_iterable(in_use(v, snapshot.nodes, OUT) for v in victims)))
+        return place(later, head, needs, profile, snapshot)
+
+    chosen: list[Job] = []
+    spots = spots_without(chosen)
+    lower = [j for j in snapshot.jobs.values() if j.started and j.priority < head.priority and _returns(j)]
+    queue = iter(sorted(lower, key=lambda j: (j.priority, -j.started_at, j.key)))
+    while spots is None:
+        victim = next(queue, None)
+        if victim is None:
+            return None
+        chosen.append(victim)
+        spots = spots_without(chosen)
+    for victim in list(chosen):
+        others = [v for v in chosen if v is not victim]
+        spared = spots_without(others)
+        if spared is not None:
+            chosen, spots = others, spared
+    return tuple(chosen), spots
+
+
+def _returns(job: Job) -> bool:
+    """Whether every replica that runs comes back to the gate after an eviction."""
+    return all(m.evictable for r in job.roles for m in r.members if m.phase in OUT)

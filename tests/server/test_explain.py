@@ -1,0 +1,111 @@
+"""What `muster explain JOB` prints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from muster.explain import NoSuchJobError, render
+
+NOW = 1_767_225_600.0 + 3600  # 2026-01-01T01:00:00Z
+
+
+def gang(namespace: str, name: str, minute: int, **status: Any) -> dict[str, Any]:
+    """A Gang as the API lists it, submitted `minute` minutes after midnight."""
+    when = f"2026-01-01T00:{minute:02d}:00Z"
+    return {
+        "metadata": {"namespace": namespace, "name": name, "creationTimestamp": when},
+        "spec": {"job": name, "uid": "u", "owner": {"kind": "Job", "name": name}},
+        "status": {"state": "Waiting", "submitted": when, "since": when, "priority": 0, **status},
+    }
+
+
+WAITS = gang(
+    "team",
+    "train",
+    30,
+    code="Topology",
+    reason="needs 16 GPUs (2 replicas of 8) in one rack",
+    gpus=16,
+    roles={"worker": {"min": 2, "max": 4, "granted": 0, "bound": 0}},
+)
+RUNS = gang(
+    "team",
+    "runs",
+    0,
+    state="Running",
+    code="Ok",
+    reason="2 replicas running",
+    gpus=8,
+    mode="scored",
+    placement=[
+        {"role": "worker", "node": "n1", "pod": "runs-0", "uid": "x"},
+        {"role": "worker", "node": "n2"},
+    ],
+)
+OTHERS = [gang("team", "late", 40), gang("a", "early", 10), gang("z", "urgent", 50, priority=9)]
+
+
+def test_a_waiting_job_is_told_its_reason_and_its_place_among_those_that_may_be_read() -> None:
+    assert render([WAITS, RUNS, *OTHERS], "team", "train", NOW) == (
+        "Job:       team/train\n"
+        "State:     Waiting for 30m\n"
+        "Reason:    needs 16 GPUs (2 replicas of 8) in one rack (Topology)\n"
+        "Position:  3 of 4 waiting jobs that you may read\n"
+        "Submitted: 2026-01-01T00:30:00Z (30m ago)\n"
+        "Priority:  0\n"
+        "GPUs:      16 asked for\n"
+        "Owner:     Job train\n"
+        "\n"
+        "ROLE    MIN  MAX  GRANTED  BOUND\n"
+        "worker    2    4        0      0\n"
+    )
+
+
+def test_a_running_job_is_told_where_its_replicas_are() -> None:
+    text = render([RUNS], "team", "runs", NOW)
+    assert "Position" not in text
+    assert text.endswith(
+        "\nPlanned placement; kube-scheduler picks the nodes:\n"
+        "REPLICA            ROLE    NODE\n"
+        "runs-0             worker  n1\n"
+        "(not created yet)  worker  n2\n"
+    )
+
+
+def test_a_placement_of_a_thousand_is_cut_short() -> None:
+    big = gang(
+        "team", "big", 0, placement=[{"role": "w", "node": f"n{i}", "pod": f"p{i}"} for i in range(1000)]
+    )
+    assert render([big], "team", "big", NOW).endswith("and 980 more replicas\n")
+
+
+def test_a_gang_without_a_status_yet_is_no_error() -> None:
+    text = render(
+        [{"metadata": {"namespace": "team", "name": "new"}, "spec": {"job": "new"}}], "team", "new", NOW
+    )
+    assert text.startswith(
+        "Job:       team/new\nState:     Unknown\nReason:    muster has not written a reason yet\n"
+    )
+
+
+def test_markup_in_a_reason_is_text() -> None:
+    assert "[bold]x[/] :smile:" in render(
+        [gang("team", "a", 0, reason="[bold]x[/] :smile:")], "team", "a", NOW
+    )
+
+
+@pytest.mark.parametrize(
+    ("namespace", "name", "says"),
+    [
+        ("team", "trian", "did you mean: train?"),
+        ("team", "urgent", "there is one in: z (use -n)"),
+        ("z", "nothing-like-it", "1 job there, see: kubectl get gangs -n z"),
+        ("empty", "x", "it has no jobs of Muster"),
+    ],
+)
+def test_a_job_that_is_not_there_is_said_with_the_closest(namespace: str, name: str, says: str) -> None:
+    with pytest.raises(NoSuchJobError) as error:
+        render([WAITS, RUNS, *OTHERS], namespace, name, NOW)
+    assert says in str(error.value)

@@ -1,0 +1,261 @@
+"""The service port: probes, metrics, /v1/jobs and /debug/snapshot, and who may read them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from starlette.testclient import TestClient
+
+from muster.core.cycle import cycle
+from muster.core.dump import load
+from muster.core.view import Board, empty_view
+from muster.errors import ClusterError
+from muster.server.access import FloodError, ReviewedAccess, Verdict
+from muster.server.service import make_service_app
+from muster.types import JobKey
+from tests.scenario import FIFO, job, snapshot
+from tests.server.reading import viewed
+
+
+@dataclass
+class Rights:
+    """Tokens and the namespaces that they may list; None is all."""
+
+    of: dict[str, set[str | None]] = field(
+        default_factory=lambda: {"admin": {None}, "team": {"team"}, "nothing": set()}
+    )
+    fails: Exception | None = None
+
+    def may_list(self, token: str, namespace: str | None) -> Verdict:
+        if self.fails:
+            raise self.fails
+        if token not in self.of:
+            return Verdict.UNKNOWN
+        return Verdict.ALLOWED if namespace in self.of[token] else Verdict.DENIED
+
+
+@pytest.fixture
+def board() -> Board:
+    before = snapshot(
+        nodes=2, jobs=[job("runs", worker=1, gpus=8, on=["n0"]), job("waits", worker=2, gpus=8)]
+    )
+    jobs = dict(before.jobs)
+    jobs[JobKey("secret", "spy")] = replace(jobs.pop(JobKey("team", "runs")), key=JobKey("secret", "spy"))
+    return Board(viewed(replace(before, jobs=jobs)))
+
+
+@pytest.fixture
+def rights() -> Rights:
+    return Rights()
+
+
+@pytest.fixture
+def client(board: Board, rights: Rights) -> Iterator[TestClient]:
+    with TestClient(make_service_app(board, rights, missing=lambda: ["pods", "nodes"], fresh=0.0)) as client:
+        yield client
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+def test_readiness_names_what_is_missing_until_everything_was_listed(
+    client: TestClient, board: Board
+) -> None:
+    assert client.get("/readyz").json() == {"status": "ready", "missing": []}
+    board.view = empty_view(FIFO)
+    got = client.get("/readyz")
+    assert (got.status_code, got.json()) == (503, {"status": "not ready", "missing": ["pods", "nodes"]})
+    assert client.get("/healthz").status_code == 200
+    assert client.get("/v1/jobs", headers=bearer("admin")).status_code == 503
+
+
+def test_jobs_of_all_namespaces_for_who_may_list_them_all(client: TestClient) -> None:
+    items = client.get("/v1/jobs", headers=bearer("admin")).json()["items"]
+    assert [(i["namespace"], i["name"], i["position"]) for i in items] == [
+        ("secret", "spy", None),
+        ("team", "waits", 1),
+    ]
+    assert "held by secret/spy" in items[1]["reason"]
+
+
+def test_a_tenant_reads_his_own_namespace_and_counts_of_others(client: TestClient) -> None:
+    got = client.get("/v1/jobs?namespace=team", headers=bearer("team"))
+    (item,) = got.json()["items"]
+    assert item["name"] == "waits"
+    assert item["reason"].endswith("held by 1 job of other namespaces")
+    assert "secret" not in got.text
+
+
+@pytest.mark.parametrize(
+    ("path", "token", "status", "says"),
+    [
+        ("/v1/jobs", "", 401, "a bearer token is needed"),
+        ("/v1/jobs", "forged", 401, "does not know this token"),
+        ("/v1/jobs", "team", 403, "/v1/jobs?namespace=NAME"),
+        ("/v1/jobs?namespace=secret", "team", 403, "in namespace secret"),
+        ("/v1/jobs?namespace=team", "nothing", 403, "in namespace team"),
+        ("/v1/jobs?namespace=../x", "admin", 400, "must be the name of a namespace"),
+        ("/debug/snapshot", "", 401, "a bearer token is needed"),
+        ("/debug/snapshot", "team", 403, "in all namespaces"),
+    ],
+)
+def test_who_may_not_read_is_told_so(
+    client: TestClient, path: str, token: str, status: int, says: str
+) -> None:
+    got = client.get(path, headers=bearer(token) if token else {})
+    assert got.status_code == status
+    assert says in got.json()["error"]
+    assert ("www-authenticate" in got.headers) == (status == 401)
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(FloodError("too many"), 429), (ClusterError("no answer", 0), 503)]
+)
+def test_rights_that_cannot_be_asked_for_are_no_rights(
+    client: TestClient, rights: Rights, error: Exception, status: int
+) -> None:
+    rights.fails = error
+    got = client.get("/v1/jobs", headers=bearer("admin"))
+    assert got.status_code == status
+    assert "error" in got.json()
+
+
+def test_unknown_paths_and_methods_are_errors_in_the_same_form(client: TestClient) -> None:
+    assert client.get("/nothing").json() == {"error": "Not Found"}
+    assert client.post("/v1/jobs").status_code == 405
+
+
+def test_a_snapshot_that_was_sent_replays_to_the_same_plan(client: TestClient, board: Board) -> None:
+    got = client.get("/debug/snapshot", headers=bearer("admin"))
+    read, profile = load(got.json())
+    assert profile == "fifo"
+    assert cycle(read, FIFO) == board.view.plan
+
+
+def test_metrics_tell_of_the_newest_view(client: TestClient) -> None:
+    families = text_string_to_metric_families(client.get("/metrics").text)
+    values = {(s.name, *s.labels.values()): s.value for f in families for s in f.samples}
+    assert values["muster_jobs", "Waiting"] == 1
+    assert values["muster_jobs", "Running"] == 1
+    assert values["muster_gpus",] == 16
+    assert values["muster_gpus_free",] == 8
+    assert values["muster_leading",] == 1
+    assert values["muster_jobs_waiting", "Resources"] == 1
+
+
+def test_the_same_question_is_rendered_once_for_a_crowd(board: Board, rights: Rights) -> None:
+    with TestClient(make_service_app(board, rights, fresh=60.0)) as client:
+        first = client.get("/v1/jobs", headers=bearer("admin")).content
+        board.view = replace(board.view)
+        assert client.get("/v1/jobs", headers=bearer("admin")).content == first
+        other = client.get("/v1/jobs?namespace=team", headers=bearer("admin"))
+        assert [i["name"] for i in other.json()["items"]] == ["waits"]
+
+
+# ---- TokenReview and SubjectAccessReview ----
+
+
+@dataclass
+class Reviews:
+    """The API server as far as reviews go."""
+
+    asked: list[tuple[str, Any]] = field(default_factory=list)
+    status: int = 201
+    namespaces: tuple[str | None, ...] = ("team",)
+
+    def __call__(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
+        spec = json.loads(body)["spec"]
+        kind = path.rsplit("/", 1)[-1]
+        self.asked.append((kind, spec))
+        assert method == "POST"
+        if kind == "tokenreviews":
+            known = spec["token"] == "good"
+            user = {"username": "jane", "uid": "7", "groups": ["team"], "extra": {"scopes": ["x"]}}
+            status = {"authenticated": known, "user": user if known else {}}
+        else:
+            status = {"allowed": spec["resourceAttributes"].get("namespace") in self.namespaces}
+        return self.status, json.dumps({"status": status}).encode()
+
+
+class Clock:
+    """Stands still unless told."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def access(reviews: Callable[..., tuple[int, bytes]], clock: Clock) -> ReviewedAccess:
+    return ReviewedAccess(reviews, clock=clock, kept=5.0, reviews=10.0)
+
+
+def test_a_right_is_asked_for_as_the_token_s_owner_and_kept_for_seconds(clock: Clock) -> None:
+    reviews = Reviews()
+    asked = access(reviews, clock)
+    assert asked.may_list("good", "team") is Verdict.ALLOWED
+    assert asked.may_list("good", "other") is Verdict.DENIED
+    assert asked.may_list("good", None) is Verdict.DENIED
+    assert [kind for kind, _ in reviews.asked] == ["tokenreviews", *["subjectaccessreviews"] * 3]
+    assert reviews.asked[1][1] == {
+        "user": "jane",
+        "uid": "7",
+        "groups": ["team"],
+        "extra": {"scopes": ["x"]},
+        "resourceAttributes": {
+            "verb": "list",
+            "group": "muster.dev",
+            "resource": "gangs",
+            "namespace": "team",
+        },
+    }
+    assert "namespace" not in reviews.asked[3][1]["resourceAttributes"]
+    for _ in range(100):
+        assert asked.may_list("good", "team") is Verdict.ALLOWED
+    assert len(reviews.asked) == 4
+    reviews.namespaces = ()
+    clock.now = 5.1
+    assert asked.may_list("good", "team") is Verdict.DENIED
+
+
+def test_a_token_that_nobody_knows_is_not_asked_rights_for(clock: Clock) -> None:
+    reviews = Reviews()
+    asked = access(reviews, clock)
+    assert asked.may_list("bad", "team") is Verdict.UNKNOWN
+    assert asked.may_list("", "team") is Verdict.UNKNOWN
+    assert asked.may_list("x" * 100_000, "team") is Verdict.UNKNOWN
+    assert [kind for kind, _ in reviews.asked] == ["tokenreviews"]
+
+
+def test_a_flood_of_tokens_costs_a_bounded_number_of_reviews(clock: Clock) -> None:
+    reviews = Reviews()
+    asked = access(reviews, clock)
+    refused = 0
+    for i in range(1000):
+        try:
+            asked.may_list(f"guess-{i}", "team")
+        except FloodError:
+            refused += 1
+    assert (len(reviews.asked), refused) == (10, 990)
+    clock.now = 0.5
+    assert asked.may_list("good", "team") is Verdict.ALLOWED
+
+
+def test_an_api_server_that_fails_gives_no_right_and_keeps_none(clock: Clock) -> None:
+    reviews = Reviews(status=500)
+    asked = access(reviews, clock)
+    with pytest.raises(ClusterError, match="tokenreviews with 500"):
+        asked.may_list("good", "team")
+    reviews.status = 201
+    assert asked.may_list("good", "team") is Verdict.ALLOWED

@@ -1,0 +1,148 @@
+"""muster.yaml: what is read, and what a bad one is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from muster import points
+from muster.errors import ConfigurationError
+from muster.points import Fifo
+from muster.settings import load_settings, profile_of
+from muster_plugins.gang import Gang
+from muster_plugins.gang_pack import GangPack
+from muster_plugins.pack import Pack
+
+WHOLE = """
+apiVersion: muster.dev/v1alpha1
+kind: MusterConfiguration
+schedulerName: gpus
+mode: observe
+profile: gang-pack
+order: strict
+leader: {namespace: infra, lease: gpus-scheduler}
+ports: {service: 9080, extender: 9081}
+gang: {timeout: 90s, forget: 1h30m}
+patience: 600
+topologyLevels: [rack, topology.kubernetes.io/zone]
+pluginArgs: {gang-pack: {in_use: 25.0}}
+"""
+
+
+@dataclass
+class Installed:
+    """An entry point."""
+
+    plugin: Any
+
+    def load(self) -> Any:
+        return self.plugin
+
+
+@pytest.fixture(autouse=True)
+def _plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {"pack": Installed(Pack), "gang": Installed(Gang), "gang-pack": Installed(GangPack)}
+    monkeypatch.setattr(points, "installed", lambda: found)
+
+
+def test_an_empty_configuration_is_the_default_profile() -> None:
+    settings = load_settings("")
+    profile = profile_of(settings)
+    assert (settings.scheduler_name, settings.mode, settings.ports.service) == ("muster", "active", 8080)
+    assert (settings.leader.namespace, settings.leader.lease) == ("muster-system", "muster-scheduler")
+    assert (profile.name, profile.sort, profile.scores) == ("fifo", Fifo(), ((Pack(), 1.0),))
+    assert (profile.order, profile.placement, profile.timeout, profile.patience, profile.forget) == (
+        "backfill",
+        "pinned",
+        120.0,
+        300.0,
+        3600.0,
+    )
+
+
+def test_every_setting_reaches_the_profile(tmp_path: Path) -> None:
+    file = tmp_path / "muster.yaml"
+    file.write_text(WHOLE)
+    settings = load_settings(file)
+    profile = profile_of(settings)
+    assert settings.leader.lease == "gpus-scheduler"
+    assert profile.scores == ((GangPack(in_use=25.0), 1.0),)
+    assert (profile.name, profile.placement, profile.order) == ("gang-pack", "scored", "strict")
+    assert (profile.timeout, profile.forget, profile.patience) == (90.0, 5400.0, 600.0)
+    assert profile.topology_levels == ("rack", "topology.kubernetes.io/zone")
+
+
+def test_the_gang_profile_is_one_plugin_at_three_points() -> None:
+    profile = profile_of(load_settings("profile: gang"))
+    assert (profile.sort, profile.filters, profile.scores) == (Gang(), (Gang(),), ((Gang(), 1.0),))
+    assert profile.placement == "scored"
+
+
+def test_a_team_adds_a_profile_of_its_own() -> None:
+    text = """
+profile: ours
+profiles:
+- name: ours
+  sort: gang
+  scores: [{name: pack, weight: 3}, {name: gang-pack}]
+  placement: scored
+"""
+    profile = profile_of(load_settings(text))
+    assert (profile.name, profile.sort, profile.placement) == ("ours", Gang(), "scored")
+    assert profile.scores == ((Pack(), 3.0), (GangPack(), 1.0))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("order: fast", "order: must be 'backfill' or 'strict'; found 'fast'"),
+        ("ordr: strict", "ordr: not a setting; allowed here: apiVersion, gang, kind, leader, mode, order, "),
+        ("ports: {srvice: 1}", "ports.srvice: not a setting; allowed here: extender, service; found 1"),
+        ("ports: {service: 70000}", "ports.service: must be at most 65535; found 70000"),
+        ("ports: {service: '1'}", "ports.service: must be a whole number; found '1'"),
+        ("ports: {service: 8081}", "ports: service and extender must differ; both are 8081"),
+        ("gang: {timeout: soon}", "gang.timeout: must be a time such as 90s, 2m or 1h30m"),
+        ("gang: {timeout: 0}", "gang.timeout: must be more than 0; found 0"),
+        ("topologyLevels: rack", "topologyLevels: must be a list; found 'rack'"),
+        ("topologyLevels: [a b]", "topologyLevels[0]: must be a label key such as"),
+        ("schedulerName: My Scheduler", "schedulerName: must be a Kubernetes name"),
+        ("apiVersion: v1", "apiVersion: must be 'muster.dev/v1alpha1'; found 'v1'"),
+        ("- a", "configuration: must be a mapping; found ['a']"),
+        ("a: [", "configuration: is not YAML: "),
+        ("profiles: [{name: a}, {name: a}]", "profiles: two have the same name"),
+    ],
+)
+def test_a_bad_setting_is_named_with_what_is_allowed_and_what_was_found(text: str, says: str) -> None:
+    with pytest.raises(ConfigurationError) as error:
+        load_settings(text)
+    assert says in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("profile: best", "profile: must be one of fifo, gang, gang-pack; found 'best'"),
+        ("pluginArgs: {pack: {x: 1}}", "pluginArgs.pack.x: not a parameter of pack"),
+        ("pluginArgs: {pakc: {}}", "pluginArgs.pakc: not a plugin; installed: gang, gang-pack, pack"),
+        ("profile: a\nprofiles: [{name: a, sort: pack}]", "plugin 'pack' is no QueueSort"),
+        ("profile: a\nprofiles: [{name: a, filters: [tetris]}]", "plugin 'tetris' is not installed"),
+    ],
+)
+def test_a_profile_that_cannot_be_built_is_told_why(text: str, says: str) -> None:
+    with pytest.raises(ConfigurationError) as error:
+        profile_of(load_settings(text))
+    assert says in str(error.value)
+
+
+def test_each_problem_has_a_line_of_its_own() -> None:
+    with pytest.raises(ConfigurationError) as error:
+        load_settings("order: fast\nmode: slow\nports: {service: -1}")
+    assert len(str(error.value).splitlines()) == 3
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="no-such-file"):
+        load_settings(tmp_path / "no-such-file")

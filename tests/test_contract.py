@@ -1,0 +1,111 @@
+"""What every installed plugin keeps to, whoever wrote it."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from muster.core.place import Need, candidates_of
+from muster.core.room import Room
+from muster.errors import ConfigurationError
+from muster.points import Candidates, Filter, QueueSort, Score, Share, installed, load
+from muster.types import Job, Snapshot
+from tests.scenario import job, snapshot
+
+PLUGINS = sorted(installed())
+POINTS = (QueueSort, Filter, Score, Share)
+
+
+def plugin(name: str) -> Any:
+    """The plugin with its defaults."""
+    return load(name)
+
+
+def test_the_plugins_of_the_profiles_are_installed() -> None:
+    assert {"pack", "gang", "gang-pack"} <= set(PLUGINS)
+
+
+@pytest.mark.parametrize("name", PLUGINS)
+def test_a_plugin_is_a_frozen_dataclass_with_a_docstring_of_its_own(name: str) -> None:
+    kind = type(plugin(name))
+    assert dataclasses.is_dataclass(kind)
+    assert kind.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    assert kind.__doc__
+    assert not kind.__doc__.startswith(f"{kind.__name__}(")  # what dataclass writes by itself
+
+
+@pytest.mark.parametrize("name", PLUGINS)
+def test_a_plugin_implements_a_point_and_documents_it(name: str) -> None:
+    made = plugin(name)
+    implemented = [p for p in POINTS if isinstance(made, p)]
+    assert implemented
+    words = {QueueSort: "sort_key", Filter: "filter", Score: "score", Share: "share"}
+    for point in implemented:
+        assert getattr(type(made), words[point]).__doc__, f"{name}.{words[point]} has no docstring"
+
+
+@pytest.mark.parametrize("name", PLUGINS)
+def test_an_argument_that_a_plugin_does_not_have_is_refused_by_name(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"pluginArgs\.{name}\.no_such: not a parameter of {name}"):
+        load(name, {"no_such": 1})
+
+
+def test_a_plugin_that_is_not_installed_is_named_with_those_that_are() -> None:
+    with pytest.raises(ConfigurationError, match="'shuffle' is not installed; installed: .*gang, gang-pack"):
+        load("shuffle")
+
+
+@st.composite
+def views(draw: st.DrawFn) -> tuple[Job, Candidates, Snapshot]:
+    """A job that waits on a cluster in some state, and its candidates."""
+    nodes = draw(st.integers(1, 6))
+    gpus = draw(st.sampled_from([0, 1, 8]))
+    where = st.lists(st.sampled_from([f"n{i}" for i in range(nodes)]), max_size=4)
+    own, others = draw(where), draw(where)
+    waiting = job("x", worker=len(own) + draw(st.integers(1, 20)), gpus=draw(st.integers(0, 9)), on=own)
+    before = snapshot(nodes=nodes, gpus=gpus, jobs=[waiting, job("y", worker=len(others), on=others)])
+    candidates = candidates_of(Room(before), Need(waiting.roles[0], draw(st.integers(1, 20))))
+    mine = np.array([own.count(n) for n in before.nodes.names], dtype=np.int64)
+    return waiting, dataclasses.replace(candidates, own=mine, others=candidates.others - mine), before
+
+
+@pytest.mark.parametrize("name", [p for p in PLUGINS if isinstance(load(p), Score)])
+@given(view=views())
+def test_scores_are_one_a_node_from_0_to_100_and_the_same_again(
+    name: str, view: tuple[Job, Candidates, Snapshot]
+) -> None:
+    waiting, candidates, before = view
+    was = [a.copy() for a in (candidates.free, candidates.fits, candidates.own, candidates.others)]
+    scores = plugin(name).score(waiting, waiting.roles[0], candidates, before)
+    again = plugin(name).score(waiting, waiting.roles[0], candidates, before)
+    assert scores.shape == (len(before.nodes),)
+    assert np.isfinite(scores).all()
+    assert scores.min() >= 0.0
+    assert scores.max() <= 100.0
+    assert (scores == again).all()
+    now = (candidates.free, candidates.fits, candidates.own, candidates.others)
+    assert all((a == b).all() for a, b in zip(was, now, strict=True)), "a plugin wrote to what it was shown"
+
+
+@pytest.mark.parametrize("name", [p for p in PLUGINS if isinstance(load(p), Filter)])
+@given(view=views())
+def test_a_filter_answers_a_mask_or_none_and_says_why_where_it_takes_nodes_away(
+    name: str, view: tuple[Job, Candidates, Snapshot]
+) -> None:
+    waiting, candidates, before = view
+    mask, why = plugin(name).filter(waiting, waiting.roles[0], candidates, before)
+    if mask is not None:
+        assert mask.shape == (len(before.nodes),)
+        assert mask.dtype == np.bool_
+        assert mask.all() or why
+
+
+@pytest.mark.parametrize("name", [p for p in PLUGINS if isinstance(load(p), QueueSort)])
+@given(view=views())
+def test_sort_keys_compare_with_each_other(name: str, view: tuple[Job, Candidates, Snapshot]) -> None:
+    _, _, before = view
+    keys = [plugin(name).sort_key(j, before) for j in before.jobs.values()]
+    assert sorted(keys) == sorted(keys[::-1])
