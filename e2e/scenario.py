@@ -9,13 +9,17 @@ it has, no gang sits partly bound."""
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 import tenacity
+import yaml
 
 from e2e.cluster import Cluster, Json, Pod, Refused, over_committed
+from e2e.lab import Lab
 
 T = TypeVar("T")
 
@@ -241,6 +245,64 @@ def gated(pods: Iterable[Pod]) -> list[Pod]:
 def show(pods: Iterable[Pod]) -> str:
     """One line a pod, for `also=`."""
     return "\n".join(str(one) for one in pods) or "no pods"
+
+
+def gang(cluster: Cluster, namespace: str, name: str) -> Json:
+    """The status of a job's Gang ("job-train" for Job train); {} while there is none."""
+    found: Json = (cluster.gangs(namespace).get(name) or {}).get("status") or {}
+    return found
+
+
+def in_state(cluster: Cluster, namespace: str, name: str, state: str) -> Json:
+    """The job's Gang status if it says this state, else {}; for wait_until."""
+    status = gang(cluster, namespace, name)
+    return status if status.get("state") == state else {}
+
+
+def said(cluster: Cluster, namespace: str, about: str) -> list[str]:
+    """What Muster's Events say of one object (a pod, a Job), as "Reason: message", oldest first."""
+    return [
+        f"{event['reason']}: {event['message']}"
+        for event in cluster.events(namespace, about)
+        if event.get("reportingComponent") == "muster"
+    ]
+
+
+def scheduled_at(one: Pod) -> str:
+    """When kube-scheduler bound the pod (whole seconds, sorts as text); "" while it has not."""
+    condition = one.condition("PodScheduled")
+    return str(condition["lastTransitionTime"]) if condition and condition["status"] == "True" else ""
+
+
+def on_node(*names: str) -> Json:
+    """A node affinity that allows these nodes only: room of a size that the scenario chooses."""
+    term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": list(names)}]}
+    return {
+        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    }
+
+
+@contextlib.contextmanager
+def configured(lab: Lab, **changes: object) -> Iterator[None]:
+    """Muster runs with other settings (`order="strict"`), taken up from its file without a restart."""
+    file = lab.folder / "config" / "muster-0.yaml"
+    before = file.read_text()
+    try:
+        _reload(lab, file, yaml.safe_dump(yaml.safe_load(before) | changes, sort_keys=False))
+        yield
+    finally:
+        _reload(lab, file, before)
+
+
+def _reload(lab: Lab, file: Path, text: str) -> None:
+    if text == file.read_text():
+        return
+    seen = lab.log("muster-0").stat().st_size
+    file.write_text(text)
+    wait_until(
+        lambda: "now in force" in lab.log("muster-0").read_text()[seen:] or not lab.alive("muster-0"),
+        what="muster has read its changed configuration",
+    )
 
 
 # --- what must hold in the end ------------------------------------------------------------------------------

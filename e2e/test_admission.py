@@ -10,14 +10,14 @@ import json
 import shutil
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from e2e.cluster import Cluster
-from e2e.lab import places
+from e2e.lab import Lab, NodeGroup, Shape, places
 
 GATE = "muster.dev/queue"
 MUSTER = "system:serviceaccount:muster-system:muster"
@@ -81,8 +81,12 @@ def _kubectl() -> str:
 
 
 @pytest.fixture
-def kubectl(cluster: Cluster, namespace: str) -> Kubectl:
-    return Kubectl(cluster.kubeconfig, namespace)
+def kubectl(cluster: Cluster, namespace: str) -> Iterator[Kubectl]:
+    """In a fresh namespace."""
+    user = Kubectl(cluster.kubeconfig, namespace)
+    yield user
+    # The end of a namespace takes five seconds more where pods are left in it.
+    user("delete", "pods", "--all", "--force", "--grace-period=0")
 
 
 @pytest.fixture
@@ -555,6 +559,51 @@ def test_the_service_accounts_may_do_what_they_need_and_no_more(
     flags = [f"--subresource={subresource}"] if subresource else []
     asked = Kubectl(cluster.kubeconfig, "default").as_(account)("auth", "can-i", verb, kind, *flags)
     assert asked.out.strip() == may
+
+
+# Policies that change under way
+
+
+@pytest.mark.lab
+def test_while_the_gate_policy_is_missing_pods_of_ours_are_refused_and_others_are_not(
+    lab: Lab, ask: Ask
+) -> None:
+    lab.kubectl("delete", "mutatingadmissionpolicybinding", "muster-gate")
+    try:
+        assert _in_time(lambda: "is missing or did not run" in ask(pod()).said), ask(pod()).said
+        assert ask(pod(schedulerName="default-scheduler")).ok
+    finally:
+        lab.upgrade(restart=False)
+    assert _in_time(lambda: (answer := ask(pod())).ok and GATE in gates(answer.json()))
+
+
+@pytest.mark.lab
+def test_in_mode_observe_nothing_is_gated_or_refused(lab: Lab, ask: Ask) -> None:
+    bad = {"muster.dev/min-replicas": "two"}
+    lab.upgrade("--set", "mode=observe", restart=False)
+    try:
+        assert _in_time(lambda: (answer := ask(pod())).ok and gates(answer.json()) == ["example.com/held"])
+        assert _in_time(lambda: ask(pod(annotations=bad)).ok)
+        assert "muster.dev/min-replicas: expected a whole number" in ask(pod(annotations=bad)).said
+    finally:
+        lab.upgrade("--set", "mode=active", restart=False)
+    assert _in_time(lambda: (answer := ask(pod())).ok and GATE in gates(answer.json()))
+
+
+@pytest.mark.lab
+def test_where_the_policy_api_is_not_served_musters_webhook_adds_the_gate(
+    new_lab: Callable[..., Lab],
+) -> None:
+    small = new_lab(Shape(groups=(NodeGroup(1, gpus=8),), set_values=("admission.mode=webhook",)))
+    assert small.kubectl("get", "mutatingadmissionpolicies", "-o", "name") == ""
+    user = Kubectl(small.kubeconfig, "default")
+    assert gates(user.ask(pod()).json()) == ["example.com/held", GATE]
+    assert gates(user.ask(pod(schedulingGates=[])).json()) == [GATE]
+    small.kill("muster")
+    answer = user.ask(pod())
+    assert not answer.ok
+    assert "gate.muster.dev" in answer.said
+    assert user.ask(pod(schedulerName="default-scheduler")).ok
 
 
 # The samples are what we tell people to write

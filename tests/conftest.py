@@ -3,6 +3,11 @@
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
-    "muster", derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
+    "muster",
+    max_examples=40,
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("muster")

@@ -54,7 +54,7 @@ def test_an_argument_that_a_plugin_does_not_have_is_refused_by_name(name: str) -
 
 
 def test_a_plugin_that_is_not_installed_is_named_with_those_that_are() -> None:
-    with pytest.raises(ConfigurationError, match="'shuffle' is not installed; installed: .*gang, gang-pack"):
+    with pytest.raises(ConfigurationError, match=r"'shuffle' is not installed; installed: .*gang, gang-pack"):
         load("shuffle")
 
 
@@ -108,4 +108,5 @@ def test_a_filter_answers_a_mask_or_none_and_says_why_where_it_takes_nodes_away(
 def test_sort_keys_compare_with_each_other(name: str, view: tuple[Job, Candidates, Snapshot]) -> None:
     _, _, before = view
     keys = [plugin(name).sort_key(j, before) for j in before.jobs.values()]
-    assert sorted(keys) == sorted(keys[::-1])
+    backwards = keys[::-1]
+    assert sorted(keys) == sorted(backwards)

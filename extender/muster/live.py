@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from muster.cluster import lease
 from muster.cluster.act import Hands
 from muster.cluster.api import REQUEST_TIMEOUT, Api
+from muster.cluster.owners import Owners
 from muster.cluster.resources import watched
 from muster.cluster.watch import Reflector
 from muster.core.cycle import cycle
@@ -52,6 +53,7 @@ class Driver:
         self._inbox: queue.SimpleQueue[list[Event]] = queue.SimpleQueue()
         self._reflectors = [Reflector(api, r, self._take) for r in watched(settled.scheduler)]
         self._hands = Hands(api, self._take, settled.scheduler)
+        self._owners = Owners(api, self._take)
         self._host = socket.gethostname()
         self._holder = lease.Holder()
         self._stop = threading.Event()
@@ -70,11 +72,13 @@ class Driver:
         """Begin watching; `run` plans."""
         for reflector in self._reflectors:
             reflector.start()
+        self._owners.start()
         threading.Thread(target=self._follow_lease, name="lease", daemon=True).start()
 
     def stop(self) -> None:
         """End `run` soon."""
         self._stop.set()
+        self._owners.stop()
         self._inbox.put([])
 
     def use(self, profile: Profile) -> None:
@@ -175,6 +179,7 @@ class Driver:
     def _turn(self, leads: bool) -> None:
         if self._next_profile is not None:
             self._ledger.profile, self._next_profile = self._next_profile, None
+        self._owners.want(self._ledger.unknown_owners)
         began = time.monotonic()
         snapshot = self._ledger.snapshot(time.time())
         plan = cycle(snapshot, self._ledger.profile)

@@ -206,12 +206,16 @@ class OwnerRecord:
 
     `size` is the number of pods that it wants to exist at once, None where it can't be known. A Job also ends:
     `completions` is how many must succeed (None: a work queue, `queue`), `succeeded` how many have.
+    `roles` are the counts of an owner that declares several (a PyTorchJob, a JobSet); `least` is the minimum
+    of an owner that may run with fewer than its size, by role ("" = its only one).
     `ordered` is true where it creates a pod only after the one before is ready (OrderedReady).
     """
 
     owner: Owner
     namespace: str
     size: int | None = None
+    roles: tuple[tuple[str, int], ...] = ()
+    least: tuple[tuple[str, int], ...] = ()
     parent: Owner | None = None
     ordered: bool = False
     completions: int | None = None

@@ -302,7 +302,8 @@ def test_an_uninstall_releases_every_pod_first() -> None:
     assert hook["metadata"]["annotations"]["helm.sh/hook"] == "pre-delete"
     pod = hook["spec"]["template"]["spec"]
     assert pod["serviceAccountName"] == "muster-hooks"
-    assert pod["containers"][0]["args"] == ["release", "--all"]
+    args = pod["containers"][0]["args"]
+    assert args == ["release", "--all", "--scheduler-name=muster", "--timeout=120"]
 
 
 def test_the_crd_is_reached_by_upgrades_and_kept_by_an_uninstall() -> None:

@@ -639,3 +639,25 @@ def test_all_phases_of_pods_are_told_apart() -> None:
     assert [p.name for p in Phase if p.on_node] == ["BOUND", "ENDING"]
     assert [p.name for p in Phase if p.ended] == ["SUCCEEDED", "FAILED"]
     assert FIFO.name == "fifo"
+
+
+def test_a_pin_on_a_cordoned_node_stays_where_the_pod_tolerates_cordoning() -> None:
+    shape = asks(4, tolerations=(Toleration("node.kubernetes.io/unschedulable", "Exists"),))
+    nodes = [node("n0", cordoned=True), node("n1")]
+    jobs = [job("daemonic", worker=2, shape=shape, on=["n1"], pinned=["n0"])]
+    after = plan(snapshot(nodes=nodes, jobs=jobs))
+    assert (after.undo, starts(after)) == ((), {"daemonic": {"n0": 1}})
+
+
+def test_a_hold_on_a_node_that_got_a_taint_is_replaced() -> None:
+    nodes = [node("n0", taints=[Taint("broken")]), node("n1")]
+    jobs = [job("train", worker=2, held=[("worker", "n0", 0), ("worker", "n0", 1)])]
+    assert starts(plan(snapshot(nodes=nodes, jobs=jobs))) == {"train": {"n1": 2}}
+
+
+def test_growth_in_one_rack_stops_where_the_rack_is_full() -> None:
+    jobs = [
+        job("a", worker=1, gpus=5, on=["n1"]),
+        job("elastic", worker=20, gpus=1, least=1, most=20, on=["n0"], topology_required=RACK),
+    ]
+    assert starts(plan(snapshot(nodes=4, racks=2, jobs=jobs))) == {"elastic": {"n0": 7, "n1": 3}}

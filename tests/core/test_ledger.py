@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from muster.points import Profile
-from muster.types import Evict, Phase, Say, Ungate, WriteGang
+from muster.types import Evict, Owner, OwnerRecord, Phase, Say, Ungate, WriteGang
 from tests.cluster_fake import FakeCluster, Muster
 
 
@@ -298,3 +298,37 @@ def test_a_gang_is_preempted_whole_and_comes_back_when_there_is_room() -> None:
     cluster.end(high[0].uid)
     muster.settle(20)
     assert len(bound(cluster, "low")) == 2
+
+
+def test_a_custom_owner_declares_its_roles_before_their_pods_exist() -> None:
+    cluster = FakeCluster(nodes=2)
+    owner = Owner("kubeflow.org/v1", "PyTorchJob", "llm", "uid-llm")
+    master = cluster.pod(owner, 0, gpus=1, annotations={"role": "master"})
+    muster = Muster(cluster)
+    assert muster.ledger.unknown_owners == {"uid-llm": ("team", owner)}
+    cluster.owners[owner.uid] = OwnerRecord(owner, "team", roles=(("master", 1), ("worker", 3)))
+    muster.settle()
+    assert muster.plan.statuses[muster.key("pytorchjob-llm")].waits == "1 of 4 pods exist; missing: 3 worker"
+    for index in range(3):
+        cluster.pod(owner, index, gpus=4, annotations={"role": "worker"})
+    muster.settle()
+    assert len(bound(cluster, "llm")) == 4
+    assert master.uid in cluster.pods
+    cluster.owners.clear()
+    for uid in list(cluster.pods):
+        cluster.delete(uid)
+    muster.settle()
+    assert muster.ledger.unknown_owners == {}
+
+
+def test_a_leader_worker_set_group_is_a_gang_of_its_size() -> None:
+    cluster = FakeCluster(nodes=1)
+    muster = Muster(cluster)
+    labels = {"leaderworkerset.sigs.k8s.io/name": "serve", "leaderworkerset.sigs.k8s.io/group-index": "1"}
+    for index in range(2):
+        pod = cluster.bare(f"serve-1-{index}", "x", 2)
+        cluster.update(pod, labels=labels, annotations={"leaderworkerset.sigs.k8s.io/size": "3"})
+    muster.settle()
+    assert muster.plan.statuses[muster.key("leaderworkerset-serve-1")].waits == (
+        "2 of 3 pods exist; missing: 1 worker"
+    )

@@ -153,17 +153,21 @@ def test_a_body_that_cannot_be_understood_gets_an_error_and_the_server_lives_on(
 
 
 def test_a_request_without_a_pod_gets_an_error(client: TestClient) -> None:
-    got = client.post("/filter", json={"NodeNames": ["n0"]})
-    assert (got.status_code, got.json()["Error"]) == (400, "Pod: missing")
+    for verb in ("filter", "prioritize"):
+        got = client.post(f"/{verb}", json={"NodeNames": ["n0"]})
+        assert (got.status_code, got.json()["Error"]) == (400, "Pod: missing")
 
 
+@pytest.mark.parametrize("eighths", [9, 40])
 @pytest.mark.parametrize("announced", [True, False])
-def test_a_body_above_8_mb_is_refused_announced_or_not(client: TestClient, announced: bool) -> None:
+def test_a_body_above_8_mb_is_refused_announced_or_not(
+    client: TestClient, announced: bool, eighths: int
+) -> None:
     def parts() -> Iterator[bytes]:
-        for _ in range(9):
+        for _ in range(eighths):
             yield b" " * (MOST // 8)
 
-    got = client.post("/filter", content=b" " * (MOST + 1) if announced else parts())
+    got = client.post("/filter", content=b" " * (MOST // 8 * eighths) if announced else parts())
     assert (got.status_code, got.json()["Error"]) == (413, f"the body is above {MOST} bytes")
     body = json.dumps(args("train-worker-0", ["n0"])).encode()
     assert client.post("/filter", content=body.ljust(MOST)).json()["NodeNames"] == ["n0"]

@@ -33,7 +33,16 @@ def watched(scheduler: str) -> tuple[Resource, ...]:
         _owners("replicasets", "/apis/apps/v1/replicasets", "ReplicaSet", "apps/v1"),
         _owners("statefulsets", "/apis/apps/v1/statefulsets", "StatefulSet", "apps/v1"),
         _owners("deployments", "/apis/apps/v1/deployments", "Deployment", "apps/v1"),
-        Resource("podgroups", "/apis/scheduling.k8s.io/v1beta1/podgroups", _native, _native_gone, True),
+        *(
+            Resource(
+                f"podgroups of {group}", f"/apis/{group}/podgroups", _group_seen, _group_gone, optional=True
+            )
+            for group in (
+                "scheduling.k8s.io/v1beta1",
+                "scheduling.x-k8s.io/v1alpha1",
+                "scheduling.volcano.sh/v1beta1",
+            )
+        ),
         Resource("nodes", "/api/v1/nodes", _node, NodeGone),
         Resource("pods", "/api/v1/pods", _pods(scheduler), PodGone),
     )
@@ -71,7 +80,7 @@ def _owners(name: str, path: str, kind: str, api_version: str) -> Resource:
     return Resource(name, path, decode_owner, OwnerGone)
 
 
-def _native(raw: msgspec.Raw) -> tuple[str, Event]:
+def _group_seen(raw: msgspec.Raw) -> tuple[str, Event]:
     found = _group.decode(raw)
     policy = found.spec.scheduling_policy
     least = policy.gang.min_count if policy is not None and policy.gang is not None else found.spec.min_member
@@ -79,6 +88,6 @@ def _native(raw: msgspec.Raw) -> tuple[str, Event]:
     return f"{meta.namespace}/{meta.name}", GroupSeen(meta.namespace, meta.name, max(1, least))
 
 
-def _native_gone(identity: str) -> Event:
+def _group_gone(identity: str) -> Event:
     namespace, name = identity.split("/", 1)
     return GroupSeen(namespace, name, 0)

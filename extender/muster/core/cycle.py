@@ -18,6 +18,7 @@ from itertools import chain
 import numpy as np
 
 from muster.core import reasons
+from muster.core.constraints import static_mask
 from muster.core.place import Need, Spot, place
 from muster.core.preempt import in_use, make_way
 from muster.core.room import Both, Room
@@ -176,7 +177,7 @@ def _startable(job: Job, role: Role, holds: Sequence[Hold]) -> int:
 
 
 def _still_good(run: _Cycle, job: Job) -> list[Hold]:
-    """Holds whose node is there, open and not over-committed; pins that are refused are undone on evidence.
+    """Holds whose node is there, admits the replica and is not over-committed; pins are undone on evidence.
 
     A hold of a replica that is gone stays as an open one: its successor takes it (design §3).
     """
@@ -201,7 +202,7 @@ def _still_good(run: _Cycle, job: Job) -> list[Hold]:
         if row is None:
             continue
         unfit = (
-            not nodes.open[row]
+            not static_mask(nodes, role.shape)[row]
             or hold.node in run.snapshot.barred.get((job.key, role.name), {})
             or run.room.overcommitted(row, role.shape)
         )
@@ -217,7 +218,8 @@ def _evidence(run: _Cycle, member: Member, row: int | None) -> str:
     """Why a pin can't work, or "" (design §2: only on evidence, never by time alone)."""
     if row is None:
         return f"node {member.node} is gone"
-    if not run.snapshot.nodes.open[row]:
+    nodes = run.snapshot.nodes
+    if not nodes.open[row] and not static_mask(nodes, member.shape)[row]:  # some pods tolerate a cordon
         return f"node {member.node} is unschedulable"
     if member.refused_at and run.snapshot.now - member.refused_at >= run.profile.evidence:
         return f"kube-scheduler found node {member.node} unfit: {member.refusal}"
@@ -558,14 +560,34 @@ def _grow(run: _Cycle, job: Job, want: Want | None) -> None:
             most = min(most, want.replicas.get(role.name, most))
         room = run.room if run.ceiling is None else Both(run.room, run.ceiling)
         most = min(most, have + room.total_fits(role.shape))
-        steps = [s for s in role.sizes if have < s <= most] if role.sizes else range(have + 1, most + 1)
-        for size in sorted(steps, reverse=True):
+        sizes = [s for s in role.sizes if have < s <= most] if role.sizes else range(have + 1, most + 1)
+        if sizes:
             own = _own(run.snapshot.nodes, job, holds)
-            spots = place(room, job, [Need(role, size - have)], run.profile, run.snapshot, own=own)
+            steps = [Need(role, size - have) for size in sizes]
+            spots = _largest(room, steps, lambda n: place(room, job, [n], run.profile, run.snapshot, own=own))  # noqa: B023
             if spots is not None:
                 holds = tuple(_assign(job, [*holds, *_open_holds(run.snapshot.nodes, spots)]))
                 run.holds[job.key] = holds
-                break
+
+
+def _largest(
+    room: Room | Both, steps: Sequence[Need], placed: Callable[[Need], list[Spot] | None]
+) -> list[Spot] | None:
+    """Spots for the largest of the rising steps that fits, taken from the room; None where not even one does.
+
+    The last is tried first, then the steps are halved: what takes more takes less, nearly always.
+    """
+    spots = placed(steps[-1])
+    low, high = 0, len(steps) - 1  # the first `low` steps fit, those from `high` on don't
+    while spots is None and low < high:
+        middle = (low + high + 1) // 2
+        mark = room.mark()
+        if placed(steps[middle - 1]) is None:
+            high = middle - 1
+        else:
+            low = middle
+            room.undo(mark)
+    return placed(steps[low - 1]) if spots is None and low else spots
 
 
 # ---- statuses of what runs ----

@@ -126,6 +126,12 @@ def job_key(pod: PodRecord, owners: Mapping[str, OwnerRecord]) -> JobKey:
     return JobKey(pod.namespace, f"pod-{pod.name}", pod.uid)
 
 
+def group_of(pod: PodRecord) -> str:
+    """The PodGroup that the pod names: the native one, scheduler-plugins' or Volcano's; "" for none."""
+    label = pod.labels.get("scheduling.x-k8s.io/pod-group", "")
+    return pod.group or label or pod.annotations.get("scheduling.k8s.io/group-name", "")
+
+
 def role_of(pod: PodRecord) -> str:
     """The pod's role: our annotation, a well-known label, else `worker`."""
     role = pod.annotations.get(ROLE)
@@ -171,6 +177,8 @@ def _declared(pod: PodRecord) -> Declared:
     least, most = _count(notes, MIN), _count(notes, MAX)
     if least is not None and most is not None and least > most:
         raise InputError(f"{MIN}: expected at most {MAX} ({most}), found {least}")
+    if least is None and most is None and _WHOLE.fullmatch(notes.get(LWS_SIZE, "")):
+        least = most = int(notes[LWS_SIZE])  # a LeaderWorkerSet's group is the gang
     sizes = parse_sizes(notes.get(SIZES, ""))
     if sizes and not [s for s in sizes if (least or 1) <= s <= (most or MOST_REPLICAS)]:
         raise InputError(

@@ -64,7 +64,8 @@ from muster.types import (
     WriteGang,
 )
 
-WATCHED_KINDS = frozenset({"Job", "ReplicaSet", "StatefulSet"})
+WATCHED_KINDS = frozenset({"Job", "ReplicaSet", "StatefulSet", "Deployment"})
+WATCHED_GROUPS = frozenset({"batch", "apps"})
 """Controllers of pods whose records the watches deliver: a pod waits a moment for its own."""
 OWNER_PATIENCE = 5.0
 """Seconds after which a pod whose controller was never seen is taken as it is."""
@@ -126,6 +127,7 @@ class Ledger:
         self._owners: dict[str, OwnerRecord] = {}
         self._children: dict[str, set[str]] = {}
         self._pods_of_owner: dict[str, set[str]] = {}
+        self._unwatched: dict[str, tuple[str, Owner]] = {}
         self._groups: dict[tuple[str, str], int] = {}
         self._entries: dict[JobKey, _Entry] = {}
         self._job_of: dict[str, JobKey] = {}
@@ -198,7 +200,7 @@ class Ledger:
         owner = pod.controller
         if (
             owner is not None
-            and owner.kind in WATCHED_KINDS
+            and watched(owner)
             and owner.uid not in self._owners
             and now - pod.created < OWNER_PATIENCE
             and pod.uid not in self._job_of
@@ -209,9 +211,18 @@ class Ledger:
         self._orphans.pop(pod.uid, None)
         self._join(pod)
 
+    @property
+    def unknown_owners(self) -> Mapping[str, tuple[str, Owner]]:
+        """Topmost owners of our pods, by uid, that no watch delivers: custom resources with sizes to read."""
+        return self._unwatched
+
     def _join(self, pod: PodRecord) -> None:
         """Put a pod under its job, and its charge where it stands."""
         key = identity.job_key(pod, self._owners)
+        owner = identity.topmost(pod, self._owners)
+        if owner is not None and not watched(owner) and owner.uid not in self._unwatched:
+            # a new dict, since another thread reads the old one
+            self._unwatched = {**self._unwatched, owner.uid: (pod.namespace, owner)}
         before = self._job_of.get(pod.uid)
         if before is not None and before != key:
             self._leave(pod.uid, before)
@@ -263,6 +274,10 @@ class Ledger:
             pods.discard(uid)
             if not pods:
                 self._pods_of_owner.pop(pod.controller.uid, None)
+                top = identity.topmost(pod, self._owners)
+                if top is not None and top.uid in self._unwatched:
+                    self._unwatched = {u: o for u, o in self._unwatched.items() if u != top.uid}
+                    self._owners.pop(top.uid, None)
         if entry.holds is not None and any(h.uid == uid for h in entry.holds):
             self._set_holds(entry, _reopened(entry.holds, {uid}))
         self._dirty.add(key)
@@ -509,7 +524,7 @@ class Ledger:
             remaining_work=job.remaining_work,
             speed=job.speed,
             invalid=invalid,
-            expects=bool(records) and len(records) == len(controllers),
+            expects=bool(live) and all(self._will_create(p) for p in live),
             ordered=any(r.ordered for r in records),
             newest_pod=entry.newest_pod,
             not_before=entry.not_before,
@@ -530,9 +545,9 @@ class Ledger:
         sizes: Mapping[str, identity.RoleSize],
         held: Mapping[str, str],
     ) -> tuple[Role, ...]:
-        names = dict.fromkeys(
-            (*(name for name, _ in job.roles), *sorted({identity.role_of(p) for p in pods}))
-        )
+        owned = self._roles_of_owners(pods)
+        named = [name for name, _ in job.roles]
+        names = dict.fromkeys((*named, *owned, *sorted({identity.role_of(p) for p in pods})))
         roles = []
         for name in names:
             mine = [p for p in pods if identity.role_of(p) == name]
@@ -543,8 +558,8 @@ class Ledger:
                 for p in mine
                 if p.phase is Phase.SUCCEEDED or (p.phase is Phase.FAILED and p.controller is None)
             )
-            size = self._owner_size(mine)
-            group = self._groups.get((entry.key.namespace, mine[0].group)) if mine else None
+            size = owned[name] - ended if name in owned else self._owner_size(mine)
+            group = self._groups.get((entry.key.namespace, identity.group_of(mine[0]))) if mine else None
             declared = sizes.get(name, identity.RoleSize())
             if group is not None and declared == identity.RoleSize() and len(names) == 1:
                 declared = identity.RoleSize(min=group, max=max(group, len(alive) + ended))
@@ -554,7 +569,7 @@ class Ledger:
                 size,
                 ended,
                 sum(1 for p in alive if p.phase is not Phase.ENDING),
-                owned=bool(controlled) and len(controlled) == len(mine),
+                owned=name in owned or (bool(controlled) and len(controlled) == len(mine)),
             )
             members = sorted(
                 (self._member(p, held) for p in alive), key=lambda m: (m.index, m.created, m.pod)
@@ -571,6 +586,21 @@ class Ledger:
                 )
             )
         return tuple(roles)
+
+    def _roles_of_owners(self, pods: list[PodRecord]) -> dict[str, int]:
+        """Counts by role that the pods' topmost owners declare; several owners add up."""
+        counts: dict[str, int] = {}
+        for owner in {identity.topmost(p, self._owners) for p in pods}:
+            record = self._owners.get(owner.uid) if owner is not None else None
+            for role, count in record.roles if record is not None else ():
+                counts[role] = counts.get(role, 0) + count
+        return counts
+
+    def _will_create(self, pod: PodRecord) -> bool:
+        """Whether an owner of the pod is known to create the members that do not exist yet."""
+        top = identity.topmost(pod, self._owners)
+        owners = [self._owners.get(o.uid) for o in (pod.controller, top) if o is not None]
+        return any(r is not None and (r.size is not None or bool(r.roles)) for r in owners)
 
     def _owner_size(self, pods: list[PodRecord]) -> int | None:
         """Replicas that the pods' controllers want to exist now; None where one does not say."""
@@ -980,6 +1010,11 @@ class Ledger:
             synced=synced,
             ungated=len(self.created_ungated),
         )
+
+
+def watched(owner: Owner) -> bool:
+    """Whether a watch delivers this owner."""
+    return owner.kind in WATCHED_KINDS and owner.api_version.partition("/")[0] in WATCHED_GROUPS
 
 
 def replace_entry(entry: _Entry) -> _Entry:

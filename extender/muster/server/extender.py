@@ -37,6 +37,8 @@ log = logging.getLogger(__name__)
 
 MOST = 8 * 1024 * 1024
 """Bytes of the largest body that is read. 5,000 node names are about 100 kB; whole nodes can be megabytes."""
+PATIENCE = 4 * MOST
+"""Bytes that are read, though not kept, before an answer is given and the connection closed."""
 NOT_SYNCED = "muster has not read the whole cluster yet"
 NO_NODES = "no node is named"
 NONE_KNOWN = "muster knows none of these nodes"
@@ -72,7 +74,10 @@ class ExtenderMetrics:
 
 
 class TooLargeError(UsageError):
-    """A body above MOST."""
+    """A body above the limit."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"the body is above {most} bytes")
 
 
 class Newest:
@@ -141,19 +146,27 @@ def _endpoint(
     return answer
 
 
-async def read_body(request: Request, most: int = MOST) -> bytes:
-    """The whole body. Raises TooLargeError as soon as it is known to be above `most`, announced or not."""
-    text = f"the body is above {most} bytes"
+async def read_body(request: Request, most: int = MOST, patience: int = PATIENCE) -> bytes:
+    """The whole body. Raises TooLargeError where it is above `most` bytes, announced or not.
+
+    Nothing above `most` is kept. Up to `patience` bytes are read and thrown away, since a client that still
+    sends when its connection is closed may never see the answer.
+    """
     announced = request.headers.get("content-length", "0")
-    if announced.isdecimal() and int(announced) > most:
-        raise TooLargeError(text)
+    if announced.isdecimal() and int(announced) > patience:
+        raise TooLargeError(most)
     parts: list[bytes] = []
     size = 0
     async for part in request.stream():
         size += len(part)
+        if size > patience:
+            raise TooLargeError(most)
         if size > most:
-            raise TooLargeError(text)
-        parts.append(part)
+            parts.clear()
+        else:
+            parts.append(part)
+    if size > most:
+        raise TooLargeError(most)
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
@@ -166,12 +179,12 @@ def filter_verb(guard: Guard, body: bytes) -> tuple[bytes, str]:
     whole = args.node_names is None and args.nodes is not None
     raw = (args.nodes.items or []) if whole and args.nodes else []
     names = wire.node_names(raw) if whole else args.node_names or []
-    error = ""
+    uid, error = _uid(args.pod), ""
     if not guard.view.synced:
         error = NOT_SYNCED
     elif not names:
         error = NO_NODES
-    passed, why = ([], "") if error else guard.passes(_uid(args.pod), names)
+    passed, why = ([], "") if error else guard.passes(uid, names)
     failed: Mapping[str, str] = {}
     if not error and len(passed) < len(names):
         failed = dict.fromkeys(names, why)
@@ -196,9 +209,10 @@ def prioritize_verb(guard: Guard, body: bytes) -> tuple[bytes, str]:
         names = args.node_names
     else:
         names = wire.node_names((args.nodes.items if args.nodes else None) or [])
+    uid = _uid(args.pod)
     if not guard.view.synced:
         return wire.priorities(names, [0] * len(names)), "error"
-    scores = guard.scores(_uid(args.pod), names)
+    scores = guard.scores(uid, names)
     return wire.priorities(names, scores), "scored" if any(scores) else "even"
 
 

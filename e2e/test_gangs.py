@@ -1,0 +1,471 @@
+"""Whole jobs: a gang starts complete or not at all, in the order of the queue, and says what it waits for."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from e2e.cluster import Cluster, Json, Pod, over_committed
+from e2e.lab import Lab, NodeGroup, Shape
+from e2e.scenario import (
+    bound,
+    configured,
+    gang,
+    gated,
+    holds_for,
+    in_state,
+    job,
+    on_node,
+    partly_bound,
+    pod,
+    priority_class,
+    said,
+    scheduled_at,
+    show,
+    unsound,
+    wait_until,
+)
+
+pytestmark = pytest.mark.lab
+
+RACK = "topology.kubernetes.io/rack"
+HALF = {"run_seconds": 3}
+
+
+def waits_whole(cluster: Cluster, namespace: str, name: str, replicas: int, seconds: float = 3.0) -> None:
+    """Every replica stays behind the gate, without a node or a pin."""
+    holds_for(
+        lambda: [one.pinned_to + one.node for one in gated(cluster.pods(namespace, name))] == [""] * replicas,
+        seconds=seconds,
+        what=f"all {replicas} pods of {name} wait behind the gate",
+    )
+
+
+def runs_whole(cluster: Cluster, namespace: str, name: str, replicas: int, within: float = 30.0) -> list[Pod]:
+    """All replicas are bound, and the Gang says Running."""
+    found = wait_until(
+        lambda: bound(cluster.pods(namespace, name), replicas),
+        within=within,
+        what=f"{name} has {replicas} bound pods",
+        also=lambda: f"{show(cluster.pods(namespace))}\n{cluster.gangs(namespace)}",
+    )
+    wait_until(
+        lambda: in_state(cluster, namespace, f"job-{name}", "Running"),
+        what=f"the Gang of {name} is Running",
+        also=lambda: str(cluster.gangs(namespace)),
+    )
+    return found
+
+
+def delete_job(cluster: Cluster, namespace: str, name: str) -> None:
+    path = f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}"
+    cluster.delete(path, propagationPolicy="Background")
+
+
+def waits_for(cluster: Cluster, namespace: str, name: str, code: str, within: float = 10.0) -> str:
+    """The reason of the job's Gang, once it waits with this code."""
+    status = wait_until(
+        lambda: (found := gang(cluster, namespace, name)).get("code") == code and found,
+        within=within,
+        what=f"{name} waits with code {code}",
+        also=lambda: str(cluster.gangs(namespace)),
+    )
+    return str(status["reason"])
+
+
+# --- all or nothing -----------------------------------------------------------------------------------------
+
+
+def test_a_job_starts_whole_on_the_nodes_that_were_planned(cluster: Cluster, namespace: str) -> None:
+    cluster.submit(job("train", 4, gpus=8), namespace=namespace)
+    pods = runs_whole(cluster, namespace, "train", 4)
+    assert [one.node for one in pods] == [one.pinned_to for one in pods]
+    assert len({one.node for one in pods}) == 4
+    status = gang(cluster, namespace, "job-train")
+    assert (status["replicas"], status["gpus"], status["mode"]) == ("4/4", 32, "pinned")
+    assert status["roles"] == {"worker": {"min": 4, "max": 4, "granted": 4, "bound": 4}}
+    assert (status["code"], status["reason"]) == ("Ok", "4 replicas running")
+
+
+def test_a_gang_that_does_not_fit_waits_whole_and_says_why(cluster: Cluster, namespace: str) -> None:
+    room = on_node("node-00", "node-01")
+    cluster.submit(job("holder", 1, gpus=8, affinity=room), namespace=namespace)
+    runs_whole(cluster, namespace, "holder", 1)
+    cluster.submit(job("big", 2, gpus=8, affinity=room), namespace=namespace)
+
+    reason = waits_for(cluster, namespace, "job-big", "Resources")
+    assert reason == "needs 16 GPUs (2 replicas of 8)"
+    waits_whole(cluster, namespace, "big", 2)
+    first = cluster.pods(namespace, "big")[0].name
+    sentence = "Resources: needs 16 GPUs (2 replicas of 8); 1 of 2 replicas fit now"
+    assert said(cluster, namespace, "big") == [sentence]
+    assert said(cluster, namespace, first) == [sentence]
+
+    delete_job(cluster, namespace, "holder")
+    runs_whole(cluster, namespace, "big", 2)
+
+
+def test_of_two_gangs_that_each_fit_alone_one_runs_and_the_other_follows(
+    cluster: Cluster, namespace: str
+) -> None:
+    cluster.submit(
+        *(job(name, 10, gpus=8, run_seconds=3) for name in ("left", "right")), namespace=namespace
+    )
+
+    def placed() -> dict[str, int]:
+        pods = cluster.pods(namespace)
+        return {
+            name: sum(bool(one.node or one.pinned_to) for one in pods if one.name.startswith(name))
+            for name in ("left", "right")
+        }
+
+    first = wait_until(
+        lambda: next((name for name, count in placed().items() if count == 10), None), what="one of them runs"
+    )
+    second = {"left": "right", "right": "left"}[first]
+    # Never both: while the first is on its nodes, nothing of the second has a node or a pin.
+    while not all(one.terminal for one in cluster.pods(namespace, first)):
+        ours = cluster.pods(namespace)
+        if any(one.name.startswith(first) and not one.terminal for one in ours):
+            others = [one for one in ours if one.name.startswith(second)]
+            alive = sum(1 for one in ours if one.name.startswith(first) and not one.terminal)
+            assert alive + sum(bool(one.pinned_to) for one in others) <= 16, show(ours)
+        assert over_committed(cluster) == []
+    wait_until(
+        lambda: len([one for one in cluster.pods(namespace, second) if one.phase == "Succeeded"]) == 10,
+        what=f"{second} runs to its end after {first}",
+        also=lambda: show(cluster.pods(namespace)),
+    )
+
+
+def test_a_gang_of_several_roles_starts_when_the_last_of_its_bare_pods_exists(
+    cluster: Cluster, namespace: str
+) -> None:
+    roles = "scheduler=1,server=2,worker=4"
+    counts = {"scheduler": 1, "server": 2, "worker": 4}
+    every = [
+        pod(f"{role}-{number}", job="coach", role=role, roles=roles, gpus=2 if role == "worker" else 0)
+        for role, count in counts.items()
+        for number in range(count)
+    ]
+    cluster.submit(*every[:-1], namespace=namespace)
+    reason = waits_for(cluster, namespace, "coach", "PodsMissing")
+    assert reason == "6 of 7 pods exist; missing: 1 worker"
+    assert len(gated(cluster.pods(namespace, "coach"))) == 6
+
+    cluster.submit(every[-1], namespace=namespace)
+    wait_until(lambda: bound(cluster.pods(namespace, "coach"), 7), what="all roles of coach are bound")
+    status = wait_until(lambda: in_state(cluster, namespace, "coach", "Running"), what="coach is Running")
+    assert {role: found["bound"] for role, found in status["roles"].items()} == counts
+
+
+def test_an_elastic_gang_starts_with_its_minimum_and_takes_the_rest_when_it_fits(
+    cluster: Cluster, namespace: str
+) -> None:
+    room = on_node("node-04", "node-05")
+    cluster.submit(job("holder", 1, gpus=8, affinity=room), namespace=namespace)
+    runs_whole(cluster, namespace, "holder", 1)
+    cluster.submit(
+        job("elastic", 4, gpus=4, min_replicas=2, max_replicas=4, success_on="0", affinity=room),
+        namespace=namespace,
+    )
+    started = runs_whole(cluster, namespace, "elastic", 2)
+    assert sorted(one.labels["batch.kubernetes.io/job-completion-index"] for one in started) == ["0", "1"]
+    assert len(gated(cluster.pods(namespace, "elastic"))) == 2
+    assert gang(cluster, namespace, "job-elastic")["reason"] == (
+        "2 replicas running; up to 4 as capacity is free"
+    )
+    delete_job(cluster, namespace, "holder")
+    runs_whole(cluster, namespace, "elastic", 4)
+
+
+def test_an_indexed_job_without_a_success_policy_is_rigid(cluster: Cluster, namespace: str) -> None:
+    room = on_node("node-04")
+    cluster.submit(job("rigid", 3, gpus=4, min_replicas=1, affinity=room), namespace=namespace)
+    waits_for(cluster, namespace, "job-rigid", "NeverFits")
+    waits_whole(cluster, namespace, "rigid", 3, seconds=1)
+
+
+# --- what it says -------------------------------------------------------------------------------------------
+
+
+def test_a_gang_for_one_rack_says_how_much_the_best_rack_has(cluster: Cluster, namespace: str) -> None:
+    for rack in range(4):
+        cluster.submit(
+            job(f"holder-{rack}", 5, gpus=4, node_selector={RACK: f"rack-{rack}"}), namespace=namespace
+        )
+    for rack in range(4):
+        runs_whole(cluster, namespace, f"holder-{rack}", 5)
+    cluster.submit(
+        job("together", 4, gpus=4, annotations={"muster.dev/topology-required": RACK}), namespace=namespace
+    )
+    assert waits_for(cluster, namespace, "job-together", "Topology") == (
+        "needs 16 GPUs (4 replicas of 4) in one rack"
+    )
+    assert said(cluster, namespace, "together") == [
+        "Topology: needs 16 GPUs (4 replicas of 4) in one rack; the best rack has 12 GPUs free"
+    ]
+    waits_whole(cluster, namespace, "together", 4)
+    delete_job(cluster, namespace, "holder-2")
+    pods = runs_whole(cluster, namespace, "together", 4)
+    racks = {one["metadata"]["name"]: one["metadata"]["labels"][RACK] for one in cluster.nodes()}
+    assert {racks[one.node] for one in pods} == {"rack-2"}
+
+
+@pytest.mark.parametrize(
+    ("manifest", "sentence"),
+    [
+        (
+            job("never", 1, gpus=9),
+            "needs 9 GPUs: no node is large enough for 9 GPUs: the largest has 8 GPUs",
+        ),
+        (
+            job("never", 17, gpus=8),
+            "needs 136 GPUs (17 replicas of 8): all nodes together, empty, take 16 of 17 replicas",
+        ),
+        (
+            job("never", 5, gpus=8, annotations={"muster.dev/topology-required": RACK}),
+            "needs 40 GPUs (5 replicas of 8) in one rack: no rack is large enough; the best rack has 32 GPUs",
+        ),
+        (
+            job("never", 1, gpus=1, node_selector={"pool": "none"}),
+            "needs 1 GPU: no node of 16 has the labels it selects and only taints it tolerates",
+        ),
+    ],
+    ids=["too-large-a-pod", "more-than-all-nodes", "more-than-a-rack", "no-such-label"],
+)
+def test_a_job_that_can_never_fit_says_so_at_once_and_blocks_nobody(
+    cluster: Cluster, namespace: str, manifest: Json, sentence: str
+) -> None:
+    cluster.submit(manifest, namespace=namespace)
+    assert waits_for(cluster, namespace, "job-never", "NeverFits", within=5) == sentence
+    wait_until(
+        lambda: said(cluster, namespace, "never") == [f"NeverFits: {sentence}"],
+        what="the Job's Event says so",
+        also=lambda: str(said(cluster, namespace, "never")),
+    )
+    events = [e for e in cluster.events(namespace, "never") if e.get("reportingComponent") == "muster"]
+    assert [event["type"] for event in events] == ["Warning"]
+    cluster.submit(job("small", 1), namespace=namespace)
+    runs_whole(cluster, namespace, "small", 1)
+
+
+# --- order --------------------------------------------------------------------------------------------------
+
+
+def test_gates_come_off_by_priority_and_then_by_submission(cluster: Cluster, namespace: str) -> None:
+    room = on_node("node-08")
+    urgent = f"urgent-{namespace}"
+    cluster.submit(priority_class(urgent, 1000), job("holder", 1, gpus=8, affinity=room), namespace=namespace)
+    try:
+        runs_whole(cluster, namespace, "holder", 1)
+        # Names run against the order, and creation times have whole seconds.
+        for name, priority in (("c-first", None), ("b-second", None), ("a-urgent", urgent)):
+            cluster.submit(
+                job(name, 2, gpus=4, affinity=room, run_seconds=2, priority=priority), namespace=namespace
+            )
+            time.sleep(1.1)
+        waits_whole(cluster, namespace, "c-first", 2, seconds=0.5)
+        delete_job(cluster, namespace, "holder")
+        started: list[str] = []
+
+        def all_have_run() -> bool:
+            pods = [one for one in cluster.pods(namespace) if one.node and not one.name.startswith("holder")]
+            for one in sorted(pods, key=scheduled_at):
+                name = one.labels["batch.kubernetes.io/job-name"]
+                if name not in started:
+                    started.append(name)
+            return len(started) == 3
+
+        wait_until(all_have_run, within=40, what="all three have run", also=lambda: str(started))
+        assert started == ["a-urgent", "c-first", "b-second"]
+    finally:
+        cluster.delete(f"/apis/scheduling.k8s.io/v1/priorityclasses/{urgent}")
+
+
+@pytest.mark.parametrize("order", ["strict", "backfill"])
+def test_what_may_pass_a_head_that_does_not_fit(
+    lab: Lab, cluster: Cluster, namespace: str, order: str
+) -> None:
+    room = on_node("node-08", "node-09")
+    with configured(lab, order=order):
+        cluster.submit(job("holder", 1, gpus=8, affinity=room), namespace=namespace)
+        runs_whole(cluster, namespace, "holder", 1)
+        cluster.submit(job("head", 2, gpus=8, affinity=room), namespace=namespace)
+        waits_for(cluster, namespace, "job-head", "Resources")
+        time.sleep(1.1)
+        cluster.submit(job("small", 2, gpus=2, affinity=room), namespace=namespace)
+        # An incomplete job blocks nobody, in strict order too; a job behind the head does not pass it.
+        if order == "backfill":
+            runs_whole(cluster, namespace, "small", 2)
+            waits_whole(cluster, namespace, "head", 2, seconds=1)
+        else:
+            assert waits_for(cluster, namespace, "job-small", "BehindHead") == (
+                "waits for the job at the head of the queue (order: strict)"
+            )
+            waits_whole(cluster, namespace, "small", 2, seconds=2)
+            delete_job(cluster, namespace, "holder")
+            runs_whole(cluster, namespace, "head", 2)
+            # Now it is the head itself.
+            assert waits_for(cluster, namespace, "job-small", "Resources") == (
+                "needs 4 GPUs (2 replicas of 2)"
+            )
+
+
+def test_an_incomplete_job_blocks_nobody_in_strict_order(lab: Lab, cluster: Cluster, namespace: str) -> None:
+    with configured(lab, order="strict"):
+        cluster.submit(pod("only", job="half", roles="worker=2"), namespace=namespace)
+        waits_for(cluster, namespace, "half", "PodsMissing")
+        time.sleep(1.1)
+        cluster.submit(job("behind", 2), namespace=namespace)
+        runs_whole(cluster, namespace, "behind", 2)
+
+
+# --- names and sizes ----------------------------------------------------------------------------------------
+
+
+def test_two_jobs_of_the_same_name_in_two_namespaces_are_two_gangs(
+    cluster: Cluster, namespace: str, new_namespace: Callable[[], str]
+) -> None:
+    other = new_namespace()
+    room = on_node("node-00", "node-01")
+    for place in (namespace, other):
+        cluster.submit(job("train", 2, gpus=8, affinity=room), namespace=place)
+    first = wait_until(
+        lambda: next((n for n in (namespace, other) if bound(cluster.pods(n, "train"), 2)), None),
+        what="one of the two runs",
+    )
+    second = other if first == namespace else namespace
+    assert waits_for(cluster, second, "job-train", "Resources") == "needs 16 GPUs (2 replicas of 8)"
+    waits_whole(cluster, second, "train", 2, seconds=1)
+    delete_job(cluster, first, "train")
+    runs_whole(cluster, second, "train", 2)
+
+
+@pytest.mark.parametrize("before", ["running", "waiting"])
+def test_the_same_job_deleted_and_submitted_again_at_once_is_a_new_job(
+    cluster: Cluster, namespace: str, before: str
+) -> None:
+    room = on_node("node-00", "node-01")
+    train = job("train", 2, gpus=8, affinity=room, stop_seconds=2)
+    if before == "waiting":
+        cluster.submit(job("holder", 1, gpus=8, affinity=room), namespace=namespace)
+        runs_whole(cluster, namespace, "holder", 1)
+    cluster.submit(train, namespace=namespace)
+    if before == "running":
+        runs_whole(cluster, namespace, "train", 2)
+    else:
+        waits_for(cluster, namespace, "job-train", "Resources")
+    old = {one.uid for one in cluster.pods(namespace, "train")}
+    delete_job(cluster, namespace, "train")
+    made = cluster.submit(train, namespace=namespace)[0]
+    if before == "waiting":
+        delete_job(cluster, namespace, "holder")
+
+    def runs_anew() -> list[Pod]:
+        pods = [one for one in cluster.pods(namespace, "train") if one.uid not in old]
+        return bound(pods, 2)
+
+    wait_until(runs_anew, what="the new train runs", also=lambda: show(cluster.pods(namespace)))
+    status = wait_until(
+        lambda: in_state(cluster, namespace, "job-train", "Running"),
+        what="the Gang of train is Running",
+        also=lambda: str(cluster.gangs(namespace)),
+    )
+    assert status["replicas"] == "2/2"
+    gangs = [one for one in cluster.gangs(namespace).values() if one["spec"]["job"] == "job-train"]
+    assert [one["spec"]["uid"] for one in gangs] == [made["metadata"]["uid"]]
+
+
+def test_a_job_that_its_owner_scales_grows_and_shrinks(cluster: Cluster, namespace: str) -> None:
+    path = f"/apis/batch/v1/namespaces/{namespace}/jobs/train"
+    cluster.submit(job("train", 2, gpus=4), namespace=namespace)
+    runs_whole(cluster, namespace, "train", 2)
+    for size in (4, 1):
+        cluster.patch(path, {"spec": {"parallelism": size, "completions": size}})
+        runs_whole(cluster, namespace, "train", size)
+        status = wait_until(
+            lambda size=size: (found := gang(cluster, namespace, "job-train")).get("replicas")  # type: ignore[misc]
+            == f"{size}/{size}"
+            and found,
+            what=f"the Gang says {size}/{size}",
+            also=lambda: str(cluster.gangs(namespace)),
+        )
+        assert (status["gpus"], status["state"]) == (4 * size, "Running")
+
+
+# --- many ---------------------------------------------------------------------------------------------------
+
+
+def test_1000_pods_at_once_all_run_and_never_too_many(cluster: Cluster, namespace: str) -> None:
+    gangs, size = 250, 4
+    names = [f"g{number:03d}" for number in range(gangs)]
+    cluster.submit(*(job(name, size, gpus=1, run_seconds=1) for name in names), namespace=namespace)
+    began = time.monotonic()
+    while True:
+        pods = cluster.pods(namespace)
+        assert overfull(pods) == {}
+        if sum(one.phase == "Succeeded" for one in pods) == gangs * size:
+            break
+        assert time.monotonic() - began < 150, Counter(
+            (one.phase, one.gated, bool(one.node)) for one in pods
+        )
+        time.sleep(0.5)
+    assert partly_bound(cluster, namespace) == []
+
+
+def overfull(pods: Iterable[Pod]) -> dict[str, int]:
+    """GPUs by node where more than the 8 that it has are held by bound or pinned pods."""
+    held: Counter[str] = Counter()
+    for one in pods:
+        if not one.terminal and (one.node or one.pinned_to):
+            held[one.node or one.pinned_to] += one.gpus
+    return {node: count for node, count in held.items() if count > 8}
+
+
+def test_a_native_pod_group_is_a_gang(new_lab: Callable[[Shape], Lab]) -> None:
+    lab = new_lab(
+        Shape(
+            groups=(NodeGroup(2),),
+            feature_gates=("GenericWorkload=true",),
+            apiserver_args=("--runtime-config=scheduling.k8s.io/v1beta1=true",),
+        )
+    )
+    cluster = Cluster(lab.kubeconfig)
+
+    def group(name: str, count: int) -> list[Json]:
+        policy = {"gang": {"minCount": count}}
+        return [
+            {
+                "apiVersion": "scheduling.k8s.io/v1beta1",
+                "kind": "PodGroup",
+                "metadata": {"name": name},
+                "spec": {"schedulingPolicy": policy},
+            },
+            *(
+                pod(f"{name}-{number}", gpus=4, schedulingGroup={"podGroupName": name})
+                for number in range(count)
+            ),
+        ]
+
+    cluster.submit(*group("first", 3))
+    wait_until(
+        lambda: bound([one for one in cluster.pods("default") if one.name.startswith("first")], 3),
+        what="the first group runs",
+        also=lambda: f"{show(cluster.pods('default'))}\n{cluster.gangs('default')}",
+    )
+    cluster.submit(*group("second", 2))
+    assert waits_for(cluster, "default", "podgroup-second", "Resources") == "needs 8 GPUs (2 replicas of 4)"
+    assert len(gated(cluster.pods("default"))) == 2
+    for one in cluster.pods("default"):
+        if one.name.startswith("first"):
+            cluster.delete_pod(one)
+    wait_until(
+        lambda: bound([one for one in cluster.pods("default") if one.name.startswith("second")], 2),
+        what="the second group follows",
+        also=lambda: f"{show(cluster.pods('default'))}\n{cluster.gangs('default')}",
+    )
+    assert unsound(cluster, "default") == []

@@ -1,0 +1,105 @@
+"""The chart over time: an upgrade from an older one, and an uninstall."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from e2e.cluster import GATE, Cluster, Json
+from e2e.lab import Lab, NodeGroup, Shape
+from e2e.lab.chart import CHART
+from e2e.scenario import wait_until
+
+pytestmark = pytest.mark.lab
+
+REASON = "    - {name: Reason, type: string, jsonPath: .status.reason}\n"
+
+
+def gang(name: str, pods: int, gpus: int) -> Json:
+    container = {"name": "worker", "image": "busybox", "resources": {"limits": {"nvidia.com/gpu": gpus}}}
+    body = {"spec": {"schedulerName": "muster", "restartPolicy": "Never", "containers": [container]}}
+    spec = {"completionMode": "Indexed", "completions": pods, "parallelism": pods, "template": body}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
+
+
+@pytest.fixture
+def small(new_lab: Callable[..., Lab]) -> Lab:
+    """Two nodes of 8 GPUs: a gang of 16 GPUs runs, and one of 8 waits behind it."""
+    return new_lab(Shape(groups=(NodeGroup(2, gpus=8),)))
+
+
+def one_runs_and_one_waits(cluster: Cluster) -> None:
+    cluster.submit(gang("runs", 2, 8))
+    wait_until(lambda: all(p.node for p in cluster.pods("default", "runs")), what="gang runs is bound")
+    cluster.submit(gang("waits", 2, 4))
+    wait_until(lambda: len(cluster.pods("default", "waits")) == 2, what="gang waits has its pods")
+    assert all(pod.gated for pod in cluster.pods("default", "waits"))
+
+
+def test_an_upgrade_reaches_crd_configuration_and_policies_and_leaves_jobs_alone(
+    small: Lab, tmp_path: Path
+) -> None:
+    cluster = Cluster(small.kubeconfig)
+    _install_an_older_chart(small, tmp_path / "muster")
+    assert "Reason" not in _columns(cluster)
+    assert "muster-hold" not in small.kubectl("get", "validatingadmissionpolicies", "-o", "name")
+    one_runs_and_one_waits(cluster)
+    before = {pod.uid: (pod.node, pod.gated) for pod in cluster.all_pods()}
+
+    small.upgrade("--set", "order=strict")
+
+    assert "Reason" in _columns(cluster)
+    config = cluster.get("/api/v1/namespaces/muster-system/configmaps/muster")["data"]["muster.yaml"]
+    assert "order: strict" in config
+    assert "muster-hold" in small.kubectl("get", "validatingadmissionpolicies", "-o", "name")
+    assert {pod.uid: (pod.node, pod.gated) for pod in cluster.all_pods()} == before
+    small.kubectl("delete", "job", "runs")
+    wait_until(
+        lambda: all(pod.node for pod in cluster.pods("default", "waits")),
+        what="the gang that waited through the upgrade starts",
+    )
+
+
+def test_an_uninstall_releases_what_waits_and_says_what_stays(small: Lab) -> None:
+    cluster = Cluster(small.kubeconfig)
+    one_runs_and_one_waits(cluster)
+    # The hook is a Job in the cluster; here the lab runs its command, with the hook's service account.
+    done = small.hook("release", "--all", "--timeout", "3")
+    assert all(GATE not in pod.gates for pod in cluster.all_pods())
+    assert all(pod.node for pod in cluster.pods("default", "runs"))
+    for pod in cluster.pods("default", "waits"):
+        assert f"default/{pod.name}: " in done.stderr
+    assert "Insufficient nvidia.com/gpu" in done.stderr
+
+    small.helm("uninstall", "muster", "--namespace", "muster-system", "--no-hooks")
+
+    assert "gangs.muster.dev" in small.kubectl("get", "crd", "-o", "name"), "the history of jobs is kept"
+    kinds = "mutatingadmissionpolicies,validatingadmissionpolicies,mutatingwebhookconfigurations"
+    assert "muster" not in small.kubectl("get", kinds, "-o", "name")
+    pod = gang("after", 1, 1)
+    cluster.submit(pod)
+    wait_until(lambda: len(cluster.pods("default", "after")) == 1, what="a pod created after the uninstall")
+    assert cluster.pods("default", "after")[0].gates == []
+
+
+def _install_an_older_chart(lab: Lab, folder: Path) -> None:
+    """As one that has no column Reason and no policy `hold` yet."""
+    shutil.copytree(CHART, folder)
+    crd = folder / "templates" / "crd.yaml"
+    text = crd.read_text()
+    assert REASON in text
+    crd.write_text(text.replace(REASON, ""))
+    (folder / "templates" / "admission-hold.yaml").unlink()
+    values = json.loads(lab.helm("get", "values", "muster", "-n", "muster-system", "-o", "json"))
+    (folder / "these.json").write_text(json.dumps(values))
+    arguments = ("-n", "muster-system", "--values", str(folder / "these.json"), "--no-hooks")
+    lab.helm("upgrade", "muster", str(folder), *arguments)
+
+
+def _columns(cluster: Cluster) -> list[str]:
+    crd = cluster.get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/gangs.muster.dev")
+    return [column["name"] for column in crd["spec"]["versions"][0]["additionalPrinterColumns"]]
