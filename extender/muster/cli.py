@@ -121,6 +121,12 @@ def explain(job: str, namespace: str | None, kubeconfig: str | None, context: st
 @click.option("--all", "everything", is_flag=True, help="Every job that waits behind the gate.")
 @click.option("-n", "--namespace", help="Default: the context's; with --all: every namespace.")
 @click.option("--scheduler-name", default="muster", show_default=True)
+@click.option(
+    "--gate-name",
+    default="muster-gate",
+    show_default=True,
+    help="Admission that --all takes out of force first.",
+)
 @click.option("--timeout", default=120.0, show_default=True, help="Seconds to wait for binds.")
 @kubeconfig_option
 @context_option
@@ -130,6 +136,7 @@ def release(
     everything: bool,
     namespace: str | None,
     scheduler_name: str,
+    gate_name: str,
     timeout: float,
     kubeconfig: str | None,
     context: str | None,
@@ -148,12 +155,17 @@ def release(
     if job is not None:
         namespace = namespace or _namespace(kubeconfig, context)
     pods = releasing.gated(api, scheduler_name, namespace, job)
+    if pods:
+        releasing.allowed(api, pods[0])
+    elif job is not None:
+        raise ClusterError(f"no pod of {namespace}/{job} waits behind Muster's gate")
+    if everything and namespace is None:
+        releasing.lift_gate(api, gate_name, _tell)
+        pods = releasing.gated(api, scheduler_name, namespace, job)  # with those that came meanwhile
     if not pods:
-        if job is not None:
-            raise ClusterError(f"no pod of {namespace}/{job} waits behind Muster's gate")
-        click.echo("no pod waits behind Muster's gate", err=True)
+        _tell("no pod waits behind Muster's gate")
         return
-    done = releasing.release(api, pods, scheduler_name, timeout, lambda text: click.echo(text, err=True))
+    done = releasing.release(api, pods, scheduler_name, timeout, _tell)
     for name in done.bound:
         click.echo(f"{name} released")
     if done.stuck:
@@ -164,6 +176,10 @@ def release(
         for name, why in done.stuck:
             click.echo(f"  {name}: {why}", err=True)
         click.echo("free capacity for them, or delete their owners; they need no further release", err=True)
+
+
+def _tell(text: str) -> None:
+    click.echo(text, err=True)
 
 
 def _namespace(kubeconfig: str | None, context: str | None) -> str:

@@ -56,6 +56,37 @@ def gated(api: Api, scheduler: str, namespace: str | None, job: str | None) -> l
     return [p for p in waiting if identity.job_key(p, known).name == job]
 
 
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+GATING = (
+    "mutatingadmissionpolicybindings",
+    "validatingadmissionpolicybindings",
+    "mutatingwebhookconfigurations",
+)
+
+
+def allowed(api: Api, pod: PodRecord) -> None:
+    """Try the first pod without effect, so that nothing is changed where the right is missing.
+
+    Raises ClusterError with the API server's words.
+    """
+    status, data = api.request("PATCH", _path(pod) + "?dryRun=All", _patch(pod), STRATEGIC)
+    if status not in (200, 404):
+        raise ClusterError(message(data), status)
+
+
+def lift_gate(api: Api, name: str, say: Say) -> None:
+    """Take the admission that gates new pods out of force, so that nothing is gated with nobody to ungate it.
+
+    `name` is that of its binding or webhook. What is not there, or not served, is no matter; a refusal is said.
+    """
+    for resource in GATING:
+        status, data = api.request("DELETE", f"{ADMISSION}/{resource}/{quote(name)}")
+        if status in (200, 202):
+            say(f"{resource} {name} deleted: new pods are not gated any more")
+        elif status != 404:
+            say(f"{resource} {name} stays: {message(data)}")
+
+
 def release(api: Api, pods: Sequence[PodRecord], scheduler: str, patience: float, say: Say) -> Released:
     """Take the gates off and wait up to `patience` seconds for kube-scheduler to bind what fits."""
     refused: dict[str, str] = {}

@@ -332,3 +332,17 @@ def test_a_leader_worker_set_group_is_a_gang_of_its_size() -> None:
     assert muster.plan.statuses[muster.key("leaderworkerset-serve-1")].waits == (
         "2 of 3 pods exist; missing: 1 worker"
     )
+
+
+def test_a_job_that_was_released_by_hand_is_neither_planned_nor_sent_back() -> None:
+    cluster = FakeCluster(nodes=1)
+    pods = cluster.job("big", 2, gpus=8)
+    muster = Muster(cluster)
+    muster.settle()
+    cluster.update(pods[0], phase=Phase.BOUND, node="n0")
+    cluster.update(pods[1], phase=Phase.RELEASED)
+    cluster.sent.clear()
+    for _ in range(6):
+        muster.turn(seconds=60.0)
+    assert not [a for a in cluster.sent if isinstance(a, Evict | Ungate)]
+    assert muster.plan.statuses[muster.key("job-big")].code == "Released"

@@ -141,6 +141,10 @@ def granted(run: _Cycle, job: Job, role: Role) -> int:
 
 def _keep(run: _Cycle, job: Job) -> bool:
     """What the job has; its missing members get places first. False when it goes back to waiting whole."""
+    if _released(job):
+        run.statuses[job.key] = RELEASED._replace(state=State.STARTING)
+        run.holds[job.key] = job.holds
+        return True
     if job.not_before > run.snapshot.now:
         run.back[job.key] = "its last start did not complete; the rest of it goes back to the gate"
         return True
@@ -166,6 +170,16 @@ def _keep(run: _Cycle, job: Job) -> bool:
     if job.started and (missing or _unbound(job)):
         _watch_the_clock(run, job)
     return True
+
+
+RELEASED = Status(
+    State.WAITING, Code.RELEASED, "was released from the queue; kube-scheduler places it without a plan"
+)
+
+
+def _released(job: Job) -> bool:
+    """Let go by `muster release` and not whole yet: it is neither planned nor sent back."""
+    return any(m.phase is Phase.RELEASED for r in job.roles for m in r.members)
 
 
 def _startable(job: Job, role: Role, holds: Sequence[Hold]) -> int:
@@ -330,11 +344,7 @@ def _ready(run: _Cycle, job: Job) -> bool:
         present[role.name] = count
     short = [r for r in job.roles if present[r.name] < r.min]
     if released:
-        run.statuses[job.key] = Status(
-            State.WAITING,
-            Code.RELEASED,
-            "was released from the queue; kube-scheduler places it without a plan",
-        )
+        run.statuses[job.key] = RELEASED
         return False
     if short:
         waits_for_us = job.expects and not held_back and any(present.values())
