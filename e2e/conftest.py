@@ -1,8 +1,7 @@
 """Fixtures of the e2e scenarios.
 
-lab        the session's lab, as its tests find it: every process running, every node as made. Tests that need
-it
-           have the marker `lab`; with E2E_KUBECONFIG (another cluster, kind for one) they are skipped
+lab        the session's lab, as its tests find it: every process running, every node as made. Tests that
+           need it have the marker `lab`; with E2E_KUBECONFIG (another cluster, kind for one) they are skipped
 cluster    the lab's cluster, or the one of E2E_KUBECONFIG
 namespace  a fresh one; when the test ends it is checked (scenario.unsound) and deleted
 new_lab    makes further labs, ended with the test
@@ -134,6 +133,12 @@ def _namespace(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[str
                 also=lambda: "\n".join(unsound(cluster, name)),
             )
     finally:
+        # By name first: the deletion of a namespace begins with a wait of 5 s.
+        for kind in ("batch/v1/jobs", "apps/v1/deployments", "apps/v1/statefulsets", "v1/pods"):
+            group, plural = kind.rsplit("/", 1)
+            path = f"/{'apis' if '/' in group else 'api'}/{group}/namespaces/{name}/{plural}"
+            with contextlib.suppress(Refused):
+                cluster.delete(path, propagationPolicy="Background")
         with contextlib.suppress(Refused):
             cluster.delete(f"/api/v1/namespaces/{name}")
         # The next scenario wants the room. Finalizers that a scenario added are its own to remove.

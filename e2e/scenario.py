@@ -277,9 +277,7 @@ def scheduled_at(one: Pod) -> str:
 def on_node(*names: str) -> Json:
     """A node affinity that allows these nodes only: room of a size that the scenario chooses."""
     term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": list(names)}]}
-    return {
-        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
-    }
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
 
 
 @contextlib.contextmanager

@@ -111,9 +111,7 @@ def test_a_gang_that_does_not_fit_waits_whole_and_says_why(cluster: Cluster, nam
 def test_of_two_gangs_that_each_fit_alone_one_runs_and_the_other_follows(
     cluster: Cluster, namespace: str
 ) -> None:
-    cluster.submit(
-        *(job(name, 10, gpus=8, run_seconds=3) for name in ("left", "right")), namespace=namespace
-    )
+    cluster.submit(*(job(name, 10, gpus=8, run_seconds=3) for name in ("left", "right")), namespace=namespace)
 
     def placed() -> dict[str, int]:
         pods = cluster.pods(namespace)
@@ -388,9 +386,11 @@ def test_a_job_that_its_owner_scales_grows_and_shrinks(cluster: Cluster, namespa
         cluster.patch(path, {"spec": {"parallelism": size, "completions": size}})
         runs_whole(cluster, namespace, "train", size)
         status = wait_until(
-            lambda size=size: (found := gang(cluster, namespace, "job-train")).get("replicas")  # type: ignore[misc]
-            == f"{size}/{size}"
-            and found,
+            lambda size=size: (
+                (found := gang(cluster, namespace, "job-train")).get("replicas")  # type: ignore[misc]
+                == f"{size}/{size}"
+                and found
+            ),
             what=f"the Gang says {size}/{size}",
             also=lambda: str(cluster.gangs(namespace)),
         )
@@ -410,9 +410,7 @@ def test_1000_pods_at_once_all_run_and_never_too_many(cluster: Cluster, namespac
         assert overfull(pods) == {}
         if sum(one.phase == "Succeeded" for one in pods) == gangs * size:
             break
-        assert time.monotonic() - began < 150, Counter(
-            (one.phase, one.gated, bool(one.node)) for one in pods
-        )
+        assert time.monotonic() - began < 150, Counter((one.phase, one.gated, bool(one.node)) for one in pods)
         time.sleep(0.5)
     assert partly_bound(cluster, namespace) == []
 

@@ -32,9 +32,13 @@ def small(new_lab: Callable[..., Lab]) -> Lab:
     return new_lab(Shape(groups=(NodeGroup(2, gpus=8),)))
 
 
+def bound(cluster: Cluster, job: str) -> int:
+    return sum(1 for pod in cluster.pods("default", job) if pod.node)
+
+
 def one_runs_and_one_waits(cluster: Cluster) -> None:
     cluster.submit(gang("runs", 2, 8))
-    wait_until(lambda: all(p.node for p in cluster.pods("default", "runs")), what="gang runs is bound")
+    wait_until(lambda: bound(cluster, "runs") == 2, what="gang runs is bound")
     cluster.submit(gang("waits", 2, 4))
     wait_until(lambda: len(cluster.pods("default", "waits")) == 2, what="gang waits has its pods")
     assert all(pod.gated for pod in cluster.pods("default", "waits"))
@@ -58,10 +62,7 @@ def test_an_upgrade_reaches_crd_configuration_and_policies_and_leaves_jobs_alone
     assert "muster-hold" in small.kubectl("get", "validatingadmissionpolicies", "-o", "name")
     assert {pod.uid: (pod.node, pod.gated) for pod in cluster.all_pods()} == before
     small.kubectl("delete", "job", "runs")
-    wait_until(
-        lambda: all(pod.node for pod in cluster.pods("default", "waits")),
-        what="the gang that waited through the upgrade starts",
-    )
+    wait_until(lambda: bound(cluster, "waits") == 2, what="the gang that waited through the upgrade starts")
 
 
 def test_an_uninstall_releases_what_waits_and_says_what_stays(small: Lab) -> None:
@@ -70,7 +71,7 @@ def test_an_uninstall_releases_what_waits_and_says_what_stays(small: Lab) -> Non
     # The hook is a Job in the cluster; here the lab runs its command, with the hook's service account.
     done = small.hook("release", "--all", "--timeout", "3")
     assert all(GATE not in pod.gates for pod in cluster.all_pods())
-    assert all(pod.node for pod in cluster.pods("default", "runs"))
+    assert bound(cluster, "runs") == 2
     for pod in cluster.pods("default", "waits"):
         assert f"default/{pod.name}: " in done.stderr
     assert "Insufficient nvidia.com/gpu" in done.stderr
@@ -80,8 +81,8 @@ def test_an_uninstall_releases_what_waits_and_says_what_stays(small: Lab) -> Non
     assert "gangs.muster.dev" in small.kubectl("get", "crd", "-o", "name"), "the history of jobs is kept"
     kinds = "mutatingadmissionpolicies,validatingadmissionpolicies,mutatingwebhookconfigurations"
     assert "muster" not in small.kubectl("get", kinds, "-o", "name")
-    pod = gang("after", 1, 1)
-    cluster.submit(pod)
+    later = gang("after", 1, 1)
+    cluster.submit(later)
     wait_until(lambda: len(cluster.pods("default", "after")) == 1, what="a pod created after the uninstall")
     assert cluster.pods("default", "after")[0].gates == []
 

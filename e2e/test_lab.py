@@ -336,7 +336,6 @@ def test_two_replicas_have_host_names_of_their_own_and_one_leads(new_lab: Callab
     )
 
 
-@pytest.mark.xfail(reason="`muster serve` has no admission webhook yet", raises=NotReadyError, strict=True)
 def test_admission_by_webhook_calls_the_muster_process(new_lab: Callable[[Shape], Lab]) -> None:
     lab = new_lab(Shape(groups=(NodeGroup(2),), set_values=("admission.mode=webhook",)))
     cluster = submit(lab, job("hooked", 2, gpus=8))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import ssl
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -12,11 +13,13 @@ from typing import Any
 import httpx
 import yaml
 
+from e2e.lab.errors import LabError
+
 Json = dict[str, Any]
 
 
-class ApiError(Exception):
-    """The apiserver answered with an error status."""
+class ApiError(LabError):
+    """The apiserver answered with an error status, or not at all (status 0)."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(f"{status}: {message}")
@@ -26,7 +29,7 @@ class ApiError(Exception):
 class Api:
     """HTTP to one apiserver with the credentials of a kubeconfig file. Usable from several threads.
 
-    ApiError when the server says no, httpx.HTTPError when it says nothing."""
+    ApiError when the server says no, or nothing."""
 
     def __init__(self, kubeconfig: Path, timeout: float = 30.0) -> None:
         raw = yaml.safe_load(kubeconfig.read_text())
@@ -61,13 +64,13 @@ class Api:
         self._http.close()
 
     def get(self, path: str, **parameters: str) -> Json:
-        return self._answer(self._http.get(path, params=parameters))
+        return self._call("GET", path, parameters)
 
     def post(self, path: str, body: Json, **parameters: str) -> Json:
-        return self._answer(self._http.post(path, params=parameters, json=body))
+        return self._call("POST", path, parameters, body)
 
     def delete(self, path: str) -> Json:
-        return self._answer(self._http.delete(path))
+        return self._call("DELETE", path)
 
     def ready(self) -> bool:
         """Whether /readyz says so; False also when nobody answers."""
@@ -76,8 +79,13 @@ class Api:
         except httpx.HTTPError:
             return False
 
-    @staticmethod
-    def _answer(response: httpx.Response) -> Json:
+    def _call(
+        self, method: str, path: str, parameters: Mapping[str, str] | None = None, body: Json | None = None
+    ) -> Json:
+        try:
+            response = self._http.request(method, path, params=parameters, json=body)
+        except httpx.HTTPError as silence:
+            raise ApiError(0, f"no answer to {method} {path}: {silence}") from silence
         if response.status_code >= 400:
             try:
                 message = str(response.json().get("message", response.text))

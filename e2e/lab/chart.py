@@ -83,6 +83,7 @@ class Chart:
         values: dict[str, Any] = {
             "replicas": 0,
             "ports": {"service": service, "extender": extender, "webhook": webhook},
+            "config": {"ports": {"address": "127.0.0.1"}},
             # In admission mode webhook only: no Service can be reached here, so the first muster is called.
             "admission": {"webhook": {"url": f"https://127.0.0.1:{webhook}/mutate"}},
         }
@@ -120,7 +121,7 @@ class Chart:
             if "webhook" in muster:  # what the pod mounts from the Secret
                 muster["webhook"]["certificates"] = str(self.folder / "webhook")
             if pair.index:  # pods have an address each, the lab's pairs share one
-                muster["ports"] = {"service": service, "extender": extender}
+                muster["ports"] |= {"service": service, "extender": extender}
                 if "webhook" in muster:
                     muster["webhook"]["port"] = webhook
                 for verbs in scheduler.get("extenders", []):

@@ -88,8 +88,17 @@ class ControlPlane:
         return [str(self.programs[program]), *arguments]
 
     def environment(self, name: str) -> dict[str, str]:
-        # kwok reads a configuration of the user's from its work folder, if there is one.
-        return {"KWOK_WORKDIR": str(self.folder / "kwok")} if name == "kwok" else {}
+        """What is added to a process' environment."""
+        if name != "kwok":
+            return {}
+        return {
+            # It reads a configuration of the user's from its work folder, if there is one.
+            "KWOK_WORKDIR": str(self.folder / "kwok"),
+            # kwok 0.8.0 fills a map of its CEL library from several goroutines while it starts, and Go ends
+            # the program when two of them meet (seen once in some hundred starts). On one thread they can't
+            # meet inside a map operation: the runtime does not preempt itself there.
+            "GOMAXPROCS": "1",
+        }
 
     def _etcd(self) -> list[str]:
         url = f"http://127.0.0.1:{self.ports['etcd']}"

@@ -120,7 +120,13 @@ def log_tail(folder: Path, name: str, lines: int = 20) -> str:
             text = log.read().decode(errors="replace")
     except FileNotFoundError:
         return f"    (no log of {name})"
-    return "\n".join(f"    {line}" for line in text.splitlines()[-lines:])
+    said = text.splitlines()
+    # A Go program that breaks says why first, and then prints every goroutine.
+    broke = max(
+        (at for at, line in enumerate(said) if line.startswith(("panic:", "fatal error:"))), default=None
+    )
+    shown = said[-lines:] if broke is None else said[broke : broke + lines]
+    return "\n".join(f"    {line}" for line in shown)
 
 
 def end(

@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from muster.cluster import lease
 from muster.cluster.act import Hands
@@ -126,10 +126,12 @@ class Driver:
                     log.warning(
                         "no longer leading: the scheduler's Lease is held by %s", self._holder.identity
                     )
+                changed = leads != self._leading or self._next_profile is not None
                 self._leading = leads
                 if not leads and self._holder.identity:
                     previous = self._holder.identity
-                self._turn(leads)
+                if changed or self._ledger.due(time.time()):
+                    self._turn(leads)
             except Exception:
                 log.exception("a cycle failed; the next one starts from what was observed")
                 self._stop.wait(1.0)
@@ -198,4 +200,5 @@ class Driver:
             self.observe_cycle(time.monotonic() - began, plan)
 
     def _view(self, snapshot: Snapshot, plan: Plan, leads: bool) -> View:
-        return self._ledger.view(snapshot, plan, leading=leads, synced=True)
+        view = self._ledger.view(snapshot, plan, leading=leads, synced=True)
+        return replace(view, observe=True) if self._settled.observe else view

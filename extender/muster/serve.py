@@ -7,6 +7,7 @@ import signal
 import threading
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
@@ -20,6 +21,7 @@ from muster.live import Driver, Settled
 from muster.server.access import ReviewedAccess
 from muster.server.extender import make_extender_app
 from muster.server.service import make_service_app
+from muster.server.webhook import make_webhook_app
 from muster.settings import Settings, load_settings, profile_of
 from muster.types import Plan
 
@@ -43,13 +45,25 @@ def serve(config_file: Path, kubeconfig: str | None) -> None:
     driver.observe_cycle = _cycle_metrics(registry)
     access = ReviewedAccess(api.request)
     service = _server(
-        make_service_app(board, access, registry, lambda: driver.missing), "0.0.0.0", settings.ports.service
+        make_service_app(board, access, registry, lambda: driver.missing),
+        settings.ports.address,
+        settings.ports.service,
     )
     extender = _server(make_extender_app(board, registry), "127.0.0.1", settings.ports.extender)
+    webhook = None
+    if settings.webhook is not None:
+        webhook = _server(
+            make_webhook_app(),
+            settings.ports.address,
+            settings.webhook.port,
+            Path(settings.webhook.certificates),
+        )
 
     def end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
         log.info("ending on signal %d", number)
-        service.should_exit = extender.should_exit = True
+        for server in (service, extender, webhook):
+            if server is not None:
+                server.should_exit = True
         driver.stop()
 
     signal.signal(signal.SIGTERM, end)
@@ -71,6 +85,9 @@ def serve(config_file: Path, kubeconfig: str | None) -> None:
 
     threads.append(threading.Thread(target=open_extender, name="extender", daemon=True))
     threads[1].start()
+    if webhook is not None:
+        threads.append(threading.Thread(target=webhook.run, name="webhook", daemon=True))
+        threads[2].start()
     driver.run()
     ended.set()
     for thread in threads:
@@ -86,9 +103,18 @@ def _settled(settings: Settings) -> Settled:
     )
 
 
-def _server(app: FastAPI, host: str, port: int) -> uvicorn.Server:
+def _server(app: FastAPI, host: str, port: int, certificates: Path | None = None) -> uvicorn.Server:
+    """A web server; HTTPS with tls.crt and tls.key of a folder. Raises ConfigurationError without them."""
+    tls: dict[str, Any] = {}
+    if certificates is not None:
+        tls = {"ssl_certfile": certificates / "tls.crt", "ssl_keyfile": certificates / "tls.key"}
+        missing = [str(path) for path in tls.values() if not path.is_file()]
+        if missing:
+            raise ConfigurationError(f"webhook.certificates: no file {' and '.join(missing)}")
     return uvicorn.Server(
-        uvicorn.Config(app, host=host, port=port, log_level="warning", access_log=False, http="httptools")
+        uvicorn.Config(
+            app, host=host, port=port, log_level="warning", access_log=False, http="httptools", **tls
+        )
     )
 
 

@@ -66,8 +66,10 @@ class Leader(_Model):
 class Ports(_Model):
     """Where muster listens. Change one where the host's network is shared."""
 
+    address: str = "0.0.0.0"
+    """Address of the service port and the webhook. 127.0.0.1 where a proxy stands before them."""
     service: int = Field(default=8080, ge=1, le=65535)
-    """TCP port of probes, metrics and the API, on every address."""
+    """TCP port of probes, metrics and the API."""
     extender: int = Field(default=8081, ge=1, le=65535)
     """TCP port of the extender verbs, on 127.0.0.1 only: they have no authentication."""
 
@@ -78,6 +80,15 @@ class Ports(_Model):
                 "ports", "service and extender must differ; both are {port}", {"port": self.service}
             )
         return self
+
+
+class Webhook(_Model):
+    """The gate by webhook, where the cluster has no MutatingAdmissionPolicy (below 1.36)."""
+
+    port: int = Field(default=9443, ge=1, le=65535)
+    """TCP port of POST /mutate, HTTPS."""
+    certificates: str = "/etc/muster-webhook"
+    """Folder with tls.crt and tls.key, PEM. Read at start: a renewed certificate needs a restart."""
 
 
 class GangSettings(_Model):
@@ -134,6 +145,8 @@ class Settings(_Model):
     end as at any eviction and come back gated; off, because work since the last checkpoint is lost."""
     leader: Leader = Leader()
     ports: Ports = Ports()
+    webhook: Webhook | None = None
+    """Absent: no webhook is served."""
     gang: GangSettings = GangSettings()
     topology_levels: tuple[Annotated[str, Field(pattern=LABEL)], ...] = Field(default=(), strict=False)
     """Node label keys, narrowest first (rack, block, zone): jobs are kept within as few as possible."""

@@ -303,7 +303,8 @@ def test_an_uninstall_releases_every_pod_first() -> None:
     pod = hook["spec"]["template"]["spec"]
     assert pod["serviceAccountName"] == "muster-hooks"
     args = pod["containers"][0]["args"]
-    assert args == ["release", "--all", "--scheduler-name=muster", "--timeout=120"]
+    who = ["--scheduler-name=muster", "--gate-name=muster-gate"]
+    assert args == ["release", "--all", *who, "--timeout=120"]
 
 
 def test_the_crd_is_reached_by_upgrades_and_kept_by_an_uninstall() -> None:

@@ -490,7 +490,7 @@ def test_growth_keeps_to_the_sizes_that_are_allowed() -> None:
 def test_a_share_plugin_bounds_growth() -> None:
     @dataclass(frozen=True)
     class AtMostTwo:
-        def share(self, wants: Sequence[Want], snapshot: Snapshot) -> Sequence[Want]:  # noqa: ARG002
+        def share(self, wants: Sequence[Want], *_: Any) -> Sequence[Want]:
             return [Want(w.job, {"worker": 2}) for w in wants]
 
     jobs = [job("elastic", worker=8, gpus=1, least=1, most=8, on=["n0"])]
@@ -576,11 +576,7 @@ def test_a_filter_that_refuses_every_node_is_quoted_to_the_owner() -> None:
     @dataclass(frozen=True)
     class Closed:
         def filter(
-            self,
-            job: Job,  # noqa: ARG002
-            role: Role,  # noqa: ARG002
-            candidates: Candidates,
-            snapshot: Snapshot,  # noqa: ARG002
+            self, _job: Job, _role: Role, candidates: Candidates, *_: Any
         ) -> tuple[BoolArray | None, str]:
             return candidates.fits < 0, "the cluster is closed on Sundays"
 
@@ -592,13 +588,7 @@ def test_a_filter_that_refuses_every_node_is_quoted_to_the_owner() -> None:
 def test_a_score_that_is_nonsense_still_gives_a_legal_plan(nonsense: float) -> None:
     @dataclass(frozen=True)
     class Nonsense:
-        def score(
-            self,
-            job: Job,  # noqa: ARG002
-            role: Role,  # noqa: ARG002
-            candidates: Candidates,
-            snapshot: Snapshot,  # noqa: ARG002
-        ) -> FloatArray:
+        def score(self, _job: Job, _role: Role, candidates: Candidates, *_: Any) -> FloatArray:
             return np.full(len(candidates.nodes), nonsense)
 
     after = plan(snapshot(nodes=2, jobs=[job("train", worker=9)]), scores=((Nonsense(), 1.0),))
@@ -608,7 +598,7 @@ def test_a_score_that_is_nonsense_still_gives_a_legal_plan(nonsense: float) -> N
 def test_a_share_for_jobs_that_do_not_exist_is_left_out_and_said() -> None:
     @dataclass(frozen=True)
     class Invents:
-        def share(self, wants: Sequence[Want], snapshot: Snapshot) -> Sequence[Want]:  # noqa: ARG002
+        def share(self, wants: Sequence[Want], *_: Any) -> Sequence[Want]:
             return [*wants, Want(key("ghost"), {"worker": 1})]
 
     after = plan(snapshot(jobs=[job("train", worker=1)]), shares=(Invents(),))
@@ -661,3 +651,96 @@ def test_growth_in_one_rack_stops_where_the_rack_is_full() -> None:
         job("elastic", worker=20, gpus=1, least=1, most=20, on=["n0"], topology_required=RACK),
     ]
     assert starts(plan(snapshot(nodes=4, racks=2, jobs=jobs))) == {"elastic": {"n0": 7, "n1": 3}}
+
+
+def test_a_scored_replica_that_lost_its_node_gets_another_in_the_same_cycle() -> None:
+    """Its gate is off and it is bound to no node by a pin: the new place is its own at once."""
+    made = job("train", worker=1, held=[("worker", "n0", 0)], scored=("asked for",), started=True)
+    (workers,) = made.roles
+    member = replace(workers.members[0], phase=Phase.UNGATED, node="n0", pinned=False)
+    jobs = [replace(made, roles=(replace(workers, members=(member,)),))]
+    after = plan(snapshot(nodes=[node("n0", cordoned=True), node("n1")], jobs=jobs))
+    assert after.holds == {key("train"): (Hold("worker", "n1", "train-worker-0", "train-worker-0"),)}
+
+
+@pytest.mark.parametrize("order", ["strict", "backfill"])
+def test_a_job_that_a_filter_holds_back_blocks_nobody(order: str) -> None:
+    @dataclass(frozen=True)
+    class NotThatOne:
+        def filter(
+            self, job: Job, _role: Role, candidates: Candidates, *_: Any
+        ) -> tuple[BoolArray | None, str]:
+            if job.key.name == "held":
+                return np.zeros(len(candidates.nodes), dtype=np.bool_), "over its quota"
+            return None, ""
+
+    jobs = [job("held", worker=1, submitted=1.0), job("next", worker=1, gpus=8)]
+    after = plan(snapshot(nodes=1, jobs=jobs), order=order, filters=(NotThatOne(),))
+    assert starts(after) == {"next": {"n0": 1}}
+    assert said(after)["held"] == "Waiting Plugin: over its quota"
+
+
+def test_plugins_that_fail_are_left_out_and_complained_of() -> None:
+    @dataclass(frozen=True)
+    class Broken:
+        def sort_key(self, *_: Any) -> tuple[Any, ...]:
+            raise RuntimeError("sort")
+
+        def filter(self, *_: Any) -> tuple[BoolArray | None, str]:
+            raise RuntimeError("filter")
+
+        def score(self, *_: Any) -> FloatArray:
+            raise RuntimeError("score")
+
+        def share(self, *_: Any) -> Sequence[Want]:
+            raise RuntimeError("share")
+
+    broken = Broken()
+    before = snapshot(nodes=1, jobs=[job("train", worker=2)])
+    after = plan(before, sort=broken, filters=(broken,), scores=((broken, 1.0),), shares=(broken,))
+    assert starts(after) == {"train": {"n0": 2}}
+    assert after.complaints == (
+        "Broken.sort_key: RuntimeError('sort'), left out",
+        "Broken.share: RuntimeError('share'), left out",
+        "Broken.filter: RuntimeError('filter'), left out",
+        "Broken.score: RuntimeError('score'), left out",
+    )
+
+
+def test_a_score_or_mask_of_the_wrong_shape_is_left_out_and_complained_of() -> None:
+    @dataclass(frozen=True)
+    class TooShort:
+        def filter(self, *_: Any) -> tuple[BoolArray | None, str]:
+            return np.zeros(1, dtype=np.bool_), "no"
+
+        def score(self, *_: Any) -> FloatArray:
+            return np.zeros(1)
+
+    short = TooShort()
+    before = snapshot(nodes=2, jobs=[job("train", worker=2)])
+    after = plan(before, filters=(short,), scores=((short, 1.0),))
+    assert starts(after) == {"train": {"n0": 2}}
+    assert after.complaints == (
+        "TooShort.filter: ValueError('expected 2 booleans, found (1,) bool'), left out",
+        "TooShort.score: ValueError('expected scores of shape (2,), found (1,)'), left out",
+    )
+
+
+def test_a_job_that_every_fitting_node_refused_says_so() -> None:
+    barred = {("train", "worker"): {"n0": NOW + 30}}
+    after = plan(snapshot(nodes=1, jobs=[job("train", worker=1)], barred=barred))
+    assert said(after) == {
+        "train": "Waiting Resources: needs 1 GPU; "
+        "left out for a while: 1 node that kube-scheduler refused for it"
+    }
+
+
+def test_a_planned_job_whose_bare_pod_was_deleted_before_its_gate_came_off_waits_whole() -> None:
+    jobs = [
+        job("bare", worker=2, present=1, gpus=4, held=[("worker", "n0", 0), ("worker", "n0")]),
+        job("next", worker=1, gpus=8),
+    ]
+    after = plan(snapshot(nodes=1, jobs=jobs))
+    assert starts(after) == {"next": {"n0": 1}}
+    assert after.holds[key("bare")] == ()
+    assert said(after)["bare"] == "Incomplete PodsMissing: 1 of 2 pods exist; missing: 1 worker"

@@ -346,3 +346,21 @@ def test_a_job_that_was_released_by_hand_is_neither_planned_nor_sent_back() -> N
         muster.turn(seconds=60.0)
     assert not [a for a in cluster.sent if isinstance(a, Evict | Ungate)]
     assert muster.plan.statuses[muster.key("job-big")].code == "Released"
+
+
+def test_a_pod_created_without_the_gate_is_counted_said_once_and_takes_its_turn() -> None:
+    cluster = FakeCluster(nodes=1)
+    cluster.job("first", 1, gpus=8)
+    muster = Muster(cluster)
+    muster.settle()
+    cluster.now += 1
+    stray = cluster.job("stray", 1, gpus=8)[0]
+    cluster.update(stray, phase=Phase.UNGATED)
+    muster.settle()
+    muster.turn()
+    assert [s.reason for s in cluster.said if s.uid == stray.uid].count("CreatedUngated") == 1
+    assert muster.ledger.created_ungated == {stray.uid}
+    assert bound(cluster, "stray") == []
+    cluster.end(next(p.uid for p in cluster.pods.values() if p.name.startswith("first")))
+    muster.settle()
+    assert bound(cluster, "stray") == ["n0"]

@@ -228,3 +228,103 @@ def places(holds: tuple[Hold, ...]) -> list[tuple[str, str, str]]:
 def test_the_scenarios_charge_each_replica_once(before: Snapshot) -> None:
     bound = sum(1 for j in before.jobs.values() for r in j.roles for m in r.members if m.phase.on_node)
     assert sum(len(used_places(j)) for j in before.jobs.values()) == bound == int(before.ours_on.sum())
+
+
+# ---- when things go wrong between two cycles ----
+
+
+@st.composite
+def disturbed(draw: st.DrawFn) -> Snapshot:
+    """The places of a first plan are recorded and partly carried out; then nodes break and pods vanish."""
+    before = draw(worlds())
+    first = plan(before)
+    jobs = []
+    for k, each in before.jobs.items():
+        holds = first.holds.get(k, ())
+        how = {h.uid: draw(st.sampled_from(["gated", "pinned", "refused", "bound", "gone"])) for h in holds}
+        where = {h.uid: h.node for h in holds}
+        changed_roles = []
+        for r in each.roles:
+            members = []
+            for m in r.members:
+                state = how.get(m.uid, "as before")
+                if state in ("pinned", "refused"):
+                    m = replace(m, phase=Phase.UNGATED, node=where[m.uid], pinned=True)
+                    m = replace(m, refused_at=NOW - 6, refusal="no") if state == "refused" else m
+                elif state == "bound":
+                    m = replace(m, phase=Phase.BOUND, node=where[m.uid])
+                if state != "gone":
+                    members.append(m)
+            changed_roles.append(replace(r, members=tuple(members)))
+        kept = tuple(
+            replace(h, uid="", pod="") if how[h.uid] == "gone" else h for h in holds if how[h.uid] != "bound"
+        )
+        started = each.started or any(how[h.uid] in ("pinned", "refused", "bound") for h in holds)
+        jobs.append(replace(each, roles=tuple(changed_roles), holds=kept, started=started))
+    records = []
+    for record in before.nodes.records:
+        match draw(st.sampled_from(["as before", "as before", "gone", "cordoned", "tainted", "smaller"])):
+            case "gone":
+                continue
+            case "cordoned":
+                record = replace(record, unschedulable=True)
+            case "tainted":
+                record = replace(record, taints=(Taint("broken"),))
+            case "smaller":
+                record = replace(record, allocatable={**record.allocatable, "nvidia.com/gpu": 1})
+        records.append(record)
+    return snapshot(nodes=records, jobs=jobs)
+
+
+def fixed(before: Snapshot) -> list[Job]:
+    """The jobs with only what can't be moved by a plan: replicas that are bound, ending or pinned."""
+    return [replace(j, holds=tuple(h for h in j.holds if h.uid in pinned(j))) for j in before.jobs.values()]
+
+
+def pinned(each: Job) -> set[str]:
+    """Replicas whose gate is off and whose node affinity names the node."""
+    return {m.uid for r in each.roles for m in r.members if m.phase is Phase.UNGATED and m.pinned}
+
+
+@given(before=disturbed(), profile=st.sampled_from(PROFILES))
+def test_a_plan_never_makes_a_node_worse_than_what_can_not_be_moved_makes_it(
+    before: Snapshot, profile: Profile
+) -> None:
+    after = plan(before, profile)
+    floor = snapshot(nodes=before.nodes.records, jobs=fixed(before)).free
+    for row, (left, least) in enumerate(zip(free_after(before, after), floor.tolist(), strict=True)):
+        worst = [min(0, b) for b in least]
+        assert all(a >= b for a, b in zip(left, worst, strict=True)), before.nodes.names[row]
+
+
+@given(before=disturbed(), profile=st.sampled_from(PROFILES))
+def test_a_job_that_has_not_started_holds_its_whole_minimum_or_nothing(
+    before: Snapshot, profile: Profile
+) -> None:
+    after = plan(before, profile)
+    for k, each in before.jobs.items():
+        holds = after.holds.get(k, each.holds)
+        if not each.started and holds:
+            assert all(sum(1 for h in holds if h.role == r.name) >= r.min for r in each.roles), k
+
+
+@given(before=disturbed(), profile=st.sampled_from(PROFILES))
+def test_places_that_can_be_moved_are_on_nodes_that_admit_the_replica(
+    before: Snapshot, profile: Profile
+) -> None:
+    after = plan(before, profile)
+    for k, holds in after.holds.items():
+        shapes = {r.name: r.shape for r in before.jobs[k].roles}
+        for hold in holds:
+            if hold.uid not in pinned(before.jobs[k]):
+                record = before.nodes.records[before.nodes.index[hold.node]]
+                assert allows(record, shapes[hold.role]), f"{k}: {hold}"
+
+
+@given(before=disturbed(), profile=st.sampled_from(PROFILES))
+def test_what_is_undone_is_a_pin_with_evidence_against_it(before: Snapshot, profile: Profile) -> None:
+    for undo in plan(before, profile).undo:
+        (member,) = [m for r in before.jobs[undo.job].roles for m in r.members if m.uid == undo.uid]
+        record = next((n for n in before.nodes.records if n.name == undo.node), None)
+        assert member.pinned
+        assert record is None or record.unschedulable or member.refused_at

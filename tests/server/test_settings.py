@@ -100,7 +100,10 @@ profiles:
     [
         ("order: fast", "order: must be 'backfill' or 'strict'; found 'fast'"),
         ("ordr: strict", "ordr: not a setting; allowed here: apiVersion, gang, kind, leader, mode, order, "),
-        ("ports: {srvice: 1}", "ports.srvice: not a setting; allowed here: extender, service; found 1"),
+        (
+            "ports: {srvice: 1}",
+            "ports.srvice: not a setting; allowed here: address, extender, service; found 1",
+        ),
         ("ports: {service: 70000}", "ports.service: must be at most 65535; found 70000"),
         ("ports: {service: '1'}", "ports.service: must be a whole number; found '1'"),
         ("ports: {service: 8081}", "ports: service and extender must differ; both are 8081"),

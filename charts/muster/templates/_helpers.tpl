@@ -184,3 +184,8 @@ admissionregistration.k8s.io/v1beta1
 {{- define "muster.webhookServed" -}}
 {{- and (eq .Values.mode "active") (eq (include "muster.admissionMode" .) "webhook") -}}
 {{- end -}}
+
+{{/* CEL: the template has a label or an annotation of ours. Most pods have none, and a millisecond less at CREATE. */}}
+{{- define "muster.speaksCEL" -}}
+({{ include "muster.templateCEL" "object" }}.?metadata.?annotations.orValue({}).exists(k, k.startsWith('muster.dev/')) || {{ include "muster.templateCEL" "object" }}.?metadata.?labels.orValue({}).exists(k, k.startsWith('muster.dev/')))
+{{- end -}}

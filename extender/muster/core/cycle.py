@@ -22,7 +22,7 @@ from muster.core.constraints import static_mask
 from muster.core.place import Need, Spot, place
 from muster.core.preempt import in_use, make_way
 from muster.core.room import Both, Room
-from muster.points import Candidates, Profile
+from muster.points import Candidates, Fifo, Profile
 from muster.types import (
     Code,
     FloatArray,
@@ -73,7 +73,7 @@ def cycle(snapshot: Snapshot, profile: Profile) -> Plan:
     run = _Cycle(snapshot, profile, Room(snapshot))
     # 1 estimate: the speed and remaining work that owners declare stand in the jobs; a plugin comes later
     # 2 order
-    order = sorted(snapshot.jobs.values(), key=lambda job: (*profile.sort.sort_key(job, snapshot), job.key))
+    order = _order(run)
     # 3 share
     wants = _share(run, order)
     # 4 place: keep what runs, complete what has started, then start, then grow
@@ -104,8 +104,21 @@ def cycle(snapshot: Snapshot, profile: Profile) -> Plan:
         back=run.back,
         preempted=run.preempted,
         wake=min((w for w in run.wakes if w > snapshot.now), default=None),
-        complaints=tuple(run.complaints),
+        complaints=(*run.complaints, *sorted(run.room.complaints)),
     )
+
+
+# ---- 2 order ----
+
+
+def _order(run: _Cycle) -> list[Job]:
+    """All jobs, first first; by the default where the profile's plugin fails (design §3)."""
+    snapshot, jobs = run.snapshot, run.snapshot.jobs.values()
+    try:
+        return sorted(jobs, key=lambda job: (*run.profile.sort.sort_key(job, snapshot), job.key))
+    except Exception as error:
+        run.complaints.append(f"{type(run.profile.sort).__name__}.sort_key: {error!r}, left out")
+        return sorted(jobs, key=lambda job: (*Fifo().sort_key(job, snapshot), job.key))
 
 
 # ---- 3 share ----
@@ -119,7 +132,11 @@ def _share(run: _Cycle, order: Sequence[Job]) -> Mapping[JobKey, Want]:
         Want(job.key, {r.name: granted(run, job, r) for r in job.roles}) for job in order
     ]
     for plugin in run.profile.shares:
-        proposed = plugin.share(wants, run.snapshot)
+        try:
+            proposed = plugin.share(wants, run.snapshot)
+        except Exception as error:
+            run.complaints.append(f"{type(plugin).__name__}.share: {error!r}, left out")
+            continue
         if {w.job for w in proposed} <= run.snapshot.jobs.keys():
             wants = proposed
         else:
@@ -158,14 +175,14 @@ def _keep(run: _Cycle, job: Job) -> bool:
         spots = place(
             run.room, job, missing, run.profile, run.snapshot, own=_own(run.snapshot.nodes, job, holds)
         )
-        if spots is None and not job.started:
-            _release(run, job, holds)
-            return False
-        if spots is None:
+        if spots is not None:
+            holds = _assign(job, holds + _open_holds(run.snapshot.nodes, spots))
+        elif job.started:
             short = reasons.refusal(run.room, job, missing, run.profile, run.snapshot)
             run.statuses[job.key] = short._replace(state=State.STARTING)
-        else:
-            holds = _assign(job, holds + _open_holds(run.snapshot.nodes, spots))
+    if not job.started and any(role.min > _placed(role, holds) for role in job.roles):
+        _release(run, job, holds)  # no place for all of it, or a pod that nobody makes again is gone
+        return False
     run.holds[job.key] = tuple(holds)
     if job.started and (missing or _unbound(job)):
         _watch_the_clock(run, job)
@@ -256,7 +273,7 @@ def _assign(job: Job, holds: Sequence[Hold]) -> list[Hold]:
 
 def _may_be_ungated(member: Member) -> bool:
     """Gated by us only, or its gate was taken off by somebody else and it has no place yet."""
-    return member.phase is Phase.GATED or (member.phase is Phase.UNGATED and not member.node)
+    return member.phase is Phase.GATED or (member.phase is Phase.UNGATED and not member.pinned)
 
 
 def _placed(role: Role, holds: Sequence[Hold]) -> int:
@@ -389,8 +406,8 @@ def _start(run: _Cycle, job: Job) -> None:
             status = reasons.RESERVED
         run.refused[kind] = status
     run.statuses[job.key] = status
-    if status.code is Code.NEVER_FITS or run.head is not None:
-        return
+    if status.code in (Code.NEVER_FITS, Code.PLUGIN) or run.head is not None:
+        return  # no capacity that comes free would start it, so it blocks nobody
     run.head = job.key
     if run.profile.preemption and _preempt(run, job, _first_needs(job)):
         return

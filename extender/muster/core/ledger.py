@@ -117,6 +117,7 @@ class Ledger:
     def __init__(self, profile: Profile) -> None:
         self.profile = profile
         self.created_ungated: set[str] = set()
+        self._unsaid: set[str] = set()
         self._nodes: dict[str, NodeRecord] = {}
         self._table: Nodes | None = None
         self._used: IntArray = np.zeros((0, 0), dtype=np.int64)
@@ -141,7 +142,8 @@ class Ledger:
         self._retry: dict[str, float] = {}
         self._barred: dict[tuple[JobKey, str], dict[str, float]] = {}
         self._bar_length: dict[tuple[JobKey, str, str], float] = {}
-        self._wakes: list[float] = []
+        self._wakes: set[float] = set()
+        self._moved = True
 
     # ---- events in ----
 
@@ -190,9 +192,15 @@ class Ledger:
         if not pod.ours:
             self._charge(pod.uid, pod.node if pod.phase.on_node else "", pod.shape, ours=False)
             return
-        first = pod.uid not in self._job_of and pod.uid not in self._orphans
+        key = self._job_of.get(pod.uid)
+        before = self._entries[key].pods[pod.uid] if key is not None else None
+        if key is not None and before is not None and replace(before, version=pod.version) == pod:
+            self._entries[key].pods[pod.uid] = pod  # a status that nobody reads: only its version is news
+            return
+        first = before is None and pod.uid not in self._orphans
         if first and pod.phase is Phase.UNGATED and not pod.pin:
             self.created_ungated.add(pod.uid)
+            self._unsaid.add(pod.uid)
         if pod.phase is Phase.UNGATED and pod.refusal:
             self._refused_at.setdefault(pod.uid, now)
         else:
@@ -206,7 +214,7 @@ class Ledger:
             and pod.uid not in self._job_of
         ):
             self._orphans[pod.uid] = pod
-            self._wakes.append(pod.created + OWNER_PATIENCE)
+            self._wakes.add(pod.created + OWNER_PATIENCE)
             return
         self._orphans.pop(pod.uid, None)
         self._join(pod)
@@ -260,6 +268,7 @@ class Ledger:
         self._refused_at.pop(uid, None)
         self._retry.pop(uid, None)
         self.created_ungated.discard(uid)
+        self._unsaid.discard(uid)
         self._charge(uid, "", Shape(), ours=False)
         key = self._job_of.get(uid)
         if key is not None:
@@ -370,6 +379,7 @@ class Ledger:
         after = _Charge(node, shape, ours) if node else None
         if before == after:
             return
+        self._moved = True
         if before is not None:
             self._add(before, -1)
             del self._charges[key]
@@ -439,6 +449,7 @@ class Ledger:
         for key in self._dirty:
             self._refresh(key)
         self._dirty.clear()
+        self._moved = False
         table = self._columns()
         ports: dict[int, frozenset[Port]] = {}
         for charge in (self._charges[k] for k in self._with_ports):
@@ -476,6 +487,8 @@ class Ledger:
                 self._set_holds(entry, ())
             self._jobs.pop(key, None)
             del self._entries[key]
+            self._barred = {place: n for place, n in self._barred.items() if place[0] != key}
+            self._bar_length = {place: n for place, n in self._bar_length.items() if place[0] != key}
             return
         if entry.holds is None and entry.gang is not None and entry.gang.placement:
             self._charge_holds(entry)
@@ -675,7 +688,7 @@ class Ledger:
         """
         now = snapshot.now
         self.rest(now, plan)
-        actions: list[Action] = []
+        actions: list[Action] = list(self._ungated_at_birth())
         for undo in plan.undo:
             self._bar(undo.job, undo.role, undo.node, now)
             actions += self._evict(undo.job, undo.uid, f"undo a pin: {undo.why}", now)
@@ -698,11 +711,30 @@ class Ledger:
             actions += self._diff(entry, entry.job, status, now)
         return tuple(actions)
 
+    def _ungated_at_birth(self) -> Iterator[Action]:
+        """Pods of ours that came without the gate: left alone, and said once. Those that we ungated are none."""
+        for uid in self._unsaid:
+            key = self._job_of.get(uid)
+            entry = self._entries.get(key) if key is not None else None
+            if entry is None or uid in {recorded for recorded, _ in entry.recorded}:
+                self.created_ungated.discard(uid)
+                continue
+            yield Say(
+                entry.key,
+                "CreatedUngated",
+                "was created without the scheduling gate muster.dev/queue, so Muster's admission was not in force; "
+                "it is left as it is and gets a place when its job's turn comes",
+                warning=True,
+                pod=entry.pods[uid].name,
+                uid=uid,
+            )
+        self._unsaid.clear()
+
     def rest(self, now: float, plan: Plan) -> None:
         """A plan that is only looked at (another replica leads, or mode: observe): when to look again."""
-        self._wakes = [w for w in self._wakes if w > now]
+        self._wakes = {w for w in self._wakes if w > now}
         if plan.wake is not None:
-            self._wakes.append(plan.wake)
+            self._wakes.add(plan.wake)
 
     def _diff(self, entry: _Entry, job: Job, status: Status, now: float) -> Iterator[Action]:
         self._clock(entry, job, status, now)
@@ -730,7 +762,7 @@ class Ledger:
         below = job.started and status.state is State.STARTING
         if below and not entry.below_since:
             entry.below_since = now
-            self._wakes.append(now + self.profile.timeout)
+            self._wakes.add(now + self.profile.timeout)
             self._dirty.add(entry.key)
         elif not below and entry.below_since:
             entry.below_since = 0.0
@@ -755,10 +787,10 @@ class Ledger:
         if entry.writing:
             return
         if entry.retry_at > now:
-            self._wakes.append(entry.retry_at)
+            self._wakes.add(entry.retry_at)
             return
         if status.code is Code.PODS_MISSING and quiet and now - entry.newest_pod < QUIET:
-            self._wakes.append(entry.newest_pod + QUIET)
+            self._wakes.add(entry.newest_pod + QUIET)
             return
         entry.writing = True
         holds = self._holds(entry)
@@ -869,7 +901,7 @@ class Ledger:
             return True
         until = self._retry.get(uid, 0.0)
         if until > now:
-            self._wakes.append(until)
+            self._wakes.add(until)
             return True
         return False
 
@@ -888,7 +920,7 @@ class Ledger:
         length = min(self._bar_length.get((key, role, node), BAR_FIRST / 2) * 2, BAR_MOST)
         self._bar_length[(key, role, node)] = length
         nodes[node] = now + length
-        self._wakes.append(now + length)
+        self._wakes.add(now + length)
 
     def _send_back(self, key: JobKey, why: str, now: float) -> Iterator[Action]:
         """A start that did not complete: every replica that can come back does, after a growing pause."""
@@ -899,7 +931,7 @@ class Ledger:
             entry.backoff += 1
             pause = BACKOFF_FIRST * 2 ** min(entry.backoff - 1, BACKOFF_DOUBLINGS)
             entry.not_before = now + pause
-            self._wakes.append(entry.not_before)
+            self._wakes.add(entry.not_before)
         yield from self._all_back(key, why, now)
 
     def _all_back(self, key: JobKey, why: str, now: float) -> Iterator[Action]:
@@ -933,7 +965,7 @@ class Ledger:
                 entry.writing = True
                 yield DeleteGang(entry.key, entry.gang.name, entry.gang.object_uid, "the job ended long ago")
             return
-        self._wakes.append(entry.ended_at + self.profile.forget)
+        self._wakes.add(entry.ended_at + self.profile.forget)
         if telling[:3] != entry.written[:3] and (entry.gang is not None or entry.started_at):
             yield from self._write(entry, job, status, telling, now, quiet=False)
 
@@ -974,13 +1006,17 @@ class Ledger:
                 if not good:
                     pause = RETRY_EVICTION if isinstance(action, Evict) else RETRY
                     self._retry[uid] = now + pause
-                    self._wakes.append(now + pause)
+                    self._wakes.add(now + pause)
             case Say():
                 pass
 
     def _put_off(self, entry: _Entry, now: float) -> None:
         entry.retry_at = now + RETRY
-        self._wakes.append(entry.retry_at)
+        self._wakes.add(entry.retry_at)
+
+    def due(self, now: float) -> bool:
+        """Whether a cycle could decide anything new: something was learnt, or a time has come."""
+        return bool(self._dirty) or self._moved or self._table is None or any(w <= now for w in self._wakes)
 
     @property
     def wake(self) -> float | None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from muster.core.room import Space, repels
-from muster.points import Candidates, Profile
+from muster.points import Candidates, Filter, Profile
 from muster.types import BoolArray, FloatArray, IntArray, Job, Role, Snapshot
 
 
@@ -185,13 +185,13 @@ def _fill(
         others = np.maximum(room.ours - own_on, 0)
         candidates = Candidates(room.nodes, room.free, fits, own_on, others, left)
         for plugin in profile.filters:
-            mask, _ = plugin.filter(job, role, candidates, snapshot)
+            mask, _ = filtered(plugin, job, role, candidates, snapshot, room.complaints)
             if mask is not None:
                 fits = np.where(mask, fits, 0)
                 candidates = Candidates(room.nodes, room.free, fits, own_on, others, left)
         if int(np.minimum(fits, left).sum()) < left:
             return None
-        scores = total_score(job, role, candidates, profile, snapshot)
+        scores = total_score(job, role, candidates, profile, snapshot, room.complaints)
         best = int(np.argmax(np.where(fits > 0, scores, -1.0)))  # the first of equals: lowest name
         count = min(int(fits[best]), left)
         room.take(best, role.shape, count)
@@ -210,21 +210,54 @@ def candidates_of(room: Space, need: Need) -> Candidates:
     return Candidates(room.nodes, room.free, fits, nothing, room.ours, need.count)
 
 
+def filtered(
+    plugin: Filter,
+    job: Job,
+    role: Role,
+    candidates: Candidates,
+    snapshot: Snapshot,
+    complaints: set[str] | None = None,
+) -> tuple[BoolArray | None, str]:
+    """The plugin's mask and words; one that fails or answers nonsense allows every node and is complained of."""
+    try:
+        mask, words = plugin.filter(job, role, candidates, snapshot)
+        if mask is not None and (mask.shape != (len(candidates.nodes),) or mask.dtype != np.bool_):
+            raise ValueError(f"expected {len(candidates.nodes)} booleans, found {mask.shape} {mask.dtype}")
+    except Exception as error:  # a plugin's mistake must not stop the queue (design §3)
+        _complain(complaints, plugin, "filter", error)
+        return None, ""
+    return mask, words
+
+
 def total_score(
-    job: Job, role: Role, candidates: Candidates, profile: Profile, snapshot: Snapshot
+    job: Job,
+    role: Role,
+    candidates: Candidates,
+    profile: Profile,
+    snapshot: Snapshot,
+    complaints: set[str] | None = None,
 ) -> FloatArray:
     """(N,) weighted mean of the profile's Score plugins, 0 to 100; nonsense counts as 0 (design §3)."""
     total = np.zeros(len(candidates.nodes), dtype=np.float64)
     weights = 0.0
     for plugin, weight in profile.scores:
-        score = np.asarray(plugin.score(job, role, candidates, snapshot), dtype=np.float64)
-        if score.shape != total.shape:
+        try:
+            score = np.asarray(plugin.score(job, role, candidates, snapshot), dtype=np.float64)
+            if score.shape != total.shape:
+                raise ValueError(f"expected scores of shape {total.shape}, found {score.shape}")
+        except Exception as error:  # a plugin's mistake must not stop the queue (design §3)
+            _complain(complaints, plugin, "score", error)
             continue
         if not np.isfinite(score).all():
             score = np.nan_to_num(score)
         total += weight * np.clip(score, 0.0, 100.0)
         weights += weight
     return total / weights if weights else total
+
+
+def _complain(complaints: set[str] | None, plugin: object, point: str, error: Exception) -> None:
+    if complaints is not None:
+        complaints.add(f"{type(plugin).__name__}.{point}: {error!r}, left out")
 
 
 def _taken_by_role(room: Space, job: Job, role: Role) -> BoolArray:

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from muster.core.constraints import static_mask
-from muster.core.place import Need, candidates_of, place
+from muster.core.place import Need, candidates_of, filtered, place
 from muster.core.room import Room
 from muster.points import Filter, Profile
 from muster.types import (
@@ -160,8 +160,16 @@ def refusal(room: Room, job: Job, needs: Sequence[Need], profile: Profile, snaps
         State.WAITING,
         Code.RESOURCES,
         words,
-        "; ".join(parts) or "its roles fit one by one, but not together",
+        "; ".join(parts) or _apart(job, snapshot),
     )
+
+
+def _apart(job: Job, snapshot: Snapshot) -> str:
+    """Each role alone would fit, and yet the job does not."""
+    refused = {node for (key, _), nodes in snapshot.barred.items() if key == job.key for node in nodes}
+    if refused:
+        return f"left out for a while: {plural(len(refused), 'node')} that kube-scheduler refused for it"
+    return "its roles fit one by one, but not together"
 
 
 def _never(nodes: Nodes, job: Job, needs: Sequence[Need], profile: Profile, snapshot: Snapshot) -> str:
@@ -230,7 +238,7 @@ def _best_domain(room: Room, job: Job, needs: Sequence[Need], free: str = " free
 
 def _plugin_words(plugin: Filter, room: Room, job: Job, needs: Sequence[Need], snapshot: Snapshot) -> str:
     for need in needs:
-        mask, words = plugin.filter(job, need.role, candidates_of(room, need), snapshot)
+        mask, words = filtered(plugin, job, need.role, candidates_of(room, need), snapshot)
         if mask is not None and not mask.any():
             return words
     return ""

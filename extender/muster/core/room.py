@@ -35,6 +35,7 @@ class Space(Protocol):
     nodes: Nodes
     free: IntArray
     ours: IntArray
+    complaints: set[str]
 
     def fits(self, shape: Shape) -> IntArray: ...
     def total_fits(self, shape: Shape) -> int: ...
@@ -46,7 +47,8 @@ class Space(Protocol):
 class Room:
     """Free capacity that can be taken and given back. (N, R) int64, as the snapshot's columns.
 
-    ours: (N,) pods of ours on each node, those placed in this trial included.
+    ours: (N,) pods of ours on each node, those placed in this trial included. complaints: what plugins did
+    wrong while they were asked about this room.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -56,6 +58,7 @@ class Room:
             snapshot.ours_on.copy() if len(snapshot.ours_on) else np.zeros(len(self.nodes), dtype=np.int64)
         )
         self.ports: dict[int, frozenset[Port]] = dict(snapshot.ports)
+        self.complaints: set[str] = set()
         self._vectors: dict[Shape, tuple[IntArray, IntArray] | None] = {}
         self._fits: dict[Shape, _Fits] = {}
         self._touched: list[int] = []
@@ -188,6 +191,7 @@ class Both:
         self.nodes = now.nodes
         self.free = now.free
         self.ours = now.ours
+        self.complaints = now.complaints
         self._marks: list[tuple[int, int]] = []
 
     def fits(self, shape: Shape) -> IntArray:

@@ -19,10 +19,11 @@ from muster.types import Hold, IntArray, JobKey, Nodes, Plan, Snapshot
 class View:
     """One cycle's result.
 
-    holds: the place of each pod that has one and is not bound yet, by pod uid, with its job. free: (N, R)
-    int64, what is left when all holds are taken off. released: uids of pods that `muster release` let go: they
-    need no plan. leading: whether this replica may act. synced: whether
-    all watches have delivered their first list. problems: configuration errors of a reload, newest last.
+    holds: the place of each pod that has one and is not bound yet, by pod uid, with its job.
+    free: (N, R) int64, what is left when all holds are taken off.
+    released: uids of pods that `muster release` let go: they need no plan.
+    observe: nothing is gated or held back, everything passes.
+    leading: whether this replica may act. synced: whether all watches have delivered their first list.
     """
 
     snapshot: Snapshot
@@ -31,6 +32,7 @@ class View:
     holds: Mapping[str, tuple[JobKey, Hold]] = field(default_factory=dict)
     free: IntArray = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
     released: frozenset[str] = frozenset()
+    observe: bool = False
     leading: bool = False
     synced: bool = False
     ungated: int = 0

@@ -1,0 +1,7 @@
+# The measures of issue 3; included by the Makefile.
+
+LONG =
+
+.PHONY: bench
+bench: lab-build ## Measure: tables on stdout, JSON in out/bench (LONG=1: the long ones too; one: python -m e2e.bench --help)
+	@$(lab_python) -m e2e.bench all $(if $(filter 1,$(LONG)),--long)

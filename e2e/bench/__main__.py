@@ -1,0 +1,124 @@
+"""`python -m e2e.bench`: one measure, or all of them. Tables on stdout, progress on stderr, JSON in out/bench;
+exit 0, 1 failed, 2 bad usage. A figure that misses its aim is shown, and is no failure."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from e2e.bench import crowd as crowds
+from e2e.bench import gangs as many_gangs
+from e2e.bench import planning as plans
+from e2e.bench import sizes as all_sizes
+from e2e.bench import verbs as both_verbs
+from e2e.bench.report import Progress, Result, show
+from e2e.lab.errors import LabError
+
+_nodes = click.option("--nodes", default=5000, show_default=True, type=click.IntRange(1))
+_keep = click.option("--keep", is_flag=True, help="Leave the lab running for the next try.")
+_kwok = click.option(
+    "--kwok", is_flag=True, help="Let kwok start the pods, too: its work is then in the figures."
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+def main() -> None:
+    """What Muster costs and how fast it is, side by side with what it is compared to.
+
+    \b
+    All:          make bench            (LONG=1: with the crowds, about an hour)
+    One, small:   python -m e2e.bench gangs --nodes 200 --gangs 100 --rounds 1
+    """
+
+
+def _finish(measure: Callable[..., Result], **options: Any) -> None:
+    progress = Progress()
+    try:
+        result = measure(progress, **options)
+    except LabError as problem:
+        click.echo(f"error: {problem}", err=True)
+        sys.exit(problem.exit_code)
+    path = result.save()
+    show([result])
+    progress.say(f"written to {path}")
+
+
+@main.command()
+@_nodes
+@click.option("--gangs", default=1000, show_default=True, type=click.IntRange(1))
+@click.option("--size", default=3, show_default=True, type=click.IntRange(1), help="Pods of a gang.")
+@click.option("--rounds", default=3, show_default=True, type=click.IntRange(1))
+@click.option("--variant", "variants", multiple=True, type=click.Choice(list(many_gangs.VARIANTS)))
+@_kwok
+@_keep
+@click.option("--name", default="bench-gangs", show_default=True, help="Which lab.")
+def gangs(**options: Any) -> None:
+    """Pods bound a second: Muster, the stock kube-scheduler, native gangs."""
+    options["variants"] = options["variants"] or tuple(many_gangs.VARIANTS)
+    _finish(many_gangs.measure, **options)
+
+
+@main.command()
+@_nodes
+@click.option("--full", default=500, show_default=True, help="Nodes of the lab that is filled.")
+@click.option("--tries", default=5, show_default=True, help="Gangs of 8 on the idle cluster.")
+@_keep
+def sizes(**options: Any) -> None:
+    """One big gang, many small jobs, "can't fit", submission to bound."""
+    _finish(all_sizes.measure, **options)
+
+
+@main.command()
+@_nodes
+@click.option("--running", default=2000, show_default=True)
+@click.option("--waiting", default=10_000, show_default=True)
+def planning(**options: Any) -> None:
+    """In-process: one cycle; events a second; memory."""
+    _finish(plans.measure, **options)
+
+
+@main.command()
+@_nodes
+@click.option("--running", default=2000, show_default=True)
+@click.option("--waiting", default=10_000, show_default=True)
+@click.option("--calls", default=1000, show_default=True)
+def verbs(**options: Any) -> None:
+    """filter and prioritize with all node names, in the server."""
+    _finish(both_verbs.measure, **options)
+
+
+@main.command()
+@_nodes
+@click.option("--waiting", "crowds", multiple=True, type=int, default=(20_000, 80_000), show_default=True)
+@click.option("--pods", default=150_000, show_default=True, help="Pods in the cluster for the first list.")
+@click.option("--gangs", default=1000, show_default=True)
+@_keep
+def crowd(**options: Any) -> None:
+    """Long: among waiting pods; the first list."""
+    _finish(crowds.measure, **options)
+
+
+@main.command("all")
+@click.option("--long", is_flag=True, help="With `crowd`.")
+def everything(long: bool) -> None:
+    """Every measure, and one table at the end."""
+    progress, results = Progress(), []
+    measures: list[Callable[[Progress], Result]] = [
+        plans.measure, both_verbs.measure, all_sizes.measure, many_gangs.measure,
+    ]  # fmt: skip
+    for measure in (*measures, *((crowds.measure,) if long else ())):
+        try:
+            results.append(measure(progress))
+            results[-1].save()
+        except LabError as problem:
+            show(results)
+            click.echo(f"error: {problem}", err=True)
+            sys.exit(problem.exit_code)
+    show(results)
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m e2e.bench")

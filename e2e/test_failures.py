@@ -1,0 +1,606 @@
+"""When things go wrong: nothing is lost, double-booked or left half-started.
+
+To hold a start half-way these scenarios freeze kube-scheduler (SIGSTOP, for less than its Lease lasts): the
+gates are off and the pins are on, and nothing binds until it goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+
+from e2e.cluster import Cluster, Json, Pod, over_committed
+from e2e.lab import Lab, LabError, NodeGroup, Shape
+from e2e.scenario import (
+    bound,
+    gang,
+    gated,
+    holds_for,
+    in_state,
+    job,
+    on_node,
+    partly_bound,
+    pod,
+    priority_class,
+    said,
+    show,
+    wait_until,
+)
+
+pytestmark = pytest.mark.lab
+
+RACK = "topology.kubernetes.io/rack"
+BREAK_GLASS = ("--as=somebody", "--as-group=muster:break-glass", "--as-group=system:masters")
+
+
+def runs_whole(cluster: Cluster, namespace: str, name: str, replicas: int, within: float = 40.0) -> list[Pod]:
+    """All replicas are bound, and the Gang says Running."""
+    found = wait_until(
+        lambda: bound(cluster.pods(namespace, name), replicas),
+        within=within,
+        what=f"{name} has {replicas} bound pods",
+        also=lambda: f"{show(cluster.pods(namespace))}\n{cluster.gangs(namespace)}",
+    )
+    wait_until(
+        lambda: in_state(cluster, namespace, f"job-{name}", "Running"),
+        what=f"the Gang of {name} is Running",
+        also=lambda: str(cluster.gangs(namespace)),
+    )
+    return found
+
+
+def pinned(cluster: Cluster, namespace: str, name: str, replicas: int) -> list[Pod]:
+    """The pods once all of them have their pin, in the order of their names; none is bound."""
+    return wait_until(
+        lambda: (
+            (found := [p for p in cluster.pods(namespace, name) if p.pinned_to and not p.node])
+            and len(found) == replicas
+            and found
+        ),
+        what=f"the {replicas} pods of {name} are pinned",
+        also=lambda: f"{show(cluster.pods(namespace))}\n{cluster.gangs(namespace)}",
+    )
+
+
+def waits(cluster: Cluster, namespace: str, name: str, replicas: int) -> None:
+    """The job is in the queue, whole."""
+    wait_until(
+        lambda: in_state(cluster, namespace, f"job-{name}", "Waiting"),
+        what=f"{name} waits",
+        also=lambda: str(cluster.gangs(namespace)),
+    )
+    assert len(gated(cluster.pods(namespace, name))) == replicas
+
+
+def delete_job(cluster: Cluster, namespace: str, name: str) -> None:
+    path = f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}"
+    cluster.delete(path, propagationPolicy="Background")
+
+
+@contextlib.contextmanager
+def frozen(lab: Lab, *names: str) -> Iterator[None]:
+    """The processes stand still inside of the block."""
+    for name in names:
+        lab.pause(name)
+    try:
+        yield
+    finally:
+        for name in names:
+            with contextlib.suppress(LabError):
+                lab.resume(name)
+
+
+def foreign(name: str, node: str, **what: object) -> Json:
+    """A pod of somebody else, put on the node by hand."""
+    return pod(name, scheduler=None, nodeName=node, **what)
+
+
+# --- muster dies --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "die after 0 POST gangs",
+        "die-sent after 0 POST gangs",
+        "die-sent after 0 PATCH gangs",
+        "die after 0 PATCH pods",
+        "die after 1 PATCH pods",
+        "die after 2 PATCH pods",
+        "die-sent after 2 PATCH pods",
+        "die-sent after 3 PATCH pods",
+        "die after 1 PATCH gangs",
+    ],
+)
+def test_muster_killed_at_any_step_of_a_start_goes_on_where_it_was(
+    lab: Lab, cluster: Cluster, namespace: str, fault: str
+) -> None:
+    rack = {RACK: "rack-1"}
+    lab.kill("muster-0")
+    cluster.submit(job("train", 3, gpus=8, node_selector=rack), namespace=namespace)
+    before = wait_until(
+        lambda: (found := gated(cluster.pods(namespace, "train"))) and len(found) == 3 and found,
+        what="three gated pods exist",
+    )
+    lab.start("muster-0", env={"MUSTER_FAULTS": fault}, wait=False)
+    wait_until(lambda: not lab.alive("muster-0"), what=f"muster has died: {fault}")
+    # Meanwhile another gang comes that the room left over is too small for.
+    cluster.submit(job("other", 2, gpus=8, node_selector=rack), namespace=namespace)
+    lab.start("muster-0", env={})
+    after = runs_whole(cluster, namespace, "train", 3)
+    assert {one.uid for one in after} == {one.uid for one in before}
+    waits(cluster, namespace, "other", 2)
+    assert len(gated(cluster.pods(namespace, "other"))) == 2
+    assert over_committed(cluster) == []
+
+
+def test_a_muster_that_is_away_lets_nothing_bind_and_goes_on_when_it_is_back(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    with frozen(lab, "kube-scheduler-0"):
+        cluster.submit(job("train", 2, gpus=8), namespace=namespace)
+        pinned(cluster, namespace, "train", 2)
+        lab.kill("muster-0")
+    # The extender is not ignorable: without it filter lets nobody pass.
+    holds_for(
+        lambda: bound(cluster.pods(namespace, "train")) == [], seconds=3, what="nothing binds unguarded"
+    )
+    cluster.submit(job("later", 2), namespace=namespace)
+    lab.start("muster-0", env={})
+    runs_whole(cluster, namespace, "train", 2)
+    runs_whole(cluster, namespace, "later", 2)
+
+
+def test_of_two_replicas_the_other_takes_over_a_start_that_is_half_done(
+    new_lab: Callable[[Shape], Lab],
+) -> None:
+    lab = new_lab(Shape(groups=(NodeGroup(4),), replicas=2))
+    cluster = Cluster(lab.kubeconfig)
+    leader = lab.leader()
+    assert leader is not None
+    cluster.submit(job("running", 1, gpus=8))
+    before = runs_whole(cluster, "default", "running", 1)
+    with frozen(lab, f"kube-scheduler-{leader}"):
+        cluster.submit(job("half", 2, gpus=8))
+        half = pinned(cluster, "default", "half", 2)
+        lab.kill(f"muster-{leader}")
+        lab.kill(f"kube-scheduler-{leader}")
+    cluster.submit(job("waiting", 2, gpus=8))
+    wait_until(lambda: lab.leader() == 1 - leader, within=60, what="the other replica leads")
+    after = runs_whole(cluster, "default", "half", 2)
+    assert [(one.uid, one.node) for one in after] == [(one.uid, one.pinned_to) for one in half]
+    waits(cluster, "default", "waiting", 2)
+    assert [one.uid for one in bound(cluster.pods("default", "running"))] == [before[0].uid]
+    delete_job(cluster, "default", "running")
+    runs_whole(cluster, "default", "waiting", 2)
+    # What was the leader comes back as a follower, and changes nothing.
+    lab.start(f"muster-{leader}")
+    lab.start(f"kube-scheduler-{leader}")
+    cluster.submit(job("one-more", 1, gpus=8))
+    holds_for(lambda: gated(cluster.pods("default", "one-more")) or True, seconds=2, what="two replicas up")
+    assert over_committed(cluster) == []
+    assert partly_bound(cluster, "default") == []
+
+
+# --- the control plane --------------------------------------------------------------------------------------
+
+
+def test_kube_scheduler_killed_between_pin_and_bind_binds_after_its_restart(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    with frozen(lab, "kube-scheduler-0"):
+        cluster.submit(job("train", 3, gpus=8), namespace=namespace)
+        before = pinned(cluster, namespace, "train", 3)
+        lab.kill("kube-scheduler-0")
+    cluster.submit(job("later", 2), namespace=namespace)
+    lab.start("kube-scheduler-0")
+    # Its successor waits until the Lease has run out (15 s). A scheduler that is down is no evidence.
+    after = runs_whole(cluster, namespace, "train", 3, within=60)
+    assert [(one.uid, one.node) for one in after] == [(one.uid, one.pinned_to) for one in before]
+    runs_whole(cluster, namespace, "later", 2)
+
+
+def test_an_apiserver_that_is_away_for_30_seconds_costs_nothing_but_time(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    rack = {RACK: "rack-2"}
+    cluster.submit(job("running", 1, gpus=8, node_selector=rack), namespace=namespace)
+    before = runs_whole(cluster, namespace, "running", 1)
+    cluster.submit(job("waiting", 4, gpus=8, node_selector=rack), namespace=namespace)
+    waits(cluster, namespace, "waiting", 4)
+    with frozen(lab, "kube-scheduler-0"):
+        cluster.submit(job("half", 2, gpus=8, node_selector=rack), namespace=namespace)
+        half = pinned(cluster, namespace, "half", 2)
+        lab.pause("kube-apiserver")
+    try:
+        time.sleep(30)
+    finally:
+        lab.resume("kube-apiserver")
+    lab.wait_ready("kube-apiserver")
+    # It ends when it can't renew its Lease, and the kubelet would start it again.
+    wait_until(lambda: lab.revive() or lab.ready("kube-scheduler-0"), what="kube-scheduler is back")
+    after = runs_whole(cluster, namespace, "half", 2, within=60)
+    assert [(one.uid, one.node) for one in after] == [(one.uid, one.pinned_to) for one in half]
+    assert [one.uid for one in bound(cluster.pods(namespace, "running"))] == [before[0].uid]
+    waits(cluster, namespace, "waiting", 4)
+    delete_job(cluster, namespace, "running")
+    delete_job(cluster, namespace, "half")
+    runs_whole(cluster, namespace, "waiting", 4)
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        "409 after 0 PATCH pods x3",
+        "429 after 0 PATCH pods x3",
+        "fail after 0 PATCH pods x3",
+        "timeout after 0 PATCH pods x3",
+        "lost after 0 PATCH pods x3",
+        "409 after 0 POST gangs x1; timeout after 0 POST gangs x1; lost after 0 POST gangs x1",
+        "409 after 0 PATCH gangs x1; 429 after 0 PATCH gangs x1; lost after 0 PATCH gangs x1",
+        "timeout after 2 GET leases x3; fail after 0 POST events x2",
+    ],
+    ids=["409", "429", "500", "timeout", "lost", "gang-created", "gang-written", "lease-and-events"],
+)
+def test_what_the_api_refuses_or_does_not_answer_is_tried_again(
+    lab: Lab, cluster: Cluster, namespace: str, faults: str
+) -> None:
+    lab.restart("muster-0", env={"MUSTER_FAULTS": faults})
+    made = cluster.submit(job("train", 4, gpus=8, node_selector={RACK: "rack-3"}), namespace=namespace)
+    pods = runs_whole(cluster, namespace, "train", 4)
+    assert len(cluster.pods(namespace, "train")) == 4
+    assert {one.owner["uid"] for one in pods if one.owner} == {made[0]["metadata"]["uid"]}
+
+
+# --- a planned node -----------------------------------------------------------------------------------------
+
+
+def delete_it(cluster: Cluster, namespace: str, node: str) -> None:  # noqa: ARG001
+    cluster.delete(f"/api/v1/nodes/{node}")
+
+
+def cordon_it(cluster: Cluster, namespace: str, node: str) -> None:  # noqa: ARG001
+    cluster.cordon(node)
+
+
+def taint_it(cluster: Cluster, namespace: str, node: str) -> None:  # noqa: ARG001
+    taints = [{"key": "maintenance", "value": "", "effect": "NoSchedule"}]
+    cluster.patch(f"/api/v1/nodes/{node}", {"spec": {"taints": taints}})
+
+
+def fill_it(cluster: Cluster, namespace: str, node: str) -> None:
+    cluster.submit(foreign("stranger", node, gpus=8), namespace=namespace)
+
+
+@pytest.mark.parametrize("trouble", [delete_it, cordon_it, taint_it, fill_it])
+def test_trouble_with_a_planned_node_before_the_bind_moves_the_replica(
+    lab: Lab, cluster: Cluster, namespace: str, trouble: Callable[[Cluster, str, str], None]
+) -> None:
+    with frozen(lab, "kube-scheduler-0"):
+        cluster.submit(job("train", 2, gpus=8), namespace=namespace)
+        moved, stays = pinned(cluster, namespace, "train", 2)
+        trouble(cluster, namespace, moved.pinned_to)
+    pods = runs_whole(cluster, namespace, "train", 2)
+    assert moved.pinned_to not in {one.node for one in pods}
+    assert stays.uid in {one.uid for one in pods}
+    status = cluster.get(f"/apis/batch/v1/namespaces/{namespace}/jobs/train")["status"]
+    assert not status.get("failed"), "undoing a pin is no failure of the Job's"
+
+
+def test_a_pin_that_something_unmodelled_makes_impossible_is_undone_once(
+    cluster: Cluster, namespace: str
+) -> None:
+    """Another pod's anti-affinity: the planner prefers that node, since it is in use."""
+    room = on_node("node-12", "node-13")
+    cluster.submit(foreign("lonely", "node-12", gpus=4, affinity=repels("train")), namespace=namespace)
+    seen: set[str] = set()
+    cluster.submit(
+        job("train", 1, gpus=4, affinity=room, labels={"app": "train"}),
+        namespace=namespace,
+    )
+
+    def runs() -> list[Pod]:
+        seen.update(one.uid for one in cluster.pods(namespace, "train"))
+        return bound(cluster.pods(namespace, "train"), 1)
+
+    pods = wait_until(runs, within=40, what="train runs", also=lambda: show(cluster.pods(namespace)))
+    assert [one.node for one in pods] == ["node-13"]
+    assert len(seen) == 2, "one pod refused, one that runs"
+
+
+def test_pins_that_fail_everywhere_are_no_livelock(cluster: Cluster, namespace: str) -> None:
+    cluster.submit(foreign("lonely", "node-12", gpus=4, affinity=repels("train")), namespace=namespace)
+    seen: set[str] = set()
+    cluster.submit(
+        job("train", 1, gpus=4, affinity=on_node("node-12"), labels={"app": "train"}), namespace=namespace
+    )
+
+    def waits_behind_the_gate() -> bool:
+        pods = cluster.pods(namespace, "train")
+        seen.update(one.uid for one in pods)
+        return len(seen) == 2 and len(gated(pods)) == 1
+
+    wait_until(waits_behind_the_gate, what="the refused pod is back at the gate")
+    # The node is left out for half a minute, so nothing moves now; and the job says why.
+    holds_for(waits_behind_the_gate, seconds=8, what="it stays there")
+    status = gang(cluster, namespace, "job-train")
+    assert status["state"] == "Waiting"
+    cluster.delete(f"/api/v1/namespaces/{namespace}/pods/lonely")
+    pods = wait_until(
+        lambda: bound(cluster.pods(namespace, "train"), 1),
+        within=60,
+        what="train runs when the obstacle is gone and the time is over",
+        also=lambda: f"{show(cluster.pods(namespace))}\n{cluster.gangs(namespace)}",
+    )
+    assert [one.node for one in pods] == ["node-12"]
+
+
+def repels(app: str) -> Json:
+    """An affinity of a pod that keeps pods with this label `app` off its node."""
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": app}}}
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+# --- priority and gates -------------------------------------------------------------------------------------
+
+
+def test_a_higher_priority_at_a_full_node_ends_nobody_even_without_its_gate(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    room = on_node("node-14")
+    urgent = f"urgent-{namespace}"
+    cluster.submit(priority_class(urgent, 100_000))
+    try:
+        cluster.submit(job("quiet", 2, gpus=4, affinity=room), namespace=namespace)
+        before = {one.uid for one in runs_whole(cluster, namespace, "quiet", 2)}
+        cluster.submit(
+            pod("loud", gpus=8, affinity=room, priority=urgent),
+            job("loud-too", 1, gpus=8, affinity=room, priority=urgent),
+            namespace=namespace,
+        )
+        waits(cluster, namespace, "loud-too", 1)
+        take_gate_off(lab, namespace, "loud")
+        holds_for(
+            lambda: {one.uid for one in bound(cluster.pods(namespace, "quiet"))} == before,
+            seconds=5,
+            what="nothing of the running job is ended",
+        )
+        delete_job(cluster, namespace, "quiet")
+        wait_until(lambda: bound(cluster.pods(namespace), 1), what="one of the urgent ones follows")
+        assert over_committed(cluster) == []
+    finally:
+        cluster.delete(f"/apis/scheduling.k8s.io/v1/priorityclasses/{urgent}")
+
+
+def take_gate_off(lab: Lab, namespace: str, name: str, *impersonation: str) -> str:
+    patch = json.dumps({"spec": {"schedulingGates": [{"$patch": "delete", "name": "muster.dev/queue"}]}})
+    return lab.kubectl(
+        *("-n", namespace, "patch", "pod", name, "--type=strategic", "-p", patch),
+        *(impersonation or BREAK_GLASS),
+    )
+
+
+def test_a_gate_taken_off_by_hand_does_not_jump_the_queue(lab: Lab, cluster: Cluster, namespace: str) -> None:
+    room = on_node("node-14", "node-15")
+    cluster.submit(job("holder", 1, gpus=8, affinity=room), namespace=namespace)
+    runs_whole(cluster, namespace, "holder", 1)
+    cluster.submit(job("train", 2, gpus=8, affinity=room), namespace=namespace)
+    waits(cluster, namespace, "train", 2)
+    first = cluster.pods(namespace, "train")[0]
+    with pytest.raises(LabError, match="is taken off by Muster when the whole job starts, not by somebody"):
+        take_gate_off(lab, namespace, first.name, "--as=somebody", "--as-group=system:masters")
+    take_gate_off(lab, namespace, first.name)
+    # One node is free, and the pod fits on it.
+    holds_for(
+        lambda: bound(cluster.pods(namespace, "train")) == [],
+        seconds=6,
+        what="the pod without a gate does not bind",
+    )
+    assert len(cluster.pods(namespace, "train")) == 2
+    delete_job(cluster, namespace, "holder")
+    pods = runs_whole(cluster, namespace, "train", 2)
+    assert first.uid in {one.uid for one in pods}
+
+
+ADMISSION = "/apis/admissionregistration.k8s.io/v1/"
+GATE_ADDED = "mutatingadmissionpolicybindings/muster-gate"
+GATE_DEMANDED = "validatingadmissionpolicybindings/muster-gate"
+
+
+@contextlib.contextmanager
+def without(cluster: Cluster, *paths: str) -> Iterator[None]:
+    """Objects of the admission API are gone inside of the block, and back after it."""
+    there = [cluster.get(ADMISSION + path) for path in paths]
+    for path in paths:
+        cluster.delete(ADMISSION + path)
+    try:
+        yield
+    finally:
+        for path, found in zip(paths, there, strict=True):
+            kept = {key: found["metadata"][key] for key in ("name", "labels", "annotations")}
+            cluster.request("POST", ADMISSION + path.split("/")[0], found | {"metadata": kept})
+        wait_until(lambda: comes_back_gated(cluster), what="pods get the gate again")
+
+
+def comes_back_gated(cluster: Cluster) -> bool:
+    probe = cluster.submit(pod("probe"), dry_run=True)[0]
+    return Pod(probe).gated
+
+
+def test_pods_are_refused_while_nothing_adds_the_gate_and_come_when_it_is_back(
+    cluster: Cluster, namespace: str
+) -> None:
+    with without(cluster, GATE_ADDED):
+        wait_until(
+            lambda: "the gate muster.dev/queue, which the admission of Muster adds" in refusal(cluster),
+            what="a pod without the gate is refused, with a sentence",
+            also=lambda: refusal(cluster),
+        )
+        cluster.submit(job("train", 2, gpus=8), namespace=namespace)
+        holds_for(lambda: cluster.pods(namespace) == [], seconds=1, what="no pod of train is created")
+    runs_whole(cluster, namespace, "train", 2, within=60)
+
+
+def refusal(cluster: Cluster) -> str:
+    try:
+        cluster.submit(pod("probe"), dry_run=True)
+    except Exception as refused:
+        return str(refused)
+    return ""
+
+
+def test_pods_created_without_a_gate_are_counted_left_alone_and_told(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    room = on_node("node-14", "node-15")
+    with without(cluster, GATE_ADDED, GATE_DEMANDED):
+        wait_until(
+            lambda: not Pod(cluster.submit(pod("probe"), dry_run=True)[0]).gated,
+            what="the policies are out of force",
+        )
+        cluster.submit(pod("stray", gpus=8, affinity=room), namespace=namespace)
+    stray = cluster.pod(namespace, "stray")
+    assert stray is not None
+    assert stray.gates == []
+    wait_until(
+        lambda: any("without the gate" in sentence for sentence in said(cluster, namespace, "stray")),
+        what="an Event on the pod says that it was created without the gate",
+        also=lambda: str(said(cluster, namespace, "stray")),
+    )
+    assert metric(lab, "muster_ungated_pods") == 1
+    holds_for(
+        lambda: (one := cluster.pod(namespace, "stray")) is not None and not one.node and not one.deleted,
+        seconds=3,
+        what="it is neither bound nor ended",
+    )
+    # Its node is free for those who queue.
+    cluster.submit(job("train", 2, gpus=8, affinity=room), namespace=namespace)
+    runs_whole(cluster, namespace, "train", 2)
+
+
+def metric(lab: Lab, name: str) -> float:
+    import httpx
+
+    text = httpx.get(f"{lab.service_url()}/metrics", trust_env=False).text
+    found = re.search(rf"^{name}(?:{{.*}})? (\S+)$", text, re.MULTILINE)
+    assert found, f"no {name} in\n{text}"
+    return float(found[1])
+
+
+# --- members and owners go ----------------------------------------------------------------------------------
+
+
+def test_a_member_deleted_while_it_waits_comes_back_and_the_job_stays_whole(
+    cluster: Cluster, namespace: str
+) -> None:
+    room = on_node("node-10", "node-11")
+    cluster.submit(job("holder", 1, gpus=8, affinity=room), namespace=namespace)
+    runs_whole(cluster, namespace, "holder", 1)
+    cluster.submit(job("train", 2, gpus=8, affinity=room), namespace=namespace)
+    waits(cluster, namespace, "train", 2)
+    submitted = gang(cluster, namespace, "job-train")["submitted"]
+    first = cluster.pods(namespace, "train")[0]
+    cluster.delete_pod(first)
+    wait_until(
+        lambda: (
+            (found := gated(cluster.pods(namespace, "train")))
+            and len(found) == 2
+            and first.uid not in {one.uid for one in found}
+        ),
+        within=40,
+        what="the Job controller has made it again (after its back-off of 10 s)",
+        also=lambda: show(cluster.pods(namespace)),
+    )
+    delete_job(cluster, namespace, "holder")
+    runs_whole(cluster, namespace, "train", 2)
+    assert gang(cluster, namespace, "job-train")["submitted"] == submitted, "its place in the queue is kept"
+
+
+@pytest.mark.parametrize("when", ["planned", "bound"])
+def test_a_member_deleted_while_it_is_planned_or_bound_gets_its_place_back_first(
+    lab: Lab, cluster: Cluster, namespace: str, when: str
+) -> None:
+    room = on_node("node-10", "node-11")
+    if when == "planned":
+        with frozen(lab, "kube-scheduler-0"):
+            cluster.submit(job("train", 2, gpus=8, affinity=room), namespace=namespace)
+            gone = pinned(cluster, namespace, "train", 2)[0]
+            cluster.delete_pod(gone)
+    else:
+        cluster.submit(job("train", 2, gpus=8, affinity=room), namespace=namespace)
+        gone = runs_whole(cluster, namespace, "train", 2)[0]
+        cluster.delete_pod(gone)
+    # Somebody who would like the place that is free for the moment.
+    cluster.submit(job("greedy", 1, gpus=8, affinity=room), namespace=namespace)
+    wait_until(
+        lambda: (
+            (found := bound(cluster.pods(namespace, "train"), 2))
+            and gone.uid not in {one.uid for one in found}
+        ),
+        within=40,
+        what="train is whole again",
+        also=lambda: f"{show(cluster.pods(namespace))}\n{cluster.gangs(namespace)}",
+    )
+    waits(cluster, namespace, "greedy", 1)
+
+
+@pytest.mark.parametrize("when", ["waiting", "planned", "bound"])
+def test_an_owner_that_is_deleted_leaves_nothing_behind(
+    lab: Lab, cluster: Cluster, namespace: str, when: str
+) -> None:
+    room = on_node("node-10", "node-11")
+    if when == "waiting":
+        cluster.submit(job("holder", 1, gpus=8, affinity=room), namespace=namespace)
+        runs_whole(cluster, namespace, "holder", 1)
+    train = job("train", 2, gpus=8, affinity=room)
+    if when == "planned":
+        with frozen(lab, "kube-scheduler-0"):
+            cluster.submit(train, namespace=namespace)
+            pinned(cluster, namespace, "train", 2)
+            delete_job(cluster, namespace, "train")
+    else:
+        cluster.submit(train, namespace=namespace)
+        if when == "bound":
+            runs_whole(cluster, namespace, "train", 2)
+        else:
+            waits(cluster, namespace, "train", 2)
+        delete_job(cluster, namespace, "train")
+    wait_until(
+        lambda: not cluster.pods(namespace, "train") and not gang(cluster, namespace, "job-train"),
+        what="its pods and its Gang are gone",
+        also=lambda: f"{show(cluster.pods(namespace))}\n{cluster.gangs(namespace)}",
+    )
+    if when == "waiting":
+        delete_job(cluster, namespace, "holder")
+    cluster.submit(job("next", 2, gpus=8, affinity=room), namespace=namespace)
+    runs_whole(cluster, namespace, "next", 2)
+
+
+# --- the verbs ----------------------------------------------------------------------------------------------
+
+
+def test_duplicate_and_late_calls_of_the_verbs_get_the_same_answer(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    import httpx
+
+    names = lab.nodes
+    with frozen(lab, "kube-scheduler-0"):
+        cluster.submit(job("train", 1, gpus=8), namespace=namespace)
+        one = pinned(cluster, namespace, "train", 1)[0]
+
+        def ask() -> Sequence[str]:
+            body = {"Pod": one.raw, "Nodes": None, "NodeNames": names}
+            answer = httpx.post(f"{lab.extender_url()}/filter", json=body, trust_env=False).json()
+            return [*answer["NodeNames"], answer["Error"]]
+
+        assert [ask() for _ in range(3)] == [[one.pinned_to, ""]] * 3
+    runs_whole(cluster, namespace, "train", 1)
+    delete_job(cluster, namespace, "train")
+    wait_until(lambda: not cluster.pods(namespace), what="train is gone")
+    # Too late: it has no plan any more, and passes nowhere.
+    wait_until(lambda: ask() == [""], what="a late call for a pod that is gone passes nowhere")

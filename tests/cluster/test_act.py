@@ -1,0 +1,150 @@
+"""The requests that actions become, literally."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from muster.cluster.act import Hands, event_object, gang_object, ungate_patch
+from muster.cluster.api import Api
+from muster.cluster.faults import Faults
+from muster.errors import ClusterError, ConfigurationError
+from muster.types import Event, Evict, JobKey, Outcome, Owner, Say, Ungate, WriteGang
+
+JOB = JobKey("team", "job-train", "u1")
+FIELD = {"key": "metadata.name", "operator": "In", "values": ["n1"]}
+
+
+def ungate(terms: bytes = b"", pin: bool = True) -> Any:
+    """The patch that takes the gate off."""
+    return json.loads(ungate_patch(Ungate(JOB, "u", "p", "7", "n1", pin, "start", terms)))
+
+
+def test_the_gate_goes_and_the_pin_comes_in_one_patch_with_preconditions() -> None:
+    assert ungate() == {
+        "metadata": {"uid": "u", "resourceVersion": "7"},
+        "spec": {
+            "schedulingGates": [{"$patch": "delete", "name": "muster.dev/queue"}],
+            "affinity": {
+                "nodeAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": {
+                        "nodeSelectorTerms": [{"matchFields": [FIELD]}]
+                    }
+                }
+            },
+        },
+    }
+
+
+def test_the_pin_is_appended_to_every_term_of_the_owner() -> None:
+    zone = {"key": "zone", "operator": "Exists"}
+    own = {"key": "metadata.name", "operator": "NotIn", "values": ["n9"]}
+    terms = [{"matchExpressions": [zone]}, {"matchFields": [own]}]
+    sent = ungate(json.dumps(terms).encode())["spec"]["affinity"]["nodeAffinity"]
+    assert sent["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"] == [
+        {"matchExpressions": [zone], "matchFields": [FIELD]},
+        {"matchFields": [own, FIELD]},
+    ]
+
+
+def test_a_scored_pod_is_not_pinned() -> None:
+    assert "affinity" not in ungate(pin=False)["spec"]
+
+
+class FakeApi:
+    """Answers by a function; remembers what was asked."""
+
+    def __init__(self, answer: Callable[[str, str], int]) -> None:
+        self.asked: list[str] = []
+        self._answer = answer
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        content_type: str = "",  # noqa: ARG002
+    ) -> tuple[int, bytes]:
+        dry = "?dry" if isinstance(body, dict) and "dryRun" in body.get("deleteOptions", {}) else ""
+        off = isinstance(body, dict) and "$deleteFromPrimitiveList/finalizers" in body.get("metadata", {})
+        back = isinstance(body, dict) and "finalizers" in body.get("metadata", {})
+        self.asked.append(
+            f"{method} {path.rsplit('/', 1)[-1]}{dry}{' off' if off else ' back' if back else ''}"
+        )
+        status = self._answer(method, path + dry)
+        pod = {"metadata": {"uid": "u", "name": "p"}, "spec": {"schedulerName": "muster", "containers": []}}
+        return status, json.dumps(pod if status == 200 else {"message": "no"}).encode()
+
+
+def evict(api: FakeApi, tracked: bool = True) -> tuple[list[str], int]:
+    """What an eviction asks for, and its outcome's status."""
+    heard: list[Event] = []
+    hands = Hands(cast(Api, api), heard.extend, "muster")
+    hands.carry_out((Evict(JOB, "u", "p", "7", tracked, "test"),))
+    hands._pool.shutdown(wait=True)
+    hands.close()
+    outcome = heard[-1]
+    assert isinstance(outcome, Outcome)
+    return api.asked, outcome.status
+
+
+def test_an_eviction_is_tried_dry_then_untracked_then_done() -> None:
+    api = FakeApi(lambda method, path: 201 if method == "POST" else 200)  # noqa: ARG005
+    assert evict(api) == (["POST eviction?dry", "PATCH p off", "POST eviction"], 201)
+
+
+def test_a_budget_that_refuses_leaves_the_finalizer_alone() -> None:
+    api = FakeApi(lambda method, path: 429 if method == "POST" else 200)  # noqa: ARG005
+    assert evict(api) == (["POST eviction?dry"], 429)
+
+
+def test_the_finalizer_is_put_back_when_the_eviction_is_refused_after_all() -> None:
+    def answer(method: str, path: str) -> int:
+        if method == "POST":
+            return 201 if path.endswith("?dry") else 429
+        return 200
+
+    assert evict(FakeApi(answer)) == (
+        ["POST eviction?dry", "PATCH p off", "POST eviction", "PATCH p back"],
+        429,
+    )
+
+
+def test_a_gang_is_owned_by_its_jobs_owner() -> None:
+    write = WriteGang(JOB, "job-train", Owner("batch/v1", "Job", "train", "u1"), {}, exists=False)
+    assert gang_object(write) == {
+        "apiVersion": "muster.dev/v1alpha1",
+        "kind": "Gang",
+        "metadata": {
+            "name": "job-train",
+            "namespace": "team",
+            "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u1"}],
+        },
+        "spec": {
+            "job": "job-train",
+            "uid": "u1",
+            "owner": {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u1"},
+        },
+    }
+
+
+def test_an_event_names_what_it_is_about() -> None:
+    event = event_object(Say(JOB, "Resources", "needs 8 GPUs", pod="p", uid="u"))
+    about = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "namespace": "team"}
+    assert (event["involvedObject"], event["type"], event["reason"]) == (about, "Normal", "Resources")
+
+
+def test_faults_are_counted_by_method_and_path() -> None:
+    faults = Faults.parse("409 after 1 PATCH pods x2; timeout after 0 POST eviction x1")
+    assert faults.before("PATCH", "/api/v1/namespaces/a/pods/p") is None
+    for _ in range(2):
+        with pytest.raises(ClusterError, match="409"):
+            faults.before("PATCH", "/api/v1/namespaces/a/pods/p")
+    assert faults.before("PATCH", "/api/v1/namespaces/a/pods/p") is None
+    with pytest.raises(ClusterError, match="no answer"):
+        faults.before("POST", "/pods/p/eviction")
+    with pytest.raises(ConfigurationError, match=r"expected .* found 'explode'"):
+        Faults.parse("explode")

@@ -1,0 +1,215 @@
+"""From the API's bytes to records: what counts is what kube-scheduler counts."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from muster.cluster import decode
+from muster.types import GATE, GPU, Owner, Phase, Requirement, Taint, Term
+
+RUN = {"name": "c", "image": "x"}
+
+
+def body(spec: dict[str, Any] | None = None, **more: Any) -> bytes:
+    """A pod of ours as the API sends it."""
+    metadata = {
+        "name": "p",
+        "namespace": "team",
+        "uid": "u",
+        "resourceVersion": "7",
+        "creationTimestamp": "2026-11-21T07:00:00Z",
+        **more.pop("metadata", {}),
+    }
+    whole = {"schedulerName": "muster", "containers": [RUN], **(spec or {})}
+    return json.dumps({"metadata": metadata, "spec": whole, "status": more.get("status", {})}).encode()
+
+
+def asks(**requests: str) -> dict[str, Any]:
+    """A container with requests."""
+    return {**RUN, "resources": {"requests": {k.replace("gpu", GPU): v for k, v in requests.items()}}}
+
+
+@pytest.mark.parametrize(
+    ("text", "resource", "expected"),
+    [
+        ("100m", "cpu", 100),
+        ("1", "cpu", 1000),
+        ("0.5", "cpu", 500),
+        ("1u", "cpu", 1),
+        ("1Gi", "memory", 1 << 30),
+        ("1e3", "memory", 1000),
+        ("1500m", "memory", 2),
+        ("8", GPU, 8),
+    ],
+)
+def test_quantities_are_whole_numbers_rounded_up(text: str, resource: str, expected: int) -> None:
+    assert decode.quantity(resource, text) == expected
+
+
+def test_containers_and_sidecars_add_up_and_the_largest_init_container_counts() -> None:
+    pod = decode.pod(
+        body(
+            {
+                "containers": [asks(cpu="1", gpu="2"), asks(cpu="500m")],
+                "initContainers": [
+                    asks(cpu="3"),
+                    {**asks(cpu="250m", memory="1Ki"), "restartPolicy": "Always"},
+                    asks(cpu="2"),
+                ],
+                "overhead": {"cpu": "100m"},
+            }
+        ),
+        "muster",
+    )
+    # init: 3; sidecar 0.25; then 2 + 0.25; containers and sidecar: 1.75 -> the peak is 3, plus overhead
+    assert dict(pod.shape.requests) == {"cpu": 3100, GPU: 2, "memory": 1024}
+
+
+def test_requests_of_the_pod_replace_those_of_its_containers() -> None:
+    pod = decode.pod(
+        body({"containers": [asks(cpu="1", gpu="1")], "resources": {"requests": {"cpu": "4"}}}), "muster"
+    )
+    assert dict(pod.shape.requests) == {"cpu": 4000, GPU: 1}
+
+
+@pytest.mark.parametrize(
+    ("spec", "more", "phase"),
+    [
+        ({"schedulingGates": [{"name": GATE}]}, {}, Phase.GATED),
+        ({"schedulingGates": [{"name": GATE}, {"name": "kueue"}]}, {}, Phase.HELD),
+        ({"schedulingGates": [{"name": "kueue"}]}, {}, Phase.HELD),
+        ({}, {}, Phase.UNGATED),
+        ({}, {"metadata": {"annotations": {"muster.dev/released": "true"}}}, Phase.RELEASED),
+        ({"nodeName": "n"}, {}, Phase.BOUND),
+        ({"nodeName": "n"}, {"metadata": {"deletionTimestamp": "2026-11-21T07:00:00Z"}}, Phase.ENDING),
+        ({"nodeName": "n"}, {"status": {"phase": "Succeeded"}}, Phase.SUCCEEDED),
+        ({"nodeName": "n"}, {"status": {"phase": "Failed"}}, Phase.FAILED),
+    ],
+)
+def test_a_pod_stands_where_its_gates_node_and_phase_say(
+    spec: dict[str, Any], more: dict[str, Any], phase: Phase
+) -> None:
+    assert decode.pod(body(spec, **more), "muster").phase is phase
+
+
+def affinity(*terms: dict[str, Any]) -> dict[str, Any]:
+    """Required node affinity."""
+    required = {"nodeSelectorTerms": list(terms)}
+    return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}}
+
+
+PIN = {"key": "metadata.name", "operator": "In", "values": ["n3"]}
+ZONE = {"key": "zone", "operator": "In", "values": ["a", "b"]}
+
+
+def test_the_pin_is_told_from_the_owners_own_affinity() -> None:
+    plain = decode.pod(body(affinity({"matchFields": [PIN]})), "muster")
+    assert (plain.pin, plain.shape.affinity) == ("n3", ())
+    own = decode.pod(
+        body(affinity({"matchExpressions": [ZONE], "matchFields": [PIN]}, {"matchFields": [PIN]})), "muster"
+    )
+    assert own.pin == "n3"
+    assert own.shape.affinity == (Term((Requirement("zone", "In", ("a", "b")),)), Term())
+    none = decode.pod(body(affinity({"matchExpressions": [ZONE]}, {"matchFields": [PIN]})), "muster")
+    assert none.pin == ""
+    gated = decode.pod(
+        body({"schedulingGates": [{"name": GATE}], **affinity({"matchFields": [PIN]})}), "muster"
+    )
+    assert (gated.pin, len(gated.shape.affinity)) == ("", 1)
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        ({"topologySpreadConstraints": [{"topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}]}, ()),
+        (
+            {"topologySpreadConstraints": [{"topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]},
+            ("topologySpreadConstraints DoNotSchedule",),
+        ),
+        ({"resourceClaims": [{"name": "gpu"}]}, ("resourceClaims",)),
+        ({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}, ("persistent volumes",)),
+        ({"volumes": [{"name": "v", "emptyDir": {}}]}, ()),
+        (
+            {
+                "affinity": {
+                    "podAntiAffinity": {
+                        "requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "x"}]
+                    }
+                }
+            },
+            ("podAntiAffinity",),
+        ),
+    ],
+)
+def test_what_the_planner_does_not_model_is_named(spec: dict[str, Any], why: tuple[str, ...]) -> None:
+    assert decode.pod(body(spec), "muster").shape.unmodelled == why
+
+
+def test_foreign_pods_are_node_requests_and_priority() -> None:
+    pod = decode.pod(
+        body(
+            {
+                "schedulerName": "default-scheduler",
+                "nodeName": "n",
+                "priority": 5,
+                "containers": [asks(gpu="4")],
+            }
+        ),
+        "muster",
+    )
+    assert (pod.ours, pod.node, pod.priority, pod.shape.gpus, pod.labels) == (False, "n", 5, 4, {})
+
+
+def test_pods_of_one_template_share_one_shape() -> None:
+    first = decode.pod(body({"containers": [asks(gpu="4")]}), "muster")
+    second = decode.pod(body({"containers": [asks(gpu="4")]}, metadata={"uid": "v"}), "muster")
+    assert first.shape is second.shape
+
+
+def test_a_refusal_is_unschedulable_and_not_the_gate() -> None:
+    def condition(reason: str) -> dict[str, Any]:
+        return {"conditions": [{"type": "PodScheduled", "status": "False", "reason": reason, "message": "m"}]}
+
+    assert decode.pod(body(status=condition("Unschedulable")), "muster").refusal == "m"
+    assert decode.pod(body(status=condition("SchedulingGated")), "muster").refusal == ""
+
+
+def test_nodes_and_owners_carry_what_the_planner_reads() -> None:
+    node = decode.node(
+        json.dumps(
+            {
+                "metadata": {"name": "n", "labels": {"rack": "r"}},
+                "spec": {"unschedulable": True, "taints": [{"key": "k", "effect": "NoSchedule"}]},
+                "status": {"allocatable": {"cpu": "96", GPU: "8", "pods": "110"}},
+            }
+        ).encode()
+    )
+    assert (node.unschedulable, node.taints) == (True, (Taint("k", "", "NoSchedule"),))
+    assert node.allocatable == {"cpu": 96_000, GPU: 8, "pods": 110}
+    job = decode.workload("Job", "batch/v1")(
+        json.dumps(
+            {
+                "metadata": {
+                    "name": "j",
+                    "namespace": "team",
+                    "uid": "u",
+                    "ownerReferences": [
+                        {
+                            "apiVersion": "jobset.x-k8s.io/v1alpha2",
+                            "kind": "JobSet",
+                            "name": "s",
+                            "uid": "su",
+                            "controller": True,
+                        }
+                    ],
+                },
+                "spec": {"parallelism": 4, "completions": 8},
+                "status": {"succeeded": 2},
+            }
+        ).encode()
+    )
+    assert (job.size, job.completions, job.succeeded, job.queue) == (4, 8, 2, False)
+    assert job.parent == Owner("jobset.x-k8s.io/v1alpha2", "JobSet", "s", "su")
