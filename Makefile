@@ -15,7 +15,7 @@ $(STAMP): pyproject.toml config/constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "make setup: no $(PYTHON); install Python 3.11 or newer, or give PYTHON=" >&2; exit 2; }
 	@echo "setting up $(VENV)" >&2
 	@$(PYTHON) -m venv $(VENV) >&2
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c config/constraints.txt -e '.[dev]' >&2
+	@PIP_CONSTRAINT=$(CURDIR)/config/constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' >&2
 	@touch $@
 
 setup: $(STAMP) ## make .venv with everything that is pinned in config/constraints.txt; leaves .venv/bin/muster

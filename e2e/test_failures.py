@@ -112,7 +112,6 @@ def foreign(name: str, node: str, **what: object) -> Json:
         "die after 1 PATCH pods",
         "die after 2 PATCH pods",
         "die-sent after 2 PATCH pods",
-        "die-sent after 3 PATCH pods",
         "die after 1 PATCH gangs",
     ],
 )
@@ -284,6 +283,11 @@ def test_trouble_with_a_planned_node_before_the_bind_moves_the_replica(
         cluster.submit(job("train", 2, gpus=8), namespace=namespace)
         moved, stays = pinned(cluster, namespace, "train", 2)
         trouble(cluster, namespace, moved.pinned_to)
+        # kube-scheduler gets pods and nodes by two watches. While filter does not answer it binds nothing, and
+        # so has learned of the trouble before it decides.
+        lab.pause("muster-0")
+    time.sleep(0.5)
+    lab.resume("muster-0")
     pods = runs_whole(cluster, namespace, "train", 2)
     assert moved.pinned_to not in {one.node for one in pods}
     assert stays.uid in {one.uid for one in pods}

@@ -26,6 +26,7 @@ import yaml
 from e2e.lab.errors import LabError
 
 NAME = re.compile(rb'"metadata":\{"name":"([^"]+)"')
+VERSION = re.compile(rb'"resourceVersion":"(\d+)"')
 THREADS = 8
 _here = threading.local()
 
@@ -114,39 +115,49 @@ class Wire:
 class Watch:
     """Receives events of a collection from now on; for each object the time of the first event that counts.
 
-    `counts` is asked with the whole line; times are time.monotonic() at the arrival of its bytes."""
+    `counts` is asked with the whole line; times are time.monotonic() at the arrival of its bytes. An
+    apiserver under load ends watches that it finds slow, so an ended one goes on from its last event."""
 
     def __init__(
         self, wire: Wire, path: str, selector: str = "", counts: Callable[[bytes], bool] | None = None
     ) -> None:
         self.seen: dict[str, float] = {}
-        self._counts = counts
+        self._wire, self._counts = wire, counts
+        self._path = f"{path}?watch=true" + (f"&{selector}" if selector else "")
+        self._version = wire.version(path)
         self._arrived = threading.Condition()
-        query = f"watch=true&resourceVersion={wire.version(path)}" + (f"&{selector}" if selector else "")
-        self._connection = wire.connect(timeout=3600)
-        self._connection.request("GET", f"{path}?{query}")
-        # The answer takes the connection's socket away, since it has no length.
-        self._socket: socket.socket = self._connection.sock
-        self._answer = self._connection.getresponse()
-        if self._answer.status != 200:
-            raise LabError(f"watch {path}: {self._answer.status}")
+        self._closed, self._broken = False, ""
+        self._socket: socket.socket | None = None
         self._thread = threading.Thread(target=self._run, name="bench-watch", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
+        while not self._closed:
+            connection = self._wire.connect(timeout=3600)
+            try:
+                connection.request("GET", f"{self._path}&resourceVersion={self._version}")
+                self._socket = connection.sock
+                answer = connection.getresponse()
+                if answer.status != 200:
+                    self._broken = f"the watch was refused: {answer.status}"
+                    return
+                self._read(answer)
+            except (OSError, ValueError, AttributeError, http.client.HTTPException):
+                time.sleep(0.01)  # closed by us, or broken: from the last event on
+
+    def _read(self, answer: http.client.HTTPResponse) -> None:
         rest = b""
-        try:
-            while chunk := self._answer.read1(1 << 20):
-                now = time.monotonic()
-                *lines, rest = (rest + chunk).split(b"\n")
-                with self._arrived:
-                    for line in lines:
-                        found = NAME.search(line)
-                        if found and (self._counts is None or self._counts(line)):
-                            self.seen.setdefault(found[1].decode(), now)
-                    self._arrived.notify_all()
-        except (OSError, ValueError, AttributeError, http.client.HTTPException):
-            return  # closed by us
+        while chunk := answer.read1(1 << 20):
+            now = time.monotonic()
+            *lines, rest = (rest + chunk).split(b"\n")
+            with self._arrived:
+                for line in lines:
+                    found = NAME.search(line)
+                    if found and (self._counts is None or self._counts(line)):
+                        self.seen.setdefault(found[1].decode(), now)
+                    version = VERSION.search(line)
+                    self._version = version[1].decode() if version else self._version
+                self._arrived.notify_all()
 
     def wait(self, count: int, seconds: float, said: Callable[[int], object] = bool, what: str = "") -> None:
         """Until `count` objects were seen; `said` hears how many meanwhile. LabError after `seconds` without
@@ -157,6 +168,8 @@ class Watch:
                 if len(self.seen) != last:
                     last, moved = len(self.seen), time.monotonic()
                     said(last)
+                if self._broken:
+                    raise LabError(f"{what or 'seen'}: {last} of {count}; {self._broken}")
                 if time.monotonic() - moved > seconds:
                     raise LabError(f"{what or 'seen'}: {last} of {count}, and none for {seconds:.0f} s")
                 self._arrived.wait(0.2)
@@ -164,8 +177,10 @@ class Watch:
 
     def close(self) -> None:
         """End the watch. The socket only: closing its reader would wait for the read that is under way."""
+        self._closed = True
         with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
+            if self._socket is not None:
+                self._socket.shutdown(socket.SHUT_RDWR)
 
 
 BOUND = "fieldSelector=spec.nodeName%21%3D"

@@ -168,6 +168,7 @@ def _run(
                 shown.step(end, last=True)
             runs.append(outcome(scheduler, course, end, pace.limit))
     finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not leave half a lab
         if keep:
             say(f"kept: export KUBECONFIG={lab.kubeconfig}; end it: make lab-down NAME={name}")
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,13 +19,13 @@ LINES = ("#777777", BUSY)
 
 def draw(runs: Sequence[Outcome], gpus: int, title: str, path: Path) -> None:
     """A PNG at `path`."""
-    figure = Figure(figsize=(11, 3.0 * len(runs) + 3.4), dpi=130, layout="constrained")
-    figure.suptitle(title, fontsize=11, x=0.01, ha="left")
-    rows = figure.subplots(len(runs) + 1, 1, gridspec_kw={"height_ratios": [1.0] * len(runs) + [0.85]})
+    figure = Figure(figsize=(11, 2.7 * len(runs) + 3.6), dpi=130, layout="constrained")
+    figure.suptitle(textwrap.fill(title, 120), fontsize=10, x=0.01, ha="left", color="#444444")
+    rows = figure.subplots(len(runs) + 1, 1, gridspec_kw={"height_ratios": [1.0] * len(runs) + [0.95]})
     latest = max(run.end for run in runs) / HOUR
     for axes, run in zip(rows, runs, strict=False):
         _gpus(axes, run, gpus, latest)
-    rows[0].legend(loc="upper right", ncols=2, fontsize=9, framealpha=0.95)
+    rows[0].legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, fontsize=9, frameon=False)
     rows[len(runs) - 1].set_xlabel("hours since the first submission (trace time)")
     _waits(rows[-1], runs)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -41,19 +42,25 @@ def _gpus(axes: Axes, run: Outcome, gpus: int, latest: float) -> None:
         [*held, held[-1]],
         step="post",
         colors=(BUSY, HELD),
-        labels=("busy: the whole gang runs", "held by gangs that are partly bound: idle"),
+        labels=("busy: the whole gang runs", "held by partly bound gangs: idle"),
         linewidth=0,
     )
     axes.axhline(gpus, color="#444444", linewidth=0.8, linestyle="--")
-    axes.set(xlim=(0, latest), ylim=(0, gpus * 1.32), ylabel="GPUs", yticks=range(0, gpus + 1, gpus // 4))
-    found = figures(run)
+    axes.set(
+        xlim=(0, latest * 1.01), ylim=(0, gpus * 1.06), ylabel="GPUs", yticks=range(0, gpus + 1, gpus // 4)
+    )
     if run.makespan is None:
         end = f"{run.completed} of {len(run.jobs)} jobs done when it was cut off"
     else:
         end = f"all {run.completed} jobs done after {run.makespan / HOUR:.1f} h"
-        axes.axvline(run.end / HOUR, color="#444444", linewidth=1.0)
-    axes.set_title(
-        f"{run.scheduler}: {end}, {found['gpu_hours_held']:.1f} GPU-hours held idle", loc="left", fontsize=11
+    axes.axvline(run.end / HOUR, color="#444444", linewidth=1.0)
+    axes.set_title(f"{run.scheduler}: {end}", loc="left", fontsize=12, fontweight="bold")
+    axes.annotate(
+        f"{run.area('held_gpus'):.1f} GPU-hours held idle",
+        (0.008, 0.9),
+        xycoords="axes fraction",
+        fontsize=10,
+        color=HELD,
     )
     axes.spines[["top", "right"]].set_visible(False)
 
@@ -68,7 +75,7 @@ def _waits(axes: Axes, runs: Sequence[Outcome]) -> None:
         longest = max(longest, *waits, 1.0)
         axes.step(
             [0.0, *waits, 1e6], [0.0, *shares, shares[-1] if shares else 0.0], where="post", color=colour,
-            linewidth=2, label=run.scheduler,
+            linewidth=2, label=_label(run),
         )  # fmt: skip
     axes.set(
         xlim=(0, longest * 1.03),
@@ -77,7 +84,14 @@ def _waits(axes: Axes, runs: Sequence[Outcome]) -> None:
         ylabel="jobs started",
     )
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-    axes.set_title("Time to start", loc="left", fontsize=11)
+    axes.set_title("Time to start", loc="left", fontsize=12, fontweight="bold")
     axes.grid(axis="y", color="#dddddd", linewidth=0.7)
-    axes.legend(loc="lower right", fontsize=9)
+    axes.legend(loc="lower right", fontsize=10)
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def _label(run: Outcome) -> str:
+    found = figures(run)
+    least = "≥ " if run.never_started else ""
+    mean, late = found["time_to_start_mean_minutes"], found["time_to_start_p95_minutes"]
+    return f"{run.scheduler}: mean {least}{mean:.1f} min, p95 {least}{late:.1f} min"

@@ -56,7 +56,8 @@ def gated(api: Api, scheduler: str, namespace: str | None, job: str | None) -> l
     return [p for p in waiting if identity.job_key(p, known).name == job]
 
 
-ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+ADMISSION = "/apis/admissionregistration.k8s.io/{}/{}/{}"
+VERSIONS = ("v1", "v1beta1")
 GATING = (
     "mutatingadmissionpolicybindings",
     "validatingadmissionpolicybindings",
@@ -80,7 +81,10 @@ def lift_gate(api: Api, name: str, say: Say) -> None:
     `name` is that of its binding or webhook. What is not there, or not served, is no matter; a refusal is said.
     """
     for resource in GATING:
-        status, data = api.request("DELETE", f"{ADMISSION}/{resource}/{quote(name)}")
+        for version in VERSIONS:
+            status, data = api.request("DELETE", ADMISSION.format(version, resource, quote(name)))
+            if status != 404:
+                break
         if status in (200, 202):
             say(f"{resource} {name} deleted: new pods are not gated any more")
         elif status != 404:

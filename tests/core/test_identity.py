@@ -389,3 +389,10 @@ def test_bounds_of_a_role(
     bounds: tuple[int, int],
 ) -> None:
     assert role_bounds(size, in_roles, owner_size, ended, present, owned) == bounds
+
+
+def test_each_run_of_a_cron_job_is_a_job_of_its_own() -> None:
+    cron = Owner("batch/v1", "CronJob", "nightly", "cron-uid")
+    run = Owner("batch/v1", "Job", "nightly-29", "run-uid")
+    owners = {run.uid: OwnerRecord(run, "team", 4, parent=cron)}
+    assert job_key(pod(owner=run), owners) == JobKey("team", "job-nightly-29", "run-uid")

@@ -149,3 +149,12 @@ def test_each_problem_has_a_line_of_its_own() -> None:
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="no-such-file"):
         load_settings(tmp_path / "no-such-file")
+
+
+def test_the_example_of_an_own_profile_loads() -> None:
+    found = profile_of(load_settings(Path(__file__).parents[2] / "config" / "profiles" / "own.yaml"))
+    assert (found.name, [weight for _, weight in found.scores], found.placement) == (
+        "ours",
+        [3.0, 1.0],
+        "pinned",
+    )

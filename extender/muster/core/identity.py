@@ -90,13 +90,13 @@ class Declared:
 
 
 def topmost(pod: PodRecord, owners: Mapping[str, OwnerRecord]) -> Owner | None:
-    """The end of the chain of controllers, as far as they are known."""
+    """The end of the chain of controllers, as far as they are known; each run of a CronJob is its own job."""
     owner = pod.controller
     seen: set[str] = set()
     while owner is not None and owner.uid not in seen:
         seen.add(owner.uid)
         record = owners.get(owner.uid)
-        if record is None or record.parent is None:
+        if record is None or record.parent is None or record.parent.kind == "CronJob":
             return owner
         owner = record.parent
     return owner
