@@ -364,3 +364,19 @@ def test_a_pod_created_without_the_gate_is_counted_said_once_and_takes_its_turn(
     cluster.end(next(p.uid for p in cluster.pods.values() if p.name.startswith("first")))
     muster.settle()
     assert bound(cluster, "stray") == ["n0"]
+
+
+def test_a_rollout_of_a_deployment_may_surge_above_its_replicas() -> None:
+    cluster = FakeCluster(nodes=1)
+    deployment = Owner("apps/v1", "Deployment", "web", "d")
+    old, new = (Owner("apps/v1", "ReplicaSet", f"web-{n}", f"rs-{n}") for n in "ab")
+    cluster.owners["d"] = OwnerRecord(deployment, "team", size=1)
+    cluster.owners[old.uid] = OwnerRecord(old, "team", size=1, parent=deployment)
+    cluster.pod(old, 0, gpus=1)
+    muster = Muster(cluster)
+    muster.settle()
+    cluster.owners[new.uid] = OwnerRecord(new, "team", size=1, parent=deployment)
+    cluster.pod(new, 0, gpus=1)
+    muster.settle()
+    assert len(bound(cluster, "web")) == 2
+    assert [k.name for k in muster.plan.statuses] == ["deployment-web"]

@@ -584,6 +584,7 @@ class Ledger:
                 sum(1 for p in alive if p.phase is not Phase.ENDING),
                 owned=name in owned or (bool(controlled) and len(controlled) == len(mine)),
             )
+            most += self._surge(mine)
             members = sorted(
                 (self._member(p, held) for p in alive), key=lambda m: (m.index, m.created, m.pod)
             )
@@ -648,6 +649,19 @@ class Ledger:
                 total += size * max(0, int(copies) - len(known)) if len(seen) == 1 else 0
             total += size
         return total if seen else None
+
+    def _surge(self, pods: list[PodRecord]) -> int:
+        """Pods that a Deployment has above its replicas while it rolls out: else its rollout would wait for us."""
+        more = 0
+        for top in {identity.topmost(p, self._owners) for p in pods}:
+            record = self._owners.get(top.uid) if top is not None else None
+            if record is None or record.size is None or record.owner.kind != "Deployment":
+                continue
+            sets = [
+                self._owners[uid] for uid in self._children.get(record.owner.uid, ()) if uid in self._owners
+            ]
+            more += max(0, sum(s.size or 0 for s in sets) - record.size)
+        return more
 
     def _member(self, pod: PodRecord, held: Mapping[str, str]) -> Member:
         node = pod.node or pod.pin
