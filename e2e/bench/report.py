@@ -109,6 +109,8 @@ def machine() -> dict[str, Any]:
 def show(results: Sequence[Result]) -> None:
     """A table a measure, on stdout."""
     console = Console()
+    if not console.is_terminal:  # a file or a pipe: as wide as the figures need
+        console = Console(width=140)
     for result in results:
         table = Table(title=result.title, title_justify="left", show_header=True)
         for column in ("measure", "figure", "asked for", ""):

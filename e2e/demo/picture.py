@@ -42,7 +42,7 @@ def _gpus(axes: Axes, run: Outcome, gpus: int, latest: float) -> None:
         [*held, held[-1]],
         step="post",
         colors=(BUSY, HELD),
-        labels=("busy: the whole gang runs", "held by partly bound gangs: idle"),
+        labels=("busy", "held by partly bound gangs"),
         linewidth=0,
     )
     axes.axhline(gpus, color="#444444", linewidth=0.8, linestyle="--")
@@ -54,14 +54,8 @@ def _gpus(axes: Axes, run: Outcome, gpus: int, latest: float) -> None:
     else:
         end = f"all {run.completed} jobs done after {run.makespan / HOUR:.1f} h"
     axes.axvline(run.end / HOUR, color="#444444", linewidth=1.0)
-    axes.set_title(f"{run.scheduler}: {end}", loc="left", fontsize=12, fontweight="bold")
-    axes.annotate(
-        f"{run.area('held_gpus'):.1f} GPU-hours held idle",
-        (0.008, 0.9),
-        xycoords="axes fraction",
-        fontsize=10,
-        color=HELD,
-    )
+    held_hours = f"{run.area('held_gpus'):.1f} GPU-hours held idle"
+    axes.set_title(f"{run.scheduler}: {end}, {held_hours}", loc="left", fontsize=11, fontweight="bold")
     axes.spines[["top", "right"]].set_visible(False)
 
 
@@ -84,7 +78,7 @@ def _waits(axes: Axes, runs: Sequence[Outcome]) -> None:
         ylabel="jobs started",
     )
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-    axes.set_title("Time to start", loc="left", fontsize=12, fontweight="bold")
+    axes.set_title("Time to start", loc="left", fontsize=11, fontweight="bold")
     axes.grid(axis="y", color="#dddddd", linewidth=0.7)
     axes.legend(loc="lower right", fontsize=10)
     axes.spines[["top", "right"]].set_visible(False)

@@ -593,7 +593,7 @@ class Ledger:
                     name=name,
                     min=least,
                     max=most,
-                    shape=(alive or mine)[0].shape if mine else Shape(),
+                    shape=_largest_shape(alive or mine),
                     sizes=declared.sizes,
                     members=tuple(members),
                     ended=ended,
@@ -1060,6 +1060,13 @@ class Ledger:
             synced=synced,
             ungated=len(self.created_ungated),
         )
+
+
+def _largest_shape(pods: list[PodRecord]) -> Shape:
+    """What is planned for each replica of a role: where their requests differ, the largest that waits."""
+    waiting = [p for p in pods if not p.phase.on_node] or pods
+    shapes = dict.fromkeys(p.shape for p in waiting)
+    return max(shapes, key=lambda s: (s.gpus, s.request("cpu"), s.request("memory")), default=Shape())
 
 
 def watched(owner: Owner) -> bool:
