@@ -24,6 +24,11 @@ WIDTH = 110
 SHOWN = 20
 """Replicas of the placement that are listed; a gang may have 1,000."""
 
+NAMED = 3
+"""Jobs that are named as holders of GPUs; the others are counted."""
+OWN_FAULT = ("NeverFits", "Invalid")
+"""Codes of jobs that wait for nobody."""
+
 Gang = Mapping[str, Any]
 
 
@@ -51,6 +56,9 @@ def render(gangs: Sequence[Gang], namespace: str, name: str, now: float) -> str:
     out.print(_line("Reason", f"{reason} ({code})" if code and code != "Ok" else reason))
     if state == "Waiting":
         out.print(_line("Position", _position(gangs, gang)))
+        holders = _holders(gangs)
+        if holders and code not in OWN_FAULT:
+            out.print(_line("Held by", holders))
     for label, field in (("Submitted", "submitted"), ("Started", "started"), ("Ended", "ended")):
         if status.get(field):
             out.print(_line(label, f"{status[field]} ({_ago(status[field], now)} ago)"))
@@ -113,9 +121,9 @@ def _line(label: str, text: str) -> Table:
 
 
 def _find(gangs: Sequence[Gang], namespace: str, name: str) -> Gang:
-    """The newest Gang of the job; by the job's name first, then by the object's."""
+    """The newest Gang of the job; by the job's name first, then the object's, then its owner's alone."""
     here = [g for g in gangs if _namespace(g) == namespace]
-    for named in (_job, _name):
+    for named in (_job, _name, _owner_name):
         found = [g for g in here if named(g) == name]
         if found:
             return max(found, key=lambda g: str(_part(g, "metadata").get("creationTimestamp", "")))
@@ -143,6 +151,22 @@ def _position(gangs: Sequence[Gang], gang: Gang) -> str:
     return f"{place} of {plural(len(waiting), 'waiting job')} that you may read"
 
 
+def _holders(gangs: Sequence[Gang]) -> str:
+    """Who has GPUs now, most first, of the jobs that the caller may read; "" where nobody has any."""
+    using: list[tuple[int, str]] = []
+    for gang in gangs:
+        status = _part(gang, "status")
+        gpus = int(status.get("gpus") or 0)
+        if gpus and status.get("state") in ("Running", "Resizing", "Starting"):
+            using.append((gpus, f"{_namespace(gang)}/{_job(gang)}"))
+    using.sort(key=lambda one: (-one[0], one[1]))
+    words = [f"{name} ({plural(gpus, 'GPU')})" for gpus, name in using[:NAMED]]
+    if len(using) > NAMED:
+        rest = sum(gpus for gpus, _ in using[NAMED:])
+        words.append(f"{plural(len(using) - NAMED, 'more job')} ({plural(rest, 'GPU')})")
+    return ", ".join(words)
+
+
 def _order(gang: Gang) -> tuple[Any, ...]:
     """Priority, submission, then the job's key: the default order of the queue."""
     status, spec = _part(gang, "status"), _part(gang, "spec")
@@ -167,6 +191,10 @@ def _job(gang: Gang) -> str:
 
 def _name(gang: Gang) -> str:
     return str(_part(gang, "metadata").get("name", ""))
+
+
+def _owner_name(gang: Gang) -> str:
+    return str((_part(gang, "spec").get("owner") or {}).get("name", ""))
 
 
 def _namespace(gang: Gang) -> str:
