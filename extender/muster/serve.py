@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
+import socket
 import threading
 from pathlib import Path
 from types import FrameType
@@ -14,6 +15,7 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from muster.cluster.api import Api, configuration
+from muster.cluster.election import campaign
 from muster.cluster.faults import Faults
 from muster.core.view import Board, empty_view
 from muster.errors import ConfigurationError
@@ -38,7 +40,8 @@ def serve(config_file: Path, kubeconfig: str | None) -> None:
     faults = Faults.from_environment()
     if faults.rules:
         log.warning("fault injection is on: %s", faults.rules)
-    api = Api(configuration(kubeconfig), faults)
+    credentials = configuration(kubeconfig)
+    api = Api(credentials, faults)
     board = Board(empty_view(profile))
     driver = Driver(api, board, _settled(settings), profile)
     registry = CollectorRegistry()
@@ -70,6 +73,8 @@ def serve(config_file: Path, kubeconfig: str | None) -> None:
     signal.signal(signal.SIGINT, end)
     ended = threading.Event()
     driver.start()
+    if settings.leader.own:
+        campaign(credentials, settings.leader.namespace, settings.leader.lease, socket.gethostname(), ended)
     threads = [threading.Thread(target=service.run, name="service", daemon=True)]
     threads[0].start()
     threading.Thread(

@@ -61,6 +61,9 @@ class Leader(_Model):
     """Namespace of the Lease: the release's."""
     lease: str = Field(default="muster-scheduler", pattern=NAME)
     """leaderElection.resourceName of the kube-scheduler beside."""
+    own: bool = False
+    """true: no kube-scheduler stands beside, muster holds this Lease itself (registered with a scheduler that
+    the team already runs)."""
 
 
 class Ports(_Model):

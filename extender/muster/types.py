@@ -208,7 +208,8 @@ class OwnerRecord:
     `completions` is how many must succeed (None: a work queue, `queue`), `succeeded` how many have.
     `roles` are the counts of an owner that declares several (a PyTorchJob, a JobSet); `least` is the minimum
     of an owner that may run with fewer than its size, by role ("" = its only one).
-    `ordered` is true where it creates a pod only after the one before is ready (OrderedReady).
+    `ordered` is true where it creates a pod only after the one before is ready (OrderedReady); `whole` where it
+    ends only when every one of its replicas has run to its end (an Indexed Job without a successPolicy).
     """
 
     owner: Owner
@@ -221,6 +222,7 @@ class OwnerRecord:
     completions: int | None = None
     queue: bool = False
     succeeded: int = 0
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -444,3 +444,10 @@ def test_the_webhooks_certificate_is_for_the_service_and_the_url() -> None:
     assert set(secret["data"]) == {"ca.crt", "tls.crt", "tls.key"}
     client = named(manifests, "MutatingWebhookConfiguration", "muster-gate")["webhooks"][0]["clientConfig"]
     assert client == {"url": "https://127.0.0.1:9443/mutate", "caBundle": secret["data"]["ca.crt"]}
+
+
+def test_registered_with_a_running_scheduler_muster_holds_its_lease_itself() -> None:
+    manifests = rendered(IMAGE, "scheduler.enabled=false")
+    assert set(containers(manifests)) == {"muster"}
+    config = yaml.safe_load(named(manifests, "ConfigMap")["data"]["muster.yaml"])
+    assert config["leader"] == {"namespace": "muster-system", "lease": "muster-scheduler", "own": True}

@@ -33,6 +33,8 @@ from muster.types import (
 
 TRACKING = "batch.kubernetes.io/job-tracking"
 NAME_FIELD = "metadata.name"
+JOB_IS_OVER = frozenset({"SuccessCriteriaMet", "Complete", "FailureTarget", "Failed"})
+"""Conditions of a Job after which it creates no pod any more, whatever its completions say."""
 
 _LABELS = frozenset(
     {
@@ -279,7 +281,8 @@ def workload(kind: str, api_version: str) -> Callable[[bytes | msgspec.Raw], Own
         meta, spec = found.metadata, found.spec
         owner = Owner(api_version, kind, meta.name, meta.uid)
         if kind == "Job":
-            size = 0 if spec.suspend else 1 if spec.parallelism is None else spec.parallelism
+            over = any(c.type in JOB_IS_OVER and c.status == "True" for c in found.status.conditions or ())
+            size = 0 if spec.suspend or over else 1 if spec.parallelism is None else spec.parallelism
             return OwnerRecord(
                 owner,
                 meta.namespace,
@@ -288,6 +291,7 @@ def workload(kind: str, api_version: str) -> Callable[[bytes | msgspec.Raw], Own
                 completions=spec.completions,
                 queue=spec.completions is None,
                 succeeded=found.status.succeeded,
+                whole=spec.completion_mode == "Indexed" and not spec.success_policy,
             )
         return OwnerRecord(
             owner,

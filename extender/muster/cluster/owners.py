@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import quote
 
-from muster.cluster.api import Api
+from muster.cluster.api import Api, message
 from muster.cluster.watch import Sink
 from muster.errors import ClusterError
 from muster.types import Owner, OwnerRecord, OwnerSeen
@@ -23,8 +23,10 @@ log = logging.getLogger(__name__)
 
 AGAIN = 30.0
 """Seconds after which an owner that still has pods is read again: users scale them."""
-FIRST = 0.5
-"""Seconds between looks at what is wanted."""
+SOON = 2.0
+"""Seconds after which a read that got no answer is tried again."""
+LOOK = 0.5
+"""Seconds between looks at what is due; a new owner is read at once."""
 
 Json = Mapping[str, Any]
 Counts = tuple[tuple[str, int], ...]
@@ -90,10 +92,11 @@ class Owners:
 
     def __init__(self, api: Api, sink: Sink) -> None:
         self._api, self._sink = api, sink
-        self._read: dict[str, float] = {}
+        self._read: dict[str, float] = {}  # when to read again, by uid
         self._plurals: dict[tuple[str, str], str] = {}
         self._wanted: Mapping[str, tuple[str, Owner]] = {}
         self._stop = threading.Event()
+        self._new = threading.Event()
 
     def start(self) -> None:
         """Begin."""
@@ -102,27 +105,36 @@ class Owners:
     def stop(self) -> None:
         """End soon."""
         self._stop.set()
+        self._new.set()
 
     def want(self, owners: Mapping[str, tuple[str, Owner]]) -> None:
         """Owners by uid, with their namespace, that pods of ours have and no watch delivers."""
-        self._wanted = owners
+        before, self._wanted = self._wanted, owners
+        if owners is not before and owners.keys() - before.keys():
+            self._new.set()
 
     def _run(self) -> None:
-        while not self._stop.wait(FIRST):
+        while not self._stop.is_set():
+            self._new.wait(LOOK)
+            self._new.clear()
             wanted = self._wanted
             now = time.monotonic()
             self._read = {uid: at for uid, at in self._read.items() if uid in wanted}
             for uid, (namespace, owner) in list(wanted.items()):
-                if now - self._read.get(uid, -AGAIN) < AGAIN:
+                if now < self._read.get(uid, 0.0):
                     continue
-                self._read[uid] = now
+                self._read[uid] = now + AGAIN
                 try:
                     self._sink([OwnerSeen(self.read(namespace, owner))])
                 except ClusterError as error:
+                    self._read[uid] = now + SOON
                     log.warning("reading %s %s/%s: %s", owner.kind, namespace, owner.name, error)
 
     def read(self, namespace: str, owner: Owner) -> OwnerRecord:
-        """One owner as it is now; without sizes where it can't be read. Raises ClusterError without answer."""
+        """One owner as it is now; without sizes where there are none that we may read and understand.
+
+        Raises ClusterError where the API server has no answer yet.
+        """
         unknown = OwnerRecord(owner, namespace)
         sizes = KINDS.get(owner.kind)
         if sizes is None:
@@ -132,19 +144,27 @@ class Owners:
             return unknown
         path = f"/apis/{owner.api_version}/namespaces/{quote(namespace)}/{plural}/{quote(owner.name)}"
         status, data = self._api.request("GET", path)
-        if status != 200:
+        if status in (401, 403, 404):
             return unknown
+        if status != 200:
+            raise ClusterError(message(data), status)
         found = json.loads(data)
         if found["metadata"]["uid"] != owner.uid:
             return unknown
-        return OwnerRecord(owner, namespace, roles=sizes(found.get("spec", {})))
+        try:
+            return OwnerRecord(owner, namespace, roles=sizes(found.get("spec") or {}))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            log.warning("%s %s/%s declares no size: %r", owner.kind, namespace, owner.name, error)
+            return unknown
 
     def _plural(self, owner: Owner) -> str:
         key = (owner.api_version, owner.kind)
         if key not in self._plurals:
             status, data = self._api.request("GET", f"/apis/{owner.api_version}")
-            if status != 200:
+            if status in (401, 403, 404):
                 return ""
+            if status != 200:
+                raise ClusterError(message(data), status)
             for resource in json.loads(data).get("resources", ()):
                 if "/" not in resource["name"]:
                     self._plurals[(owner.api_version, resource["kind"])] = resource["name"]

@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 PAGE = 2000
 """Objects a page of the first list: bounds the memory of one answer."""
 WATCH_SECONDS = 290
+SERVED_AGAIN = 5.0
+"""Seconds between looks at whether an optional resource is served: its definition may come and go."""
 
 _list = msgspec.json.Decoder(wire.RawList)
 _event = msgspec.json.Decoder(wire.WatchEvent)
@@ -94,7 +96,7 @@ class Reflector:
             try:
                 attempts(self._round)
             except _NotServedError:
-                return
+                self._stop.wait(SERVED_AGAIN)
 
     def _complain(self, state: tenacity.RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome is not None else None
@@ -118,6 +120,8 @@ class Reflector:
                 page = _list.decode(self._api.get(path))
             except ClusterError as error:
                 if self.resource.optional and error.status in (403, 404):
+                    self._sink([self.resource.gone(identity) for identity in self._known])
+                    self._known, self.lists = set(), 0
                     self.synced.set()
                     raise _NotServedError from error
                 if error.status == 410:
@@ -134,6 +138,8 @@ class Reflector:
         self._sink([self.resource.gone(identity) for identity in self._known - seen])
         self._known = seen
         self._version = page.metadata.resource_version
+        if self.resource.optional and not self.lists:
+            log.info("%s are served", self.resource.name)
         self.lists += 1
         self.synced.set()
 
@@ -158,8 +164,8 @@ class Reflector:
                     return
                 self._one(line)
         except ClusterError as error:
-            if error.status == 410:
-                raise ExpiredError(str(error), 410) from error
+            if error.status == 410 or (error.status == 404 and self.resource.optional):
+                raise ExpiredError(str(error), error.status) from error
             raise
 
     def _one(self, line: bytes) -> None:

@@ -181,11 +181,14 @@ class WorkloadSpec(_Struct):
     parallelism: int | None = None
     completions: int | None = None
     suspend: bool = False
+    completion_mode: str = ""
+    success_policy: dict[str, Any] | None = None
     pod_management_policy: str = ""
 
 
 class WorkloadStatus(_Struct):
     succeeded: int = 0
+    conditions: list[Condition] | None = None
 
 
 class Workload(_Struct):

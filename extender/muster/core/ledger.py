@@ -68,7 +68,10 @@ WATCHED_KINDS = frozenset({"Job", "ReplicaSet", "StatefulSet", "Deployment"})
 WATCHED_GROUPS = frozenset({"batch", "apps"})
 """Controllers of pods whose records the watches deliver: a pod waits a moment for its own."""
 OWNER_PATIENCE = 5.0
-"""Seconds after which a pod whose controller was never seen is taken as it is."""
+"""Seconds after which a pod whose controller, or whose PodGroup, was never seen is taken as it is."""
+UNREAD_PATIENCE = 30.0
+"""Seconds after which a gated pod whose custom owner could not be read is taken as it is: nobody knows the size
+of its job then, and before it would start in part."""
 QUIET = 1.0
 """Seconds without a new pod before "3 of 12 pods exist" is worth a write."""
 RETRY = 0.5
@@ -102,6 +105,7 @@ class _Entry:
     backoff: int = 0
     not_before: float = 0.0
     job: Job | None = None
+    said: tuple[Job, Status] | None = None  # all is written of these, and nothing to do: no diff is needed
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,14 +133,18 @@ class Ledger:
         self._children: dict[str, set[str]] = {}
         self._pods_of_owner: dict[str, set[str]] = {}
         self._unwatched: dict[str, tuple[str, Owner]] = {}
+        self._pods_of_unwatched: dict[str, set[str]] = {}
+        self._unwatched_of: dict[str, str] = {}
         self._groups: dict[tuple[str, str], int] = {}
         self._entries: dict[JobKey, _Entry] = {}
         self._job_of: dict[str, JobKey] = {}
         self._versions: dict[str, int] = {}
-        self._orphans: dict[str, PodRecord] = {}
+        self._orphans: dict[str, tuple[PodRecord, float]] = {}
         self._gang_names: dict[tuple[str, str], GangRecord] = {}
         self._jobs: dict[JobKey, Job] = {}
         self._dirty: set[JobKey] = set()
+        self._released: set[str] = set()
+        self._recorded: list[JobKey] = []
         self._refused_at: dict[str, float] = {}
         self._in_flight: set[tuple[str, str]] = set()
         self._retry: dict[str, float] = {}
@@ -162,7 +170,7 @@ class Ledger:
                 if self._nodes.pop(name, None) is not None:
                     self._table = None
             case OwnerSeen(owner):
-                self._owner_seen(owner)
+                self._owner_seen(owner, now)
             case OwnerGone(uid):
                 self._touch_owned(uid)
                 gone = self._owners.pop(uid, None)
@@ -181,12 +189,22 @@ class Ledger:
                 self._dirty |= {
                     k for k in self._entries if k.namespace == namespace and k.name.endswith(name)
                 }
+                self._place_orphans(
+                    [
+                        pod
+                        for pod, _ in self._orphans.values()
+                        if (pod.namespace, identity.group_of(pod)) == (namespace, name)
+                    ],
+                    now,
+                )
             case Outcome():
                 self._outcome(event, now)
 
     def _pod_seen(self, pod: PodRecord, now: float) -> None:
         version = int(pod.version) if pod.version.isdigit() else 0
-        if version and version < self._versions.get(pod.uid, 0):
+        known = self._versions.get(pod.uid, 0)
+        # What a patch of ours answered comes by the watch, too: once is enough.
+        if version and (version < known or (version == known and pod.uid in self._job_of)):
             return
         self._versions[pod.uid] = version
         if not pod.ours:
@@ -205,32 +223,74 @@ class Ledger:
             self._refused_at.setdefault(pod.uid, now)
         else:
             self._refused_at.pop(pod.uid, None)
-        owner = pod.controller
-        if (
-            owner is not None
-            and watched(owner)
-            and owner.uid not in self._owners
-            and now - pod.created < OWNER_PATIENCE
-            and pod.uid not in self._job_of
-        ):
-            self._orphans[pod.uid] = pod
-            self._wakes.add(pod.created + OWNER_PATIENCE)
+        self._place_pod(pod, now)
+
+    def _place_pod(self, pod: PodRecord, now: float) -> None:
+        """Under its job, or apart for a moment while what decides its job's name and size is on its way."""
+        self._follow_owner(pod)
+        since = self._orphans.get(pod.uid, (pod, now))[1]
+        until = self._apart_until(pod, since)
+        if pod.uid not in self._job_of and now < until:
+            self._orphans[pod.uid] = (pod, since)
+            self._wakes.add(until)
             return
         self._orphans.pop(pod.uid, None)
         self._join(pod)
+
+    def _apart_until(self, pod: PodRecord, since: float) -> float:
+        """How long a pod that was first seen at `since` may stay apart; 0 where all is known."""
+        owner = pod.controller
+        if owner is not None and watched(owner) and owner.uid not in self._owners:
+            return pod.created + OWNER_PATIENCE
+        if pod.phase not in (Phase.GATED, Phase.HELD):
+            return 0.0  # it may be on a node already: what it uses counts at once
+        top = identity.topmost(pod, self._owners)
+        if top is not None and not watched(top) and top.uid not in self._owners:
+            return since + UNREAD_PATIENCE
+        group = identity.group_of(pod)
+        if group and (pod.namespace, group) not in self._groups:
+            return pod.created + OWNER_PATIENCE
+        return 0.0
+
+    def _place_orphans(self, pods: Iterable[PodRecord], now: float) -> None:
+        for pod in pods:
+            self._place_pod(pod, now)
+
+    def _follow_owner(self, pod: PodRecord) -> None:
+        """A topmost owner that no watch delivers is wanted as long as it has pods."""
+        top = identity.topmost(pod, self._owners)
+        uid = top.uid if top is not None and not watched(top) else ""
+        if self._unwatched_of.get(pod.uid, "") == uid:
+            return
+        self._leave_owner(pod.uid)
+        if top is not None and uid:
+            self._unwatched_of[pod.uid] = uid
+            self._pods_of_unwatched.setdefault(uid, set()).add(pod.uid)
+            # a new dict, since another thread reads the old one
+            self._unwatched = {**self._unwatched, uid: (pod.namespace, top)}
+
+    def _leave_owner(self, pod_uid: str) -> None:
+        uid = self._unwatched_of.pop(pod_uid, "")
+        pods = self._pods_of_unwatched.get(uid, set())
+        pods.discard(pod_uid)
+        if uid and not pods:
+            del self._pods_of_unwatched[uid]
+            self._unwatched = {u: o for u, o in self._unwatched.items() if u != uid}
+            self._owners.pop(uid, None)
 
     @property
     def unknown_owners(self) -> Mapping[str, tuple[str, Owner]]:
         """Topmost owners of our pods, by uid, that no watch delivers: custom resources with sizes to read."""
         return self._unwatched
 
+    @property
+    def unread_owners(self) -> bool:
+        """Whether one of them has not been read yet."""
+        return any(uid not in self._owners for uid in self._unwatched)
+
     def _join(self, pod: PodRecord) -> None:
         """Put a pod under its job, and its charge where it stands."""
         key = identity.job_key(pod, self._owners)
-        owner = identity.topmost(pod, self._owners)
-        if owner is not None and not watched(owner) and owner.uid not in self._unwatched:
-            # a new dict, since another thread reads the old one
-            self._unwatched = {**self._unwatched, owner.uid: (pod.namespace, owner)}
         before = self._job_of.get(pod.uid)
         if before is not None and before != key:
             self._leave(pod.uid, before)
@@ -246,6 +306,7 @@ class Ledger:
             entry.submitted = min(entry.submitted or pod.created, pod.created)
             entry.newest_pod = max(entry.newest_pod, pod.created)
         entry.pods[pod.uid] = pod
+        (self._released.add if pod.phase is Phase.RELEASED else self._released.discard)(pod.uid)
         self._job_of[pod.uid] = key
         self._place_charge(entry, pod)
         self._dirty.add(key)
@@ -269,10 +330,12 @@ class Ledger:
         self._retry.pop(uid, None)
         self.created_ungated.discard(uid)
         self._unsaid.discard(uid)
+        self._released.discard(uid)
         self._charge(uid, "", Shape(), ours=False)
         key = self._job_of.get(uid)
         if key is not None:
             self._leave(uid, key)
+        self._leave_owner(uid)
 
     def _leave(self, uid: str, key: JobKey) -> None:
         self._job_of.pop(uid, None)
@@ -283,27 +346,33 @@ class Ledger:
             pods.discard(uid)
             if not pods:
                 self._pods_of_owner.pop(pod.controller.uid, None)
-                top = identity.topmost(pod, self._owners)
-                if top is not None and top.uid in self._unwatched:
-                    self._unwatched = {u: o for u, o in self._unwatched.items() if u != top.uid}
-                    self._owners.pop(top.uid, None)
         if entry.holds is not None and any(h.uid == uid for h in entry.holds):
             self._set_holds(entry, _reopened(entry.holds, {uid}))
         self._dirty.add(key)
 
-    def _owner_seen(self, owner: OwnerRecord) -> None:
-        before = self._owners.get(owner.owner.uid)
-        self._owners[owner.owner.uid] = owner
+    def _owner_seen(self, owner: OwnerRecord, now: float) -> None:
+        uid = owner.owner.uid
+        if not watched(owner.owner) and uid not in self._unwatched:
+            return  # read while its last pod went
+        before = self._owners.get(uid)
+        self._owners[uid] = owner
         if before is None or before.parent != owner.parent:
-            for uid in list(self._pods_of_owner.get(owner.owner.uid, ())):
-                key = self._job_of.get(uid)
+            for pod_uid in list(self._pods_of_owner.get(uid, ())):
+                key = self._job_of.get(pod_uid)
                 if key is not None:
-                    self._join(self._entries[key].pods[uid])
-            for pod in [
-                p for p in self._orphans.values() if p.controller and p.controller.uid == owner.owner.uid
-            ]:
-                del self._orphans[pod.uid]
-                self._join(pod)
+                    pod = self._entries[key].pods[pod_uid]
+                    self._follow_owner(pod)
+                    self._join(pod)
+        if before is None:
+            led = self._pods_of_unwatched.get(uid, set())
+            self._place_orphans(
+                [
+                    pod
+                    for pod, _ in self._orphans.values()
+                    if pod.uid in led or (pod.controller is not None and pod.controller.uid == uid)
+                ],
+                now,
+            )
         if owner.parent is not None:
             self._children.setdefault(owner.parent.uid, set()).add(owner.owner.uid)
         if before != owner:
@@ -443,9 +512,7 @@ class Ledger:
 
     def snapshot(self, now: float) -> Snapshot:
         """Everything that a plan may depend on, at `now`."""
-        for pod in [p for p in self._orphans.values() if now - p.created >= OWNER_PATIENCE]:
-            del self._orphans[pod.uid]
-            self._join(pod)
+        self._place_orphans([pod for pod, _ in self._orphans.values()], now)
         for key in self._dirty:
             self._refresh(key)
         self._dirty.clear()
@@ -585,6 +652,8 @@ class Ledger:
                 owned=name in owned or (bool(controlled) and len(controlled) == len(mine)),
             )
             most += self._surge(mine)
+            if self._rigid(mine):
+                least = most
             members = sorted(
                 (self._member(p, held) for p in alive), key=lambda m: (m.index, m.created, m.pod)
             )
@@ -638,11 +707,11 @@ class Ledger:
             size = record.size
             if record.owner.kind == "Job":
                 mine = [p for p in pods if p.controller is not None and p.controller.uid == record.owner.uid]
-                done = max(record.succeeded, sum(1 for p in mine if p.phase is Phase.SUCCEEDED))
+                done = self._succeeded(record, mine)
                 if record.completions is not None:
                     size = min(size, max(0, record.completions - done))
-                elif record.queue and done:
-                    size = sum(1 for p in mine if not p.phase.ended)
+                elif record.queue and done:  # nothing new starts once one has succeeded
+                    size = sum(1 for p in mine if not p.phase.ended and p.phase is not Phase.GATED)
             copies = pod.labels.get("jobset.sigs.k8s.io/replicatedjob-replicas", "")
             if copies.isdigit() and record.owner.kind == "Job":
                 known = {p.controller.uid for p in pods if p.controller is not None}
@@ -662,6 +731,21 @@ class Ledger:
             ]
             more += max(0, sum(s.size or 0 for s in sets) - record.size)
         return more
+
+    @staticmethod
+    def _succeeded(record: OwnerRecord, pods: Iterable[PodRecord]) -> int:
+        """Pods of a Job that ended well, by its own count or by what is seen, whichever is further."""
+        seen = sum(
+            1
+            for p in pods
+            if p.phase is Phase.SUCCEEDED and p.controller and p.controller.uid == record.owner.uid
+        )
+        return max(record.succeeded, seen)
+
+    def _rigid(self, pods: list[PodRecord]) -> bool:
+        """Whether an owner waits for every replica: with fewer it would wait for ever (design §1)."""
+        records = {p.controller.uid: self._owners.get(p.controller.uid) for p in pods if p.controller}
+        return any(r is not None and r.whole and r.parent is None for r in records.values())
 
     def _member(self, pod: PodRecord, held: Mapping[str, str]) -> Member:
         node = pod.node or pod.pin
@@ -722,8 +806,34 @@ class Ledger:
             entry = self._entries.get(key)
             if entry is None or entry.job is None:
                 continue
+            if entry.said is not None and entry.said[0] is entry.job and _tell_alike(entry.said[1], status):
+                continue
+            actions += self._leftovers(entry, now)
             actions += self._diff(entry, entry.job, status, now)
         return tuple(actions)
+
+    def proceed(self, now: float) -> tuple[Action, ...]:
+        """Between two cycles: the gates of places that the API has recorded since.
+
+        The plan has decided them; waiting for the next one would make every start as slow as the planning of
+        the whole cluster. Only for whoever leads.
+        """
+        recorded, self._recorded = self._recorded, []
+        actions: list[Action] = []
+        for entry in (self._entries.get(key) for key in recorded):
+            if entry is not None and entry.job is not None and entry.holds is not None:
+                actions += self._ungate(entry, entry.job, entry.holds, now)
+        return tuple(actions)
+
+    def _leftovers(self, entry: _Entry, now: float) -> Iterator[Action]:
+        """A work-queue Job ends when one pod has succeeded and all have ended: those that wait are taken away."""
+        held = {h.uid for h in self._holds(entry)}
+        for pod in entry.pods.values():
+            if pod.phase is not Phase.GATED or pod.uid in held or pod.controller is None:
+                continue
+            record = self._owners.get(pod.controller.uid)
+            if record is not None and record.queue and self._succeeded(record, entry.pods.values()):
+                yield from self._evict(entry.key, pod.uid, "a replica of its work queue has succeeded", now)
 
     def _ungated_at_birth(self) -> Iterator[Action]:
         """Pods of ours that came without the gate: left alone, and said once. Those that we ungated are none."""
@@ -751,6 +861,7 @@ class Ledger:
             self._wakes.add(plan.wake)
 
     def _diff(self, entry: _Entry, job: Job, status: Status, now: float) -> Iterator[Action]:
+        entry.said = None
         self._clock(entry, job, status, now)
         if status.state is State.FINISHED:
             yield from self._finished(entry, job, status, now)
@@ -767,7 +878,15 @@ class Ledger:
         )
         if not same or unrecorded or entry.gang is None:
             yield from self._write(entry, job, status, telling, now, quiet=not unrecorded)
+        elif not holds and not self._of_queue(entry):
+            # A cycle changes a few of 10,000 jobs, and whatever is learnt of one makes its Job anew.
+            entry.said = (job, status)
         yield from self._ungate(entry, job, holds, now)
+
+    def _of_queue(self, entry: _Entry) -> bool:
+        """Whether a work-queue Job owns a pod: its leftovers are looked at in every cycle."""
+        owners = {p.controller.uid for p in entry.pods.values() if p.controller is not None}
+        return any(uid in self._owners and self._owners[uid].queue for uid in owners)
 
     def _clock(self, entry: _Entry, job: Job, status: Status, now: float) -> None:
         if entry.state != status.state:
@@ -996,6 +1115,7 @@ class Ledger:
                 self._dirty.add(entry.key)
                 if good:
                     entry.recorded = frozenset((h.uid, h.node) for h in action.holds if h.uid)
+                    self._recorded.append(entry.key)
                     status = action.status
                     entry.written = (
                         str(status["state"]),
@@ -1053,9 +1173,7 @@ class Ledger:
             profile=self.profile,
             holds=places,
             free=free,
-            released=frozenset(
-                p.uid for e in self._entries.values() for p in e.pods.values() if p.phase is Phase.RELEASED
-            ),
+            released=frozenset(self._released),
             leading=leading,
             synced=synced,
             ungated=len(self.created_ungated),
@@ -1077,6 +1195,11 @@ def watched(owner: Owner) -> bool:
 def replace_entry(entry: _Entry) -> _Entry:
     """A fresh start for a job whose name is used again after it ended; its Gang is written over."""
     return _Entry(entry.key, gang=entry.gang, pods=dict(entry.pods), holds=())
+
+
+def _tell_alike(before: Status, now: Status) -> bool:
+    """Whether two statuses write the same; `detail` is worked out when it is read."""
+    return before.waits == now.waits and before.state is now.state and before.code is now.code
 
 
 def _reopened(holds: tuple[Hold, ...], gone: set[str]) -> tuple[Hold, ...]:

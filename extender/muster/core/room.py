@@ -62,6 +62,7 @@ class Room:
         self._vectors: dict[Shape, tuple[IntArray, IntArray] | None] = {}
         self._fits: dict[Shape, _Fits] = {}
         self._touched: list[int] = []
+        self._short: set[int] | None = None  # nodes that may be over-committed
         self._journal: list[tuple[int, Shape, int, frozenset[Port] | None]] = []
 
     def vector(self, shape: Shape) -> tuple[IntArray, IntArray] | None:
@@ -162,12 +163,18 @@ class Room:
         if vector is not None:
             columns, amounts = vector
             self.free[node, columns] -= amounts * count
+            if count > 0 and self._short is not None:
+                self._short.add(node)  # perhaps: it is looked at again
         self.ours[node] += count
         self._touched.append(node)
 
     def overcommitted(self, node: int, shape: Shape) -> bool:
         """Whether more is used on a node than it has, of anything that the shape asks for."""
+        if self._short is None:  # asked for every hold of every job: nearly all nodes are well
+            self._short = set(np.flatnonzero((self.free < 0).any(axis=1)).tolist())
         vector = self.vector(shape)
+        if vector is not None and node not in self._short:
+            return False
         return vector is None or bool((self.free[node, vector[0]] < 0).any())
 
     def mark(self) -> int:
