@@ -42,3 +42,5 @@ clean: ## remove what setup and tests leave in the checkout
 	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache out
 
 include e2e/lab.mk
+include e2e/demo.mk
+include e2e/bench.mk

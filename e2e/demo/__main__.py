@@ -93,6 +93,8 @@ def main(
     # `kill` cleans up as Ctrl-C does; a shell that runs this in the background ignores SIGINT for it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    if quick and trace_file is not None:
+        raise click.UsageError("--quick is for the drawn hour: an hour of a trace is taken whole")
     window = HOUR
     if quick:
         window, cap, limit, jobs = HOUR / 3, min(cap, 20.0), min(limit, 1.0), min(jobs, 40)

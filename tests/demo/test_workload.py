@@ -21,7 +21,8 @@ HEAD = "timestamp,duration,num_gpus,gpu_time,cluster\n"
 
 def philly() -> Path:
     """The trace, where TRACES or the project's neighbour folder has it."""
-    path = Path(os.environ.get("TRACES", "../shared/data")) / "philly" / "philly.csv.gz"
+    beside = Path(__file__).parents[2].parent / "shared" / "data"
+    path = Path(os.environ.get("TRACES") or beside) / "philly" / "philly.csv.gz"
     if not path.exists():
         pytest.skip("no Philly trace: TRACES=folder names the data")
     return path
