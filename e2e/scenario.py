@@ -264,7 +264,7 @@ def said(cluster: Cluster, namespace: str, about: str) -> list[str]:
     return [
         f"{event['reason']}: {event['message']}"
         for event in cluster.events(namespace, about)
-        if event.get("reportingComponent") == "muster"
+        if event.get("source", {}).get("component") == "muster"  # kube-scheduler reports by its schedulerName
     ]
 
 

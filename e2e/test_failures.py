@@ -17,6 +17,7 @@ from e2e.cluster import Cluster, Json, Pod, over_committed
 from e2e.lab import Lab, LabError, NodeGroup, Shape
 from e2e.scenario import (
     bound,
+    configured,
     gang,
     gated,
     holds_for,
@@ -34,6 +35,7 @@ from e2e.scenario import (
 pytestmark = pytest.mark.lab
 
 RACK = "topology.kubernetes.io/rack"
+UNANSWERED = 2.0  # seconds: kube-scheduler gives up a call of filter after one
 BREAK_GLASS = ("--as=somebody", "--as-group=muster:break-glass", "--as-group=system:masters")
 
 
@@ -286,7 +288,7 @@ def test_trouble_with_a_planned_node_before_the_bind_moves_the_replica(
         # kube-scheduler gets pods and nodes by two watches. While filter does not answer it binds nothing, and
         # so has learned of the trouble before it decides.
         lab.pause("muster-0")
-    time.sleep(0.5)
+    time.sleep(UNANSWERED)
     lab.resume("muster-0")
     pods = runs_whole(cluster, namespace, "train", 2)
     assert moved.pinned_to not in {one.node for one in pods}
@@ -347,6 +349,65 @@ def repels(app: str) -> Json:
     """An affinity of a pod that keeps pods with this label `app` off its node."""
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": app}}}
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+def test_a_start_that_cannot_complete_goes_back_to_the_gate_whole(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    room = on_node("node-12", "node-13")
+    with configured(lab, gang={"timeout": "5s"}):
+        with frozen(lab, "kube-scheduler-0"):
+            cluster.submit(job("train", 2, gpus=8, affinity=room), namespace=namespace)
+            first, _ = pinned(cluster, namespace, "train", 2)
+            taint_it(cluster, namespace, first.pinned_to)
+            lab.pause("muster-0")  # as above: kube-scheduler has learned of it before it decides
+        time.sleep(UNANSWERED)
+        lab.resume("muster-0")
+        # One is bound and the other has no place: after the timeout neither holds a GPU.
+        wait_until(
+            lambda: len(gated(cluster.pods(namespace, "train"))) == 2,
+            what="both wait behind the gate",
+            also=lambda: f"{show(cluster.pods(namespace))}\n{cluster.gangs(namespace)}",
+        )
+        assert partly_bound(cluster, namespace) == []
+        assert gang(cluster, namespace, "job-train")["state"] == "Waiting"
+        cluster.submit(job("other", 1, gpus=8, affinity=room), namespace=namespace)
+        runs_whole(cluster, namespace, "other", 1)
+        cluster.patch(f"/api/v1/nodes/{first.pinned_to}", {"spec": {"taints": None}})
+        delete_job(cluster, namespace, "other")
+        runs_whole(cluster, namespace, "train", 2, within=60)
+    status = cluster.get(f"/apis/batch/v1/namespaces/{namespace}/jobs/train")["status"]
+    assert not status.get("failed"), "going back to the gate is no failure of the Job's"
+
+
+def test_a_bare_pod_whose_planned_node_is_cordoned_says_that_it_is_stuck_and_is_not_ended(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    with frozen(lab, "kube-scheduler-0"):
+        cluster.submit(pod("alone", gpus=8), namespace=namespace)
+        one = wait_until(
+            lambda: (found := cluster.pod(namespace, "alone")) and found.pinned_to and found,
+            what="alone is pinned",
+        )
+        cordon_it(cluster, namespace, one.pinned_to)
+        lab.pause("muster-0")
+    time.sleep(UNANSWERED)
+    lab.resume("muster-0")
+    wait_until(
+        lambda: gang(cluster, namespace, "pod-alone").get("code") == "Stuck",
+        what="its Gang says Stuck",
+        also=lambda: f"{show(cluster.pods(namespace))}\n{cluster.gangs(namespace)}",
+    )
+    assert gang(cluster, namespace, "pod-alone")["reason"] == (
+        f"pod alone is pinned and cannot start: node {one.pinned_to} is unschedulable; it has no owner that would "
+        "create it again, so delete it and create it anew, or mend the node"
+    )
+    assert any(sentence.startswith("Stuck: pod alone") for sentence in said(cluster, namespace, "alone"))
+    again = cluster.pod(namespace, "alone")
+    assert again is not None
+    assert again.uid == one.uid
+    cluster.cordon(one.pinned_to, False)
+    wait_until(lambda: bound(cluster.pods(namespace), 1), what="it starts when the node is mended")
 
 
 # --- priority and gates -------------------------------------------------------------------------------------
@@ -457,33 +518,41 @@ def refusal(cluster: Cluster) -> str:
     return ""
 
 
-def test_pods_created_without_a_gate_are_counted_left_alone_and_told(
+def test_a_pod_created_without_a_gate_is_counted_said_and_still_does_not_jump_the_queue(
     lab: Lab, cluster: Cluster, namespace: str
 ) -> None:
     room = on_node("node-14", "node-15")
+    cluster.submit(job("holder", 1, gpus=8, affinity=room), namespace=namespace)
+    runs_whole(cluster, namespace, "holder", 1)
     with without(cluster, GATE_ADDED, GATE_DEMANDED):
         wait_until(
             lambda: not Pod(cluster.submit(pod("probe"), dry_run=True)[0]).gated,
             what="the policies are out of force",
         )
-        cluster.submit(pod("stray", gpus=8, affinity=room), namespace=namespace)
-    stray = cluster.pod(namespace, "stray")
-    assert stray is not None
-    assert stray.gates == []
+        cluster.submit(pod("stray", gpus=8, affinity=room, job="pair", roles="worker=2"), namespace=namespace)
     wait_until(
-        lambda: any("without the gate" in sentence for sentence in said(cluster, namespace, "stray")),
+        lambda: any(
+            sentence.startswith("CreatedUngated: was created without the scheduling gate muster.dev/queue")
+            for sentence in said(cluster, namespace, "stray")
+        ),
         what="an Event on the pod says that it was created without the gate",
         also=lambda: str(said(cluster, namespace, "stray")),
     )
     assert metric(lab, "muster_ungated_pods") == 1
+    # A node is free and it fits on it, but its gang is not whole.
     holds_for(
         lambda: (one := cluster.pod(namespace, "stray")) is not None and not one.node and not one.deleted,
         seconds=3,
         what="it is neither bound nor ended",
     )
-    # Its node is free for those who queue.
-    cluster.submit(job("train", 2, gpus=8, affinity=room), namespace=namespace)
-    runs_whole(cluster, namespace, "train", 2)
+    cluster.submit(pod("second", gpus=8, affinity=room, job="pair", roles="worker=2"), namespace=namespace)
+    holds_for(lambda: not bound(cluster.pods(namespace, "pair")), seconds=2, what="one node for the two")
+    delete_job(cluster, namespace, "holder")
+    wait_until(
+        lambda: bound(cluster.pods(namespace, "pair"), 2),
+        what="both start when both fit",
+        also=lambda: f"{show(cluster.pods(namespace))}\n{cluster.gangs(namespace)}",
+    )
 
 
 def metric(lab: Lab, name: str) -> float:

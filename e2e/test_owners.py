@@ -158,10 +158,14 @@ def test_a_new_template_of_a_deployment_rolls_out(cluster: Cluster, namespace: s
 def test_an_indexed_job_ends_and_its_gang_is_finished(cluster: Cluster, namespace: str) -> None:
     cluster.submit(job("train", 3, gpus=8, run_seconds=2), namespace=namespace)
     completes(cluster, namespace, "train")
+    is_finished(cluster, namespace, "job-train")
+
+
+def is_finished(cluster: Cluster, namespace: str, gang_name: str) -> None:
     wait_until(
-        lambda: in_state(cluster, namespace, "job-train", "Finished"),
-        what="its Gang is Finished",
-        also=lambda: str(cluster.gangs(namespace)),
+        lambda: in_state(cluster, namespace, gang_name, "Finished"),
+        what=f"{gang_name} is Finished",
+        also=lambda: f"{show(cluster.pods(namespace))}\n{cluster.gangs(namespace)}",
     )
 
 
@@ -201,6 +205,13 @@ def test_a_success_policy_on_the_leader_ends_the_job_with_others_still_gated(
         what="nothing of it is left",
         also=lambda: show(cluster.pods(namespace)),
     )
+    is_finished(cluster, namespace, "job-elastic")
+
+
+def test_a_job_that_has_failed_for_good_is_finished(cluster: Cluster, namespace: str) -> None:
+    failing = job("fails", 2, gpus=4, run_seconds=1, exit_code=1, backoff_limit=0)
+    cluster.submit(failing, namespace=namespace)
+    is_finished(cluster, namespace, "job-fails")
 
 
 def test_a_work_queue_ends_although_replicas_of_it_never_ran(cluster: Cluster, namespace: str) -> None:
@@ -219,7 +230,7 @@ def test_a_work_queue_ends_although_replicas_of_it_never_ran(cluster: Cluster, n
     wait_until(lambda: bound(living(cluster, namespace, "queue"), 2), what="two of the queue run")
     completes(cluster, namespace, "queue")
     status = cluster.get(f"/apis/batch/v1/namespaces/{namespace}/jobs/queue")["status"]
-    assert not status.get("failed")
+    assert (status.get("succeeded"), status.get("failed")) == (2, None)
 
 
 def test_a_failed_replica_of_a_job_is_replaced(cluster: Cluster, namespace: str) -> None:
@@ -312,7 +323,7 @@ def test_an_owner_that_goes_takes_its_pods_and_its_gang_along(
     runs(cluster, namespace, "gone", 2, gang_name)
     delete(cluster, namespace, plural, "gone")
     wait_until(
-        lambda: not cluster.pods(namespace) and not gang(cluster, namespace, gang_name),
+        lambda: not cluster.pods(namespace) and not cluster.gangs(namespace),
         what="pods and Gang are gone",
         also=lambda: f"{show(cluster.pods(namespace))}\n{cluster.gangs(namespace)}",
     )

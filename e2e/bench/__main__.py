@@ -14,6 +14,7 @@ from e2e.bench import gangs as many_gangs
 from e2e.bench import planning as plans
 from e2e.bench import sizes as all_sizes
 from e2e.bench import verbs as both_verbs
+from e2e.bench.course import VARIANTS
 from e2e.bench.report import Progress, Result, show
 from e2e.lab.errors import LabError
 
@@ -51,13 +52,13 @@ def _finish(measure: Callable[..., Result], **options: Any) -> None:
 @click.option("--gangs", default=1000, show_default=True, type=click.IntRange(1))
 @click.option("--size", default=3, show_default=True, type=click.IntRange(1), help="Pods of a gang.")
 @click.option("--rounds", default=3, show_default=True, type=click.IntRange(1))
-@click.option("--variant", "variants", multiple=True, type=click.Choice(list(many_gangs.VARIANTS)))
+@click.option("--variant", "variants", multiple=True, type=click.Choice(list(VARIANTS)))
 @_kwok
 @_keep
-@click.option("--name", default="bench-gangs", show_default=True, help="Which lab.")
+@click.option("--name", default="", help="Which lab.  [default: bench-NODES]")
 def gangs(**options: Any) -> None:
     """Pods bound a second: Muster, the stock kube-scheduler, native gangs."""
-    options["variants"] = options["variants"] or tuple(many_gangs.VARIANTS)
+    options["variants"] = options["variants"] or tuple(VARIANTS)
     _finish(many_gangs.measure, **options)
 
 

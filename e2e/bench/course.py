@@ -100,6 +100,16 @@ class Course:
         self._number = int(time.time()) % 100_000 * 100
         self._kwok = kwok
 
+    def settle(self, writes: float = 20.0, seconds: float = 120.0) -> None:
+        """Until a new lab has come to rest: the controllers still write to 5,000 nodes when it is up."""
+        before, until = None, time.monotonic() + seconds
+        while time.monotonic() < until:
+            calls = figures.calls(self.wire.ask("GET", "/metrics"))
+            if before is not None and sum(figures.writes_since(before, calls, per=1).values()) < writes:
+                return
+            before = calls
+            time.sleep(2.0)
+
     def run(self, variant: Variant, gangs: int, size: int, gpus: int = 1, *, clear: bool = True) -> Run:
         """Submit gangs while nobody schedules, start the variant's schedulers, and time every bind."""
         self.halt()

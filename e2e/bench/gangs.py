@@ -31,12 +31,13 @@ def measure(
     variants: Sequence[str] = tuple(VARIANTS),
     kwok: bool = False,
     keep: bool = False,
-    name: str = "bench-gangs",
+    name: str = "",
 ) -> Result:
     """Runs of all variants, one after the other, `rounds` times."""
     runs: list[Run] = []
-    with lab_of(name, shape(nodes), keep) as lab:
+    with lab_of(name or f"bench-{nodes}", shape(nodes), keep) as lab:
         course = Course(lab, progress, kwok=kwok)
+        course.settle()
         for number in range(rounds):
             for variant in _turn([VARIANTS[one] for one in variants], number):
                 runs.append(course.run(variant, gangs, size))

@@ -6,6 +6,7 @@ between that and an idle server."""
 
 from __future__ import annotations
 
+import gc
 import http.client
 import json
 import subprocess
@@ -20,6 +21,7 @@ from e2e.bench import synthetic
 from e2e.bench.figures import median, percentile
 from e2e.bench.planning import profile
 from e2e.bench.report import Progress, Result
+from muster import live
 from muster.core.cycle import cycle
 from muster.core.view import Board
 from muster.server.extender import make_extender_app
@@ -80,6 +82,8 @@ def _call(port: int, verb: str, uid: str, names: list[str], calls: int) -> list[
 
 def _serve(nodes: int, running: int, waiting: int, busy: bool) -> None:
     """The server's process: prints where it listens and what to ask, then serves until it is killed."""
+    sys.setswitchinterval(live.SWITCH)  # as the driver does
+    gc.set_threshold(*live.YOUNG)
     chosen = profile()
     ledger = synthetic.ledger_of(chosen, nodes, running, waiting)
     snapshot = ledger.snapshot(synthetic.NOW)
@@ -112,4 +116,4 @@ def _serve(nodes: int, running: int, waiting: int, busy: bool) -> None:
 
 
 if __name__ == "__main__":
-    _serve(*map(int, sys.argv[1:4]), busy=sys.argv[4] == "1")
+    _serve(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), busy=sys.argv[4] == "1")

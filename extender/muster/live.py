@@ -5,9 +5,11 @@ One thread turns the circle; reflectors and senders feed its inbox; the two web 
 
 from __future__ import annotations
 
+import gc
 import logging
 import queue
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -31,9 +33,17 @@ log = logging.getLogger(__name__)
 COALESCE = 0.05
 """Seconds between cycles: events that arrive meanwhile are planned together (design §3)."""
 REST, LONGEST_REST = 5.0, 0.5
-"""After a cycle that used t seconds of CPU the next begins REST times t later at the earliest, LONGEST_REST at most: a
-cycle holds Python's lock, and where cycles of 100 ms follow each other the threads that send patches and read
-watches get a tenth of the time (measured: 5,000 nodes, 1,000 gangs starting)."""
+"""A cycle that used t seconds of CPU is followed by a rest of REST times t, LONGEST_REST at most: it holds
+Python's lock, and where cycles of 100 ms follow each other the threads that send patches and read watches get a
+tenth of the time (measured: 5,000 nodes, 1,000 gangs starting)."""
+SWITCH = 0.0005
+"""Seconds after which a thread that computes lets another one go on (Python's own is 5 ms). Each verb that
+kube-scheduler waits for, and each patch, gives the lock away several times: at 5 ms a filter call during a cycle
+took 8 ms, and kube-scheduler has one thread (measured by `python -m e2e.bench verbs`)."""
+YOUNG = (100_000, 50, 100)
+"""Objects and collections after which Python looks for cycles of garbage. Its own (700, 10, 10) walks a large
+cluster's records again and again and finds nothing: a quarter of a cycle's time, and pauses of 150 ms in every
+thread (measured: 5,000 nodes, 12,000 jobs)."""
 OWNERS_READ = 10.0
 """Seconds that the first plan waits for the sizes that custom owners declare: without them a running job would look
 whole, and one that is not there yet would start in part."""
@@ -121,7 +131,10 @@ class Driver:
 
     def run(self) -> None:
         """Turn the circle until `stop`. An error in a cycle is logged and does not end it."""
+        sys.setswitchinterval(SWITCH)
+        gc.set_threshold(*YOUNG)
         self._await_lists()
+        gc.freeze()  # what is known now is not walked again; it goes when the last reference does
         log.info("first lists are in: %s", ", ".join(f"{r.resource.name}" for r in self._reflectors))
         previous = ""
         due = 0.0
@@ -181,7 +194,7 @@ class Driver:
                 events = self._inbox.get_nowait()
             except queue.Empty:
                 break
-        self._owners.want(self._ledger.unknown_owners)
+        self._owners.want(self._ledger.unknown_owners, self._ledger.grown_owners())
 
     def _take_over(self, previous: str) -> None:
         """A new leader waits out the old one's requests and lists afresh (design §6)."""

@@ -256,6 +256,7 @@ class GangRecord:
     replicas: str = ""
     backoff: int = 0
     not_before: float = 0.0
+    preempted: str = ""
     ended: float = 0.0
 
 

@@ -213,3 +213,14 @@ def test_nodes_and_owners_carry_what_the_planner_reads() -> None:
     )
     assert (job.size, job.completions, job.succeeded, job.queue) == (4, 8, 2, False)
     assert job.parent == Owner("jobset.x-k8s.io/v1alpha2", "JobSet", "s", "su")
+
+
+@pytest.mark.parametrize("condition", ["Complete", "Failed", "SuccessCriteriaMet", "FailureTarget"])
+def test_a_job_that_is_over_wants_no_more_replicas_whatever_its_completions_say(condition: str) -> None:
+    body = {
+        "metadata": {"name": "j", "namespace": "team", "uid": "u"},
+        "spec": {"parallelism": 4, "completions": 4, "completionMode": "Indexed"},
+        "status": {"succeeded": 1, "conditions": [{"type": condition, "status": "True"}]},
+    }
+    over = decode.workload("Job", "batch/v1")(json.dumps(body).encode())
+    assert (over.size, over.whole) == (0, True)

@@ -319,18 +319,23 @@ def test_one_pod_that_carries_an_annotation_is_enough() -> None:
         (
             {"muster.dev/roles": "worker=2"},
             {"muster.dev/roles": "worker=3"},
-            "muster.dev/roles: expected the same on every pod that carries it; a and b differ",
+            "muster.dev/roles: expected the same on every pod that carries it; found worker=2 on a and worker=3 on b",
         ),
         (
             {"muster.dev/topology-required": "rack"},
             {"muster.dev/topology-required": "zone"},
-            "muster.dev/topology-required: expected the same on every pod that carries it; a and b differ",
+            "muster.dev/topology-required: expected the same on every pod that carries it; "
+            "found rack on a and zone on b",
         ),
         (
             {"muster.dev/min-replicas": "2"},
             {"muster.dev/min-replicas": "3"},
-            "muster.dev/min-replicas, muster.dev/max-replicas or muster.dev/sizes: "
-            "expected the same on every pod of role 'worker'; a and b differ",
+            "muster.dev/min-replicas: expected the same on every pod of role 'worker'; found 2 on a and 3 on b",
+        ),
+        (
+            {"muster.dev/min-replicas": "2", "muster.dev/sizes": "2,4"},
+            {"muster.dev/min-replicas": "2"},
+            "muster.dev/sizes: expected the same on every pod of role 'worker'; found 2,4 on a and nothing on b",
         ),
         (
             {"muster.dev/roles": "worker=2"},

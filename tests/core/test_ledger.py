@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from muster.points import Profile
-from muster.types import Evict, Owner, OwnerRecord, Phase, Say, Ungate, WriteGang
+from muster.types import Evict, GroupSeen, Owner, OwnerGone, OwnerRecord, Phase, Say, Ungate, WriteGang
 from tests.cluster_fake import FakeCluster, Muster
 
 
@@ -255,7 +257,9 @@ def test_contradicting_pods_are_named_and_block_nobody() -> None:
     assert bound(cluster, "fine") == ["n0"]
     assert muster.state("odd") == "Invalid"
     said = [s.message for s in cluster.said if isinstance(s, Say)]
-    assert said == ["muster.dev/roles: expected the same on every pod that carries it; a and b differ"]
+    assert said == [
+        "muster.dev/roles: expected the same on every pod that carries it; found worker=2 on a and worker=3 on b"
+    ]
 
 
 def test_preemption_is_off_by_default() -> None:
@@ -300,6 +304,40 @@ def test_a_gang_is_preempted_whole_and_comes_back_when_there_is_room() -> None:
     assert len(bound(cluster, "low")) == 2
 
 
+@pytest.mark.parametrize("label", [None, "low"], ids=["named by its owner", "named by label"])
+def test_a_gang_that_is_gone_for_a_moment_keeps_its_place_in_the_queue(label: str | None) -> None:
+    cluster = FakeCluster(nodes=1)
+    low = cluster.job("low", 2, gpus=4)
+    if label:
+        low = [cluster.update(pod, labels={**pod.labels, "muster.dev/job": label}) for pod in low]
+    owner = low[0].controller
+    assert owner is not None
+    muster = Muster(cluster, Profile(preemption=True))
+    muster.settle()
+    submitted = muster.ledger.snapshot(cluster.now).jobs[muster.key(label or "job-low")].submitted
+    cluster.now += 5
+    cluster.job("later", 2, gpus=4)
+    muster.settle()
+    cluster.now += 5
+    high = cluster.job("high", 2, gpus=4, priority=1000)
+    record = cluster.owners.pop(owner.uid)  # its controller takes a moment to make the pods anew
+    muster.turn()
+    assert not [p for p in cluster.pods.values() if p.name.startswith("low")]
+    muster.turn()
+    assert muster.state(label or "job-low") == ("Finished" if label else "Incomplete")
+    cluster.owners[owner.uid] = record
+    for pod in low:
+        cluster.update(cluster.pod(owner, low.index(pod), gpus=4), labels=pod.labels)
+    muster.settle(20)
+    assert len(bound(cluster, "high")) == 2
+    again = muster.ledger.snapshot(cluster.now).jobs[muster.key(label or "job-low")]
+    assert again.submitted == submitted
+    for pod in high:
+        cluster.end(pod.uid)
+    muster.settle(20)
+    assert (len(bound(cluster, "low")), bound(cluster, "later")) == (2, [])
+
+
 def test_a_custom_owner_declares_its_roles_before_their_pods_exist() -> None:
     cluster = FakeCluster(nodes=2)
     owner = Owner("kubeflow.org/v1", "PyTorchJob", "llm", "uid-llm")
@@ -319,6 +357,77 @@ def test_a_custom_owner_declares_its_roles_before_their_pods_exist() -> None:
         cluster.delete(uid)
     muster.settle()
     assert muster.ledger.unknown_owners == {}
+
+
+def test_a_custom_owner_is_read_before_its_first_pod_starts() -> None:
+    cluster = FakeCluster(nodes=1)
+    owner = Owner("kubeflow.org/v1", "PyTorchJob", "llm", "uid-llm")
+    muster = Muster(cluster)
+    cluster.pod(owner, 0)
+    muster.settle()
+    assert (bound(cluster, "llm"), muster.ledger.unread_owners) == ([], True)
+    cluster.owners[owner.uid] = OwnerRecord(owner, "team", roles=(("worker", 2),))
+    muster.settle()
+    assert muster.plan.statuses[muster.key("pytorchjob-llm")].waits == "1 of 2 pods exist; missing: 1 worker"
+    cluster.pod(owner, 1)
+    muster.settle()
+    assert len(bound(cluster, "llm")) == 2
+
+
+def test_a_custom_owner_that_says_nothing_or_cannot_be_read_holds_nobody_for_long() -> None:
+    cluster = FakeCluster(nodes=1)
+    silent = Owner("example.com/v1", "Training", "silent", "uid-silent")
+    unread = Owner("example.com/v1", "Training", "unread", "uid-unread")
+    muster = Muster(cluster)
+    cluster.pod(silent, 0)
+    cluster.pod(unread, 0)
+    muster.settle()
+    cluster.owners[silent.uid] = OwnerRecord(silent, "team")
+    muster.settle()
+    assert (len(bound(cluster, "silent")), bound(cluster, "unread")) == (1, [])
+    cluster.now += 30
+    muster.settle()
+    assert len(bound(cluster, "unread")) == 1
+
+
+def test_a_custom_owner_is_known_as_long_as_any_of_its_jobs_has_a_pod() -> None:
+    cluster = FakeCluster(nodes=1)
+    top = Owner("jobset.x-k8s.io/v1alpha2", "JobSet", "llm", "uid-llm")
+    children = [Owner("batch/v1", "Job", f"llm-{role}-0", f"uid-{role}") for role in ("driver", "worker")]
+    cluster.owners[top.uid] = OwnerRecord(top, "team", roles=(("driver", 1), ("worker", 2)))
+    for child in children:
+        cluster.owners[child.uid] = OwnerRecord(child, "team", size=2, parent=top)
+    driver = cluster.pod(children[0], 0, annotations={"role": "driver"})
+    for index in range(2):
+        cluster.pod(children[1], index, annotations={"role": "worker"})
+    muster = Muster(cluster)
+    muster.settle()
+    assert len(bound(cluster, "llm")) == 3
+    del cluster.owners[top.uid]  # no watch delivers it: it was read once
+    cluster.end(driver.uid)
+    del cluster.pods[driver.uid]
+    muster.settle()
+    job = muster.ledger.snapshot(cluster.now).jobs[muster.key("jobset-llm")]
+    assert [(role.name, role.min) for role in job.roles] == [("driver", 1), ("worker", 2)]
+
+
+def test_pods_wait_a_moment_for_the_podgroup_that_they_name() -> None:
+    cluster = FakeCluster(nodes=1)
+    muster = Muster(cluster)
+    label = {"scheduling.x-k8s.io/pod-group": "mpi"}
+    cluster.update(cluster.bare("mpi-0", "x"), labels=label)
+    muster.settle()
+    assert bound(cluster, "mpi") == []
+    muster.ledger.apply(GroupSeen("team", "mpi", 2), cluster.now)
+    muster.settle()
+    assert muster.plan.statuses[muster.key("podgroup-mpi")].waits == "1 of 2 pods exist; missing: 1 worker"
+    cluster.update(cluster.bare("mpi-1", "x"), labels=label)
+    muster.settle()
+    assert len(bound(cluster, "mpi")) == 2
+    cluster.update(cluster.bare("lonely", "x"), labels={"scheduling.x-k8s.io/pod-group": "nobody"})
+    cluster.now += 5
+    muster.settle()
+    assert len(bound(cluster, "lonely")) == 1
 
 
 def test_a_leader_worker_set_group_is_a_gang_of_its_size() -> None:
@@ -379,4 +488,66 @@ def test_a_rollout_of_a_deployment_may_surge_above_its_replicas() -> None:
     cluster.pod(new, 0, gpus=1)
     muster.settle()
     assert len(bound(cluster, "web")) == 2
+    assert [k.name for k in muster.plan.statuses] == ["deployment-web"]
+
+
+def test_what_waits_of_a_work_queue_is_taken_away_when_a_replica_has_succeeded() -> None:
+    cluster = FakeCluster(nodes=1)
+    pods = cluster.job("queue", 4, gpus=4, min_replicas="1")
+    owner = pods[0].controller
+    assert owner is not None
+    cluster.owners[owner.uid] = OwnerRecord(owner, "team", size=4, queue=True)
+    muster = Muster(cluster)
+    muster.settle()
+    assert len(bound(cluster, "queue")) == 2
+    cluster.owners[owner.uid] = OwnerRecord(owner, "team", size=2, queue=True)  # re-creates nothing now
+    cluster.end(next(p.uid for p in cluster.pods.values() if p.node))
+    muster.turn()
+    waiting = {p.uid for p in pods if not cluster.pods.get(p.uid, pods[0]).node}
+    assert {a.uid for a in cluster.sent if isinstance(a, Evict)} == waiting
+    assert len(bound(cluster, "queue")) == 1
+
+
+def test_an_indexed_job_without_a_success_policy_starts_whole_whatever_its_annotations_say() -> None:
+    cluster = FakeCluster(nodes=1)
+    pods = cluster.job("rigid", 3, gpus=4, min_replicas="1")
+    owner = pods[0].controller
+    assert owner is not None
+    cluster.owners[owner.uid] = OwnerRecord(owner, "team", size=3, completions=3, whole=True)
+    muster = Muster(cluster)
+    muster.settle()
+    assert bound(cluster, "rigid") == []
+    assert muster.state("job-rigid") == "Waiting"
+
+
+def test_a_bare_pod_pinned_to_a_cordoned_node_is_said_to_be_stuck_and_never_ended() -> None:
+    cluster = FakeCluster(nodes=1)
+    cluster.bare("alone", "alone", gpus=8)
+    muster = Muster(cluster)
+    muster.turn()
+    muster.turn()
+    cluster.nodes["n0"] = replace(cluster.nodes["n0"], unschedulable=True)
+    muster.settle()
+    assert str(muster.plan.statuses[muster.key("alone")].code) == "Stuck"
+    assert not [a for a in cluster.sent if isinstance(a, Evict)]
+    cluster.nodes["n0"] = replace(cluster.nodes["n0"], unschedulable=False)
+    muster.settle()
+    assert muster.state("alone") == "Running"
+
+
+def test_pods_whose_replica_set_goes_first_are_no_new_job() -> None:
+    cluster = FakeCluster(nodes=1)
+    deployment = Owner("apps/v1", "Deployment", "web", "d")
+    replicas = Owner("apps/v1", "ReplicaSet", "web-a", "rs-a")
+    cluster.owners["d"] = OwnerRecord(deployment, "team", size=2)
+    cluster.owners[replicas.uid] = OwnerRecord(replicas, "team", size=2, parent=deployment)
+    pods = [cluster.pod(replicas, i, gpus=1) for i in range(2)]
+    muster = Muster(cluster)
+    muster.settle()
+    for uid in ("d", replicas.uid):
+        del cluster.owners[uid]
+        muster.ledger.apply(OwnerGone(uid), cluster.now)
+    for pod in pods:
+        cluster.update(cluster.pods[pod.uid], deleting=True)
+    muster.settle()
     assert [k.name for k in muster.plan.statuses] == ["deployment-web"]

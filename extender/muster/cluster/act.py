@@ -41,22 +41,37 @@ GONE = 404
 
 
 class Hands:
-    """The threads that send. `scheduler` is the schedulerName, to decode the pods that come back."""
+    """The threads that send. `scheduler` is the schedulerName, to decode the pods that come back.
 
-    def __init__(self, api: Api, sink: Sink, scheduler: str, threads: int = 6) -> None:
+    They wait for the server nearly all of the time, so their number is the number of requests under way: 16 at 25 ms
+    an answer are 640 a second, and a small part of what an API server lets one client have.
+    """
+
+    def __init__(self, api: Api, sink: Sink, scheduler: str, threads: int = 16) -> None:
         self._api, self._sink, self._scheduler = api, sink, scheduler
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="act")
-        self._talk = ThreadPoolExecutor(1, thread_name_prefix="say")  # Events never delay a start
+        # Neither what is only told delays a start: statuses that hold no placement, and Events.
+        self._book = ThreadPoolExecutor(4, thread_name_prefix="book")
+        self._talk = ThreadPoolExecutor(1, thread_name_prefix="say")
 
     def carry_out(self, actions: tuple[Action, ...]) -> None:
         """Queue actions; returns at once."""
         for action in actions:
-            pool = self._talk if isinstance(action, Say) else self._pool
-            pool.submit(self._one, action)
+            self._pool_of(action).submit(self._one, action)
+
+    def _pool_of(self, action: Action) -> ThreadPoolExecutor:
+        match action:
+            case Say():
+                return self._talk
+            case DeleteGang() | WriteGang(holds=()):
+                return self._book
+            case _:
+                return self._pool
 
     def close(self) -> None:
         """Stop taking actions; what is under way ends."""
         self._pool.shutdown(wait=True, cancel_futures=True)
+        self._book.shutdown(wait=True, cancel_futures=True)
         self._talk.shutdown(wait=True, cancel_futures=True)
 
     def _one(self, action: Action) -> None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import logging
+import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -24,7 +25,7 @@ log = logging.getLogger(__name__)
 AGAIN = 30.0
 """Seconds after which an owner that still has pods is read again: users scale them."""
 SOON = 2.0
-"""Seconds after which a read that got no answer is tried again."""
+"""Seconds after which a read that got no answer is tried again, and one whose owner got another pod."""
 LOOK = 0.5
 """Seconds between looks at what is due; a new owner is read at once."""
 
@@ -92,7 +93,9 @@ class Owners:
 
     def __init__(self, api: Api, sink: Sink) -> None:
         self._api, self._sink = api, sink
-        self._read: dict[str, float] = {}  # when to read again, by uid
+        self._grown: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._read: dict[str, float] = {}  # when it was read, by uid
+        self._due: dict[str, float] = {}  # when it is to be read again
         self._plurals: dict[tuple[str, str], str] = {}
         self._wanted: Mapping[str, tuple[str, Owner]] = {}
         self._stop = threading.Event()
@@ -107,9 +110,14 @@ class Owners:
         self._stop.set()
         self._new.set()
 
-    def want(self, owners: Mapping[str, tuple[str, Owner]]) -> None:
-        """Owners by uid, with their namespace, that pods of ours have and no watch delivers."""
+    def want(self, owners: Mapping[str, tuple[str, Owner]], grown: Iterable[str] = ()) -> None:
+        """Owners by uid, with their namespace, that pods of ours have and no watch delivers.
+
+        grown: uids of those that got a pod just now.
+        """
         before, self._wanted = self._wanted, owners
+        for uid in grown:
+            self._grown.put(uid)
         if owners is not before and owners.keys() - before.keys():
             self._new.set()
 
@@ -119,15 +127,19 @@ class Owners:
             self._new.clear()
             wanted = self._wanted
             now = time.monotonic()
+            while not self._grown.empty():
+                uid = self._grown.get()
+                self._due[uid] = min(self._due.get(uid, now), self._read.get(uid, now - SOON) + SOON)
+            self._due = {uid: at for uid, at in self._due.items() if uid in wanted}
             self._read = {uid: at for uid, at in self._read.items() if uid in wanted}
             for uid, (namespace, owner) in list(wanted.items()):
-                if now < self._read.get(uid, 0.0):
+                if now < self._due.get(uid, 0.0):
                     continue
-                self._read[uid] = now + AGAIN
+                self._read[uid], self._due[uid] = now, now + AGAIN
                 try:
                     self._sink([OwnerSeen(self.read(namespace, owner))])
                 except ClusterError as error:
-                    self._read[uid] = now + SOON
+                    self._due[uid] = now + SOON
                     log.warning("reading %s %s/%s: %s", owner.kind, namespace, owner.name, error)
 
     def read(self, namespace: str, owner: Owner) -> OwnerRecord:

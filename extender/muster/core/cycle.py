@@ -57,6 +57,7 @@ class _Cycle:
     holds: dict[JobKey, tuple[Hold, ...]] = field(default_factory=dict)
     statuses: dict[JobKey, Status] = field(default_factory=dict)
     undo: list[Undo] = field(default_factory=list)
+    stuck: dict[JobKey, Status] = field(default_factory=dict)  # pinned where they can't run, not ours to end
     back: dict[JobKey, str] = field(default_factory=dict)
     preempted: dict[JobKey, str] = field(default_factory=dict)
     wakes: list[float] = field(default_factory=list)
@@ -162,6 +163,9 @@ def _keep(run: _Cycle, job: Job) -> bool:
         run.statuses[job.key] = RELEASED._replace(state=State.STARTING)
         run.holds[job.key] = job.holds
         return True
+    if job.preempted:  # until all of it is back: a gang goes whole, and others are not ended in its stead
+        run.preempted[job.key] = job.preempted
+        return True
     if job.not_before > run.snapshot.now:
         run.back[job.key] = "its last start did not complete; the rest of it goes back to the gate"
         return True
@@ -226,6 +230,8 @@ def _still_good(run: _Cycle, job: Job) -> list[Hold]:
             why = _evidence(run, member, row)
             if why and member.evictable:
                 run.undo.append(Undo(job.key, role.name, member.uid, member.pod, hold.node, why))
+            elif why:
+                run.stuck.setdefault(job.key, reasons.stuck(member, why))
             elif member.refused_at:
                 run.wakes.append(member.refused_at + run.profile.evidence)
             kept.append(hold)  # it uses the node until it is gone
@@ -633,5 +639,7 @@ def _standing(run: _Cycle, job: Job) -> Status:
             return Status(
                 State.STARTING, Code.STUCK, f"replica {stuck[0].pod} is placed anew: {stuck[0].why}"
             )
+        if job.key in run.stuck:
+            return run.stuck[job.key]
         return reasons.starting(holds)
     return reasons.running(job, holds)

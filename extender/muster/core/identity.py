@@ -290,7 +290,8 @@ def merge(parts: Sequence[tuple[str, Declared]]) -> tuple[Declared, dict[str, Ro
         first = found.setdefault(annotation, (pod, value))
         if first[1] != value:
             raise InputError(
-                f"{annotation}: expected the same on every pod that carries it; {first[0]} and {pod} differ"
+                f"{annotation}: expected the same on every pod that carries it; "
+                f"found {_written(first[1])} on {first[0]} and {_written(value)} on {pod}"
             )
 
     for pod, part in parts:
@@ -305,9 +306,16 @@ def merge(parts: Sequence[tuple[str, Declared]]) -> tuple[Declared, dict[str, Ro
         if part.size != RoleSize():
             first = sizes.setdefault(part.role, (pod, part.size))
             if first[1] != part.size:
+                key, one, other = next(
+                    (key, one, other)
+                    for key, one, other in zip(
+                        (MIN, MAX, SIZES), _parts(first[1]), _parts(part.size), strict=True
+                    )
+                    if one != other
+                )
                 raise InputError(
-                    f"{MIN}, {MAX} or {SIZES}: expected the same on every pod of role {part.role!r}; "
-                    f"{first[0]} and {pod} differ"
+                    f"{key}: expected the same on every pod of role {part.role!r}; "
+                    f"found {_written(one)} on {first[0]} and {_written(other)} on {pod}"
                 )
     roles: tuple[tuple[str, int], ...] = whole.get(ROLES, ("", ()))[1]  # type: ignore[assignment]
     if roles:
@@ -328,6 +336,20 @@ def merge(parts: Sequence[tuple[str, Declared]]) -> tuple[Declared, dict[str, Ro
         speed=value(SPEED, ()),  # type: ignore[arg-type]
     )
     return job, {role: size for role, (_, size) in sizes.items()}
+
+
+def _parts(size: RoleSize) -> tuple[object, object, object]:
+    return size.min, size.max, size.sizes
+
+
+def _written(value: object) -> str:
+    """A value as its annotation has it: "worker=2,server=1", "1,2,4"; `nothing` where there is none."""
+    if isinstance(value, tuple):
+        pairs = (
+            "=".join(map(_written, part)) if isinstance(part, tuple) else _written(part) for part in value
+        )
+        return ",".join(pairs) or "nothing"
+    return "nothing" if value is None else f"{value:.15g}" if isinstance(value, float) else str(value)
 
 
 def role_bounds(

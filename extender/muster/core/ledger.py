@@ -72,8 +72,9 @@ OWNER_PATIENCE = 5.0
 UNREAD_PATIENCE = 30.0
 """Seconds after which a gated pod whose custom owner could not be read is taken as it is: nobody knows the size
 of its job then, and before it would start in part."""
-QUIET = 1.0
-"""Seconds without a new pod before "3 of 12 pods exist" is worth a write."""
+QUIET = 2.0
+"""Seconds without a new pod before "3 of 12 pods exist" is worth a write; creation times are cut to whole seconds, so
+at least one has passed."""
 RETRY = 0.5
 """Seconds before a request that was refused is planned again (a newer event may make it needless)."""
 RETRY_EVICTION = 5.0
@@ -104,6 +105,8 @@ class _Entry:
     ended_at: float = 0.0
     backoff: int = 0
     not_before: float = 0.0
+    sent_back: bool = False
+    preempted: str = ""
     job: Job | None = None
     said: tuple[Job, Status] | None = None  # all is written of these, and nothing to do: no diff is needed
 
@@ -135,6 +138,7 @@ class Ledger:
         self._unwatched: dict[str, tuple[str, Owner]] = {}
         self._pods_of_unwatched: dict[str, set[str]] = {}
         self._unwatched_of: dict[str, str] = {}
+        self._grown: set[str] = set()
         self._groups: dict[tuple[str, str], int] = {}
         self._entries: dict[JobKey, _Entry] = {}
         self._job_of: dict[str, JobKey] = {}
@@ -266,8 +270,9 @@ class Ledger:
         if top is not None and uid:
             self._unwatched_of[pod.uid] = uid
             self._pods_of_unwatched.setdefault(uid, set()).add(pod.uid)
-            # a new dict, since another thread reads the old one
-            self._unwatched = {**self._unwatched, uid: (pod.namespace, top)}
+            self._grown.add(uid)
+            if uid not in self._unwatched:  # a new dict, since another thread reads the old one
+                self._unwatched = {**self._unwatched, uid: (pod.namespace, top)}
 
     def _leave_owner(self, pod_uid: str) -> None:
         uid = self._unwatched_of.pop(pod_uid, "")
@@ -283,6 +288,12 @@ class Ledger:
         """Topmost owners of our pods, by uid, that no watch delivers: custom resources with sizes to read."""
         return self._unwatched
 
+    def grown_owners(self) -> frozenset[str]:
+        """Those that got a pod since this was last asked: they may have been scaled."""
+        grown = frozenset(self._grown)
+        self._grown.clear()
+        return grown
+
     @property
     def unread_owners(self) -> bool:
         """Whether one of them has not been read yet."""
@@ -292,6 +303,8 @@ class Ledger:
         """Put a pod under its job, and its charge where it stands."""
         key = identity.job_key(pod, self._owners)
         before = self._job_of.get(pod.uid)
+        if before is not None and pod.controller is not None and pod.controller.uid not in self._owners:
+            key = before  # its owner goes first (a ReplicaSet before its pods): it stays of the job that it was
         if before is not None and before != key:
             self._leave(pod.uid, before)
         if pod.controller is not None:
@@ -301,7 +314,7 @@ class Ledger:
             entry = self._entries[key] = _Entry(key)
         if pod.uid not in entry.pods:
             live = any(not p.phase.ended for p in entry.pods.values())
-            if entry.ended_at and not live:  # the same name again, after the job ended: a new job
+            if entry.ended_at and not live and not entry.sent_back:  # the same name after the job ended: a new job
                 self._entries[key] = entry = replace_entry(entry)
             entry.submitted = min(entry.submitted or pod.created, pod.created)
             entry.newest_pod = max(entry.newest_pod, pod.created)
@@ -565,6 +578,21 @@ class Ledger:
         pods = sorted(entry.pods.values(), key=lambda p: (p.created, p.name))
         live = [p for p in pods if not p.phase.ended and not (p.deleting and not p.phase.on_node)]
         holds = self._normal_holds(entry, live)
+        if not any(p.phase in (Phase.BOUND, Phase.UNGATED) for p in live):
+            entry.preempted = ""  # all of it is back, or on its way
+        if not pods and entry.job is not None and self._comes_back(entry.key.uid):
+            return replace(
+                entry.job,
+                submitted=entry.submitted,
+                roles=tuple(replace(role, members=()) for role in entry.job.roles),
+                holds=holds,
+                started=False,
+                started_at=entry.started_at,
+                below_since=entry.below_since,
+                since=entry.since,
+                expects=False,
+                not_before=entry.not_before,
+            )
         notes = [(p.name, identity.declared(p)) for p in pods]
         invalid = ""
         try:
@@ -608,7 +636,17 @@ class Ledger:
             ordered=any(r.ordered for r in records),
             newest_pod=entry.newest_pod,
             not_before=entry.not_before,
+            preempted=entry.preempted,
         )
+
+    def _comes_back(self, uid: str) -> bool:
+        """Whether a job without a pod at this moment has not ended: its owner still wants some."""
+        record = self._owners.get(uid)
+        if record is None or not record.size:
+            return False
+        if record.completions is not None:
+            return record.succeeded < record.completions
+        return not (record.queue and record.succeeded)
 
     def _normal_holds(self, entry: _Entry, live: list[PodRecord]) -> tuple[Hold, ...]:
         """Holds of bound pods are done; holds of pods that are gone are open for their successors."""
@@ -794,6 +832,7 @@ class Ledger:
             actions += self._send_back(key, why, now)
         for key, why in plan.preempted.items():
             actions += self._all_back(key, why, now)
+            self._entries[key].preempted = why
         returning = plan.back.keys() | plan.preempted.keys()
         for key, holds in plan.holds.items():
             entry = self._entries.get(key)
@@ -810,6 +849,7 @@ class Ledger:
                 continue
             actions += self._leftovers(entry, now)
             actions += self._diff(entry, entry.job, status, now)
+        self._recorded.clear()
         return tuple(actions)
 
     def proceed(self, now: float) -> tuple[Action, ...]:
@@ -904,6 +944,8 @@ class Ledger:
             entry.started_at = entry.started_at or now
             entry.backoff, entry.not_before = 0, 0.0
             self._dirty.add(entry.key)
+        if status.state is State.RUNNING:
+            entry.sent_back = False
         if status.state is not State.FINISHED:
             entry.ended_at = 0.0
 
@@ -1073,7 +1115,7 @@ class Ledger:
         if entry is None or entry.job is None:
             return
         self._set_holds(entry, tuple(h for h in self._holds(entry) if self._cannot_return(entry, h)))
-        entry.below_since = 0.0
+        entry.below_since, entry.sent_back = 0.0, True
         self._dirty.add(key)
         for member in (m for r in entry.job.roles for m in r.members if m.evictable):
             if member.phase in (Phase.UNGATED, Phase.BOUND):

@@ -37,7 +37,10 @@ def make_way(
     """The victims (none where what is ending is enough) and the head's spots; None where nothing helps."""
     now = replace(snapshot, free=room.free, ports=room.ports, ours_on=room.ours)
     ending = list(
-        chain.from_iterable(in_use(j, snapshot.nodes, (Phase.ENDING,)) for j in snapshot.jobs.values())
+        chain.from_iterable(
+            in_use(j, snapshot.nodes, (*OUT, Phase.ENDING) if j.preempted else (Phase.ENDING,))
+            for j in snapshot.jobs.values()
+        )
     )
 
     def spots_without(victims: Iterable[Job]) -> list[Spot] | None:
@@ -47,7 +50,11 @@ def make_way(
 
     chosen: list[Job] = []
     spots = spots_without(chosen)
-    lower = [j for j in snapshot.jobs.values() if j.started and j.priority < head.priority and _returns(j)]
+    lower = [
+        job
+        for job in snapshot.jobs.values()
+        if job.started and not job.preempted and job.priority < head.priority and _returns(job)
+    ]
     queue = iter(sorted(lower, key=lambda j: (j.priority, -j.started_at, j.key)))
     while spots is None:
         victim = next(queue, None)

@@ -20,6 +20,7 @@ from muster.types import (
     Code,
     Hold,
     Job,
+    Member,
     Nodes,
     Phase,
     Seconds,
@@ -251,6 +252,16 @@ def starting(holds: Sequence[Hold]) -> Status:
     if absent:
         words = f"all replicas have a place; {plural(absent, 'pod')} not created yet"
     return Status(State.STARTING, Code.BINDING, words)
+
+
+def stuck(member: Member, why: str) -> Status:
+    """A pin that can't work, on a pod that nobody would create again: its owner has to choose."""
+    return Status(
+        State.STARTING,
+        Code.STUCK,
+        f"pod {member.pod} is pinned and cannot start: {why}; it has no owner that would create it again, "
+        "so delete it and create it anew, or mend the node",
+    )
 
 
 def running(job: Job, holds: Sequence[Hold]) -> Status:

@@ -1,0 +1,413 @@
+"""Owners that are custom resources, and groups that pods name: size and roles are theirs to say.
+
+The operators are not here. Each scenario plays one: it creates the custom resource, then pods with the labels and
+owner references that the real operator writes, one after another and not at once. The CRDs in crds/ have no schema.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from e2e.cluster import Cluster, Json, Pod
+from e2e.lab import Lab
+from e2e.scenario import (
+    bound,
+    gang,
+    gated,
+    holds_for,
+    in_state,
+    job,
+    on_node,
+    pod,
+    said,
+    show,
+    stateful_set,
+    wait_until,
+)
+
+pytestmark = pytest.mark.lab
+
+CRDS = {
+    crd["spec"]["names"]["kind"]: crd
+    for crd in (yaml.safe_load(file.read_text()) for file in (Path(__file__).parent / "crds").glob("*.yaml"))
+}
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+SLOWLY = 0.7
+"""Seconds between the pods of an operator: longer than Muster needs to plan what is there."""
+
+
+@pytest.fixture(scope="module")
+def made() -> Iterator[dict[str, Cluster]]:
+    """Definitions that this module made, by name; they go when it ends."""
+    found: dict[str, Cluster] = {}
+    yield found
+    for name, cluster in found.items():
+        cluster.delete(f"{DEFINITIONS}/{name}")
+
+
+@pytest.fixture(autouse=True)
+def definitions(lab: Lab, cluster: Cluster, made: dict[str, Cluster]) -> None:
+    """The cluster serves all of them, and Muster watches the groups among them."""
+    there = {item["metadata"]["name"] for item in cluster.get(DEFINITIONS)["items"]}
+    for crd in CRDS.values():
+        if crd["metadata"]["name"] not in there:
+            cluster.request("POST", DEFINITIONS, crd)
+            made[crd["metadata"]["name"]] = cluster
+    for crd in CRDS.values():
+        names, version = crd["spec"]["names"], crd["spec"]["versions"][0]["name"]
+        path = f"/apis/{crd['spec']['group']}/{version}/namespaces/default/{names['plural']}"
+        wait_until(lambda path=path: cluster.get(path), what=f"{path} is served")  # type: ignore[misc]
+    wait_until(
+        lambda: "podgroups of scheduling.x-k8s.io/v1alpha1 are served" in lab.log("muster-0").read_text(),
+        within=60,
+        what="muster watches the PodGroups of scheduler-plugins",
+    )
+
+
+# --- playing operator ---------------------------------------------------------------------------------------
+
+
+def custom(kind: str, name: str, spec: Json) -> Json:
+    crd = CRDS[kind]["spec"]
+    version = f"{crd['group']}/{crd['versions'][0]['name']}"
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def owned(manifest: Json, owner: Json) -> Json:
+    """The manifest with `owner`, as the API gave it back, for its controller."""
+    reference = {key: owner[key] for key in ("apiVersion", "kind")}
+    reference |= {key: owner["metadata"][key] for key in ("name", "uid")}
+    metadata = manifest["metadata"] | {"ownerReferences": [reference | {"controller": True}]}
+    return manifest | {"metadata": metadata}
+
+
+def create_slowly(cluster: Cluster, namespace: str, manifests: Iterable[Json]) -> None:
+    for manifest in manifests:
+        cluster.submit(manifest, namespace=namespace)
+        time.sleep(SLOWLY)
+
+
+def runs(cluster: Cluster, namespace: str, name: str, pods: int) -> Json:
+    """The status of the Gang once it runs and so many pods of the namespace are bound."""
+    wait_until(
+        lambda: bound(cluster.pods(namespace), pods),
+        what=f"{pods} pods are bound",
+        also=lambda: f"{show(cluster.pods(namespace))}\n{cluster.gangs(namespace)}",
+    )
+    return wait_until(
+        lambda: in_state(cluster, namespace, name, "Running"),
+        what=f"the Gang {name} is Running",
+        also=lambda: str(cluster.gangs(namespace)),
+    )
+
+
+def waits_incomplete(cluster: Cluster, namespace: str, name: str, pods: int, reason: str) -> None:
+    """It says what is missing, and for a while nothing of it starts."""
+    wait_until(
+        lambda: in_state(cluster, namespace, name, "Incomplete").get("reason") == reason,
+        what=f"{name} is Incomplete: {reason}",
+        also=lambda: f"{show(cluster.pods(namespace))}\n{cluster.gangs(namespace)}",
+    )
+    all_wait(cluster, namespace, pods)
+
+
+def all_wait(cluster: Cluster, namespace: str, pods: int) -> None:
+    holds_for(
+        lambda: len(gated(cluster.pods(namespace))) == pods,
+        seconds=2.5,
+        what=f"all {pods} pods wait behind the gate",
+    )
+
+
+def sizes(status: Json) -> dict[str, tuple[int, int]]:
+    """(min, bound) by role."""
+    return {name: (role["min"], role["bound"]) for name, role in status["roles"].items()}
+
+
+def pytorch_job(name: str, workers: int) -> Json:
+    replicas = {"Master": {"replicas": 1}, "Worker": {"replicas": workers}}
+    return custom("PyTorchJob", name, {"pytorchReplicaSpecs": replicas})
+
+
+def pytorch_pod(owner: Json, role: str, index: int, **what: object) -> Json:
+    name = owner["metadata"]["name"]
+    labels = {
+        "training.kubeflow.org/job-name": name,
+        "training.kubeflow.org/operator-name": "pytorchjob-controller",
+        "training.kubeflow.org/replica-index": str(index),
+        "training.kubeflow.org/replica-type": role,
+    }
+    return owned(pod(f"{name}-{role}-{index}", labels=labels, **what), owner)  # type: ignore[arg-type]
+
+
+# --- Kubeflow -----------------------------------------------------------------------------------------------
+
+
+def test_a_pytorchjob_waits_for_the_last_of_its_pods_and_starts_whole(
+    cluster: Cluster, namespace: str
+) -> None:
+    owner = cluster.submit(pytorch_job("bert", workers=3), namespace=namespace)[0]
+    pods = [pytorch_pod(owner, "master", 0), *(pytorch_pod(owner, "worker", i) for i in range(3))]
+    create_slowly(cluster, namespace, pods[:3])
+    waits_incomplete(cluster, namespace, "kubeflow-bert", 3, "3 of 4 pods exist; missing: 1 worker")
+    cluster.submit(pods[3], namespace=namespace)
+    status = runs(cluster, namespace, "kubeflow-bert", 4)
+    assert sizes(status) == {"master": (1, 1), "worker": (3, 3)}
+    assert cluster.gangs(namespace)["kubeflow-bert"]["spec"]["owner"]["kind"] == "PyTorchJob"
+
+
+def test_a_restart_in_the_middle_of_its_creation_does_not_start_a_pytorchjob_in_part(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    owner = cluster.submit(pytorch_job("bert", workers=3), namespace=namespace)[0]
+    pods = [pytorch_pod(owner, "master", 0), *(pytorch_pod(owner, "worker", i) for i in range(3))]
+    create_slowly(cluster, namespace, pods[:3])
+    reason = "3 of 4 pods exist; missing: 1 worker"
+    waits_incomplete(cluster, namespace, "kubeflow-bert", 3, reason)
+    before = versions(cluster, namespace)
+    lab.kill("muster")
+    lab.start("muster")
+    all_wait(cluster, namespace, 3)
+    assert versions(cluster, namespace) == before, "a restart has nothing new to write"
+    cluster.submit(pods[3], namespace=namespace)
+    runs(cluster, namespace, "kubeflow-bert", 4)
+
+
+def test_a_running_pytorchjob_is_left_alone_by_a_restart(lab: Lab, cluster: Cluster, namespace: str) -> None:
+    owner = cluster.submit(pytorch_job("bert", workers=2), namespace=namespace)[0]
+    pods = [pytorch_pod(owner, "master", 0), *(pytorch_pod(owner, "worker", i) for i in range(2))]
+    cluster.submit(*pods, namespace=namespace)
+    runs(cluster, namespace, "kubeflow-bert", 3)
+    before = versions(cluster, namespace)
+    lab.kill("muster")
+    lab.start("muster")
+    holds_for(lambda: versions(cluster, namespace) == before, seconds=3, what="nothing is written again")
+
+
+def versions(cluster: Cluster, namespace: str) -> dict[str, str]:
+    return {name: found["metadata"]["resourceVersion"] for name, found in cluster.gangs(namespace).items()}
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"pytorchReplicaSpecs": None},
+        {"pytorchReplicaSpecs": {"Master": None, "Worker": {"replicas": "three"}}},
+        {},
+    ],
+    ids=["nothing", "no-numbers", "empty"],
+)
+def test_a_custom_owner_that_makes_no_sense_hurts_nobody_else(
+    cluster: Cluster, namespace: str, spec: Json
+) -> None:
+    strange = cluster.submit(custom("PyTorchJob", "strange", spec), namespace=namespace)[0]
+    cluster.submit(pytorch_pod(strange, "worker", 0), namespace=namespace)
+    wait_until(
+        lambda: bound(cluster.pods(namespace), 1),
+        what="what declares no size starts as it comes",
+        also=lambda: str(cluster.gangs(namespace)),
+    )
+    owner = cluster.submit(pytorch_job("bert", workers=1), namespace=namespace)[0]
+    create_slowly(cluster, namespace, [pytorch_pod(owner, "master", 0)])
+    waits_incomplete(cluster, namespace, "kubeflow-bert", 1, "1 of 2 pods exist; missing: 1 worker")
+
+
+def test_a_custom_owner_that_is_scaled_is_read_again(cluster: Cluster, namespace: str) -> None:
+    owner = cluster.submit(pytorch_job("bert", workers=1), namespace=namespace)[0]
+    cluster.submit(pytorch_pod(owner, "master", 0), pytorch_pod(owner, "worker", 0), namespace=namespace)
+    runs(cluster, namespace, "kubeflow-bert", 2)
+    path = f"/apis/kubeflow.org/v1/namespaces/{namespace}/pytorchjobs/bert"
+    cluster.patch(path, {"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 2}}}})
+    cluster.submit(pytorch_pod(owner, "worker", 1), namespace=namespace)
+    wait_until(
+        lambda: bound(cluster.pods(namespace), 3),
+        within=60,
+        what="the replica that was added runs",
+        also=lambda: f"{show(cluster.pods(namespace))}\n{cluster.gangs(namespace)}",
+    )
+
+
+# --- JobSet -------------------------------------------------------------------------------------------------
+
+
+def jobset_job(owner: Json, replicated: str, index: int, replicas: int, pods: int, **what: object) -> Json:
+    """The Job that the JobSet controller makes of one replica of a replicated job."""
+    name = owner["metadata"]["name"]
+    labels = {
+        "jobset.sigs.k8s.io/jobset-name": name,
+        "jobset.sigs.k8s.io/replicatedjob-name": replicated,
+        "jobset.sigs.k8s.io/replicatedjob-replicas": str(replicas),
+        "jobset.sigs.k8s.io/job-index": str(index),
+    }
+    return owned(job(f"{name}-{replicated}-{index}", pods, labels=labels, **what), owner)  # type: ignore[arg-type]
+
+
+def jobset(name: str, **replicated: tuple[int, int]) -> Json:
+    jobs = [
+        {"name": role, "replicas": replicas, "template": {"spec": {"parallelism": pods}}}
+        for role, (replicas, pods) in replicated.items()
+    ]
+    return custom("JobSet", name, {"replicatedJobs": jobs})
+
+
+def test_a_jobset_starts_when_the_pods_of_all_its_jobs_exist(cluster: Cluster, namespace: str) -> None:
+    owner = cluster.submit(jobset("llm", driver=(1, 1), workers=(2, 2)), namespace=namespace)[0]
+    jobs = [
+        jobset_job(owner, "driver", 0, 1, 1),
+        *(jobset_job(owner, "workers", index, 2, 2) for index in range(2)),
+    ]
+    create_slowly(cluster, namespace, jobs[:2])
+    waits_incomplete(cluster, namespace, "jobset-llm", 3, "3 of 5 pods exist; missing: 2 workers")
+    cluster.submit(jobs[2], namespace=namespace)
+    status = runs(cluster, namespace, "jobset-llm", 5)
+    assert sizes(status) == {"driver": (1, 1), "workers": (4, 4)}
+    assert list(cluster.gangs(namespace)) == ["jobset-llm"]
+
+
+def test_a_jobset_that_does_not_fit_waits_whole_and_its_owner_is_told(
+    cluster: Cluster, namespace: str
+) -> None:
+    room = on_node("node-00")
+    owner = cluster.submit(jobset("llm", driver=(1, 1), workers=(1, 2)), namespace=namespace)[0]
+    holder = cluster.submit(pod("holder", gpus=2, affinity=room), namespace=namespace)
+    wait_until(lambda: bound(cluster.pods(namespace), 1), what="the holder runs")
+    create_slowly(
+        cluster,
+        namespace,
+        [
+            jobset_job(owner, "driver", 0, 1, 1, gpus=0, affinity=room),
+            jobset_job(owner, "workers", 0, 1, 2, gpus=4, affinity=room),
+        ],
+    )
+    status = wait_until(lambda: in_state(cluster, namespace, "jobset-llm", "Waiting"), what="it waits whole")
+    assert status["reason"] == "needs 8 GPUs (1 driver, 2 workers)"
+    assert len(gated(cluster.pods(namespace))) == 3
+    sentence = "Resources: needs 8 GPUs (1 driver, 2 workers); 1 of 2 workers replicas fit now"
+    wait_until(
+        lambda: sentence in said(cluster, namespace, "llm"),
+        what="the JobSet's Event says so",
+        also=lambda: str(said(cluster, namespace, "llm")),
+    )
+    cluster.delete_pod(Pod(holder[0]))
+    wait_until(
+        lambda: in_state(cluster, namespace, "jobset-llm", "Running"),
+        what="it starts when there is room",
+        also=lambda: f"{show(cluster.pods(namespace))}\n{cluster.gangs(namespace)}",
+    )
+
+
+# --- Ray ----------------------------------------------------------------------------------------------------
+
+
+def ray_pod(owner: Json, group: str, index: int) -> Json:
+    cluster = owner["metadata"]["name"]
+    labels = {
+        "ray.io/cluster": cluster,
+        "ray.io/group": group,
+        "ray.io/node-type": "head" if group == "headgroup" else "worker",
+        "ray.io/is-ray-node": "yes",
+    }
+    name = f"{cluster}-{group.lower()}-{index}"
+    return owned(pod(name, gpus=0 if group == "headgroup" else 2, labels=labels), owner)
+
+
+def test_a_raycluster_starts_its_head_together_with_its_workers(cluster: Cluster, namespace: str) -> None:
+    groups = [{"groupName": "small", "replicas": 1}, {"groupName": "Large", "replicas": 2}]
+    owner = cluster.submit(custom("RayCluster", "ray", {"workerGroupSpecs": groups}), namespace=namespace)[0]
+    pods = [
+        ray_pod(owner, "headgroup", 0),
+        ray_pod(owner, "small", 0),
+        *(ray_pod(owner, "Large", i) for i in range(2)),
+    ]
+    create_slowly(cluster, namespace, pods[:2])
+    waits_incomplete(cluster, namespace, "raycluster-ray", 2, "2 of 4 pods exist; missing: 2 large")
+    create_slowly(cluster, namespace, pods[2:])
+    status = runs(cluster, namespace, "raycluster-ray", 4)
+    assert sizes(status) == {"headgroup": (1, 1), "small": (1, 1), "large": (2, 2)}
+    assert status["gpus"] == 6
+
+
+# --- LeaderWorkerSet ----------------------------------------------------------------------------------------
+
+
+def lws_set(name: str, replicas: int, first: int, role: dict[str, str], owner: Json) -> Json:
+    """A StatefulSet as the LeaderWorkerSet controller makes them: one of leaders, one a group of workers."""
+    labels = {
+        "leaderworkerset.sigs.k8s.io/name": "serve",
+        "leaderworkerset.sigs.k8s.io/group-index": "0",
+        **role,
+    }
+    made = stateful_set(name, replicas, labels=labels, annotations={"leaderworkerset.sigs.k8s.io/size": "3"})
+    made["spec"]["ordinals"] = {"start": first}
+    return owned(made, owner)
+
+
+def test_a_group_of_a_leaderworkerset_is_one_gang_of_leader_and_workers(
+    cluster: Cluster, namespace: str
+) -> None:
+    spec = {"replicas": 1, "leaderWorkerTemplate": {"size": 3}}
+    owner = cluster.submit(custom("LeaderWorkerSet", "serve", spec), namespace=namespace)[0]
+    leaders = lws_set("serve", 1, 0, {"leaderworkerset.sigs.k8s.io/worker-index": "0"}, owner)
+    cluster.submit(leaders, namespace=namespace)
+    leader = wait_until(lambda: cluster.pod(namespace, "serve-0"), what="the leader's pod")
+    name = "leaderworkerset-serve-0"
+    waits_incomplete(cluster, namespace, name, 1, "1 of 3 pods exist; missing: 2 worker")
+    reference = {"apiVersion": "v1", "kind": "Pod", "metadata": leader.raw["metadata"]}
+    cluster.submit(lws_set("serve-0", 2, 1, {}, reference), namespace=namespace)
+    status = runs(cluster, namespace, name, 3)
+    assert sizes(status) == {"worker": (3, 3)}
+    assert list(cluster.gangs(namespace)) == [name]
+
+
+def test_a_leader_whose_workers_come_only_when_it_is_ready_starts_on_a_reservation(
+    cluster: Cluster, namespace: str
+) -> None:
+    spec = {"replicas": 1, "leaderWorkerTemplate": {"size": 3}, "startupPolicy": "LeaderReady"}
+    owner = cluster.submit(custom("LeaderWorkerSet", "serve", spec), namespace=namespace)[0]
+    leaders = lws_set("serve", 1, 0, {"leaderworkerset.sigs.k8s.io/worker-index": "0"}, owner)
+    cluster.submit(leaders, namespace=namespace)
+    leader = wait_until(
+        lambda: next((one for one in bound(cluster.pods(namespace)) if one.phase == "Running"), None),
+        within=40,
+        what="the leader runs before its workers exist",
+        also=lambda: f"{show(cluster.pods(namespace))}\n{cluster.gangs(namespace)}",
+    )
+    placement = gang(cluster, namespace, "leaderworkerset-serve-0")["placement"]
+    assert [spot.get("pod", "") for spot in placement if not spot.get("uid")] == ["", ""], placement
+    reference = {"apiVersion": "v1", "kind": "Pod", "metadata": leader.raw["metadata"]}
+    cluster.submit(lws_set("serve-0", 2, 1, {}, reference), namespace=namespace)
+    status = runs(cluster, namespace, "leaderworkerset-serve-0", 3)
+    assert sizes(status) == {"worker": (3, 3)}
+
+
+# --- pod groups ---------------------------------------------------------------------------------------------
+
+
+def grouped(name: str, group: str, **what: object) -> Json:
+    return pod(name, labels={"scheduling.x-k8s.io/pod-group": group}, **what)  # type: ignore[arg-type]
+
+
+def test_pods_that_name_a_podgroup_start_when_its_min_member_exists(cluster: Cluster, namespace: str) -> None:
+    cluster.submit(custom("PodGroup", "mpi", {"minMember": 3}), namespace=namespace)
+    create_slowly(cluster, namespace, [grouped(f"mpi-{i}", "mpi") for i in range(2)])
+    waits_incomplete(cluster, namespace, "podgroup-mpi", 2, "2 of 3 pods exist; missing: 1 worker")
+    cluster.submit(grouped("mpi-2", "mpi"), namespace=namespace)
+    runs(cluster, namespace, "podgroup-mpi", 3)
+
+
+def test_a_podgroup_that_comes_just_after_its_pods_counts_too(cluster: Cluster, namespace: str) -> None:
+    create_slowly(cluster, namespace, [grouped(f"mpi-{i}", "mpi") for i in range(2)])
+    all_gated = gated(cluster.pods(namespace))
+    assert len(all_gated) == 2, show(cluster.pods(namespace))
+    cluster.submit(custom("PodGroup", "mpi", {"minMember": 3}), namespace=namespace)
+    waits_incomplete(cluster, namespace, "podgroup-mpi", 2, "2 of 3 pods exist; missing: 1 worker")
+
+
+def test_pods_that_name_a_group_nobody_makes_start_as_they_come(cluster: Cluster, namespace: str) -> None:
+    cluster.submit(grouped("lonely", "nobody"), namespace=namespace)
+    runs(cluster, namespace, "podgroup-nobody", 1)

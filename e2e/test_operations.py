@@ -1,0 +1,424 @@
+"""Running Muster: observing first, changing its configuration, restarting it, letting jobs go, making way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from e2e.cluster import Cluster, Json, Pod
+from e2e.lab import Lab, NodeGroup, Shape, credentials
+from e2e.scenario import (
+    bound,
+    configured,
+    gang,
+    gated,
+    holds_for,
+    in_state,
+    job,
+    on_node,
+    pod,
+    priority_class,
+    said,
+    show,
+    unsound,
+    wait_until,
+)
+
+pytestmark = pytest.mark.lab
+
+BREAK_GLASS = "muster:break-glass"
+
+
+def runs(cluster: Cluster, namespace: str, name: str, replicas: int, within: float = 30.0) -> list[Pod]:
+    return wait_until(
+        lambda: bound(cluster.pods(namespace, name), replicas),
+        within=within,
+        what=f"{name} has {replicas} bound pods",
+        also=lambda: f"{show(cluster.pods(namespace))}\n{cluster.gangs(namespace)}",
+    )
+
+
+def waits(cluster: Cluster, namespace: str, name: str) -> Json:
+    return wait_until(
+        lambda: in_state(cluster, namespace, name, "Waiting"),
+        what=f"{name} waits",
+        also=lambda: f"{show(cluster.pods(namespace))}\n{cluster.gangs(namespace)}",
+    )
+
+
+def versions(cluster: Cluster, namespace: str) -> dict[str, str]:
+    """resourceVersion of each Gang."""
+    return {name: found["metadata"]["resourceVersion"] for name, found in cluster.gangs(namespace).items()}
+
+
+def events(cluster: Cluster, namespace: str) -> set[str]:
+    """Names of Muster's Events with their counts."""
+    return {
+        f"{event['metadata']['name']}/{event.get('count', 1)}"
+        for event in cluster.events(namespace)
+        if (event.get("source") or {}).get("component") == "muster"
+    }
+
+
+def metrics(lab: Lab) -> dict[str, float]:
+    """Samples of /metrics, as name{label=value}."""
+    answer = httpx.get(f"{lab.service_url()}/metrics", timeout=10, trust_env=False)
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/plain")
+    found = {}
+    for family in text_string_to_metric_families(answer.text):
+        for sample in family.samples:
+            labels = ",".join(f"{key}={value}" for key, value in sample.labels.items())
+            found[f"{sample.name}{{{labels}}}" if labels else sample.name] = sample.value
+    return found
+
+
+# --- mode: observe ------------------------------------------------------------------------------------------
+
+
+def test_in_mode_observe_muster_explains_and_changes_nothing(new_lab: Callable[..., Lab]) -> None:
+    lab = new_lab(Shape(groups=(NodeGroup(2),), set_values=("mode=observe",)))
+    cluster = Cluster(lab.kubeconfig)
+    cluster.submit(job("train", 2, gpus=6), job("late", 2, gpus=6))
+    # the stock way: pods are bound one by one, in whatever order
+    wait_until(
+        lambda: bound(cluster.pods("default"), 2),
+        what="kube-scheduler binds what fits",
+        also=lambda: show(cluster.pods("default")),
+    )
+    assert [one.name for one in cluster.pods("default") if one.gates or one.pinned_to] == []
+
+    reader = "/api/v1/namespaces/default/serviceaccounts"
+    cluster.request("POST", reader, {"metadata": {"name": "reader"}})
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "reader"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
+        "subjects": [{"kind": "ServiceAccount", "name": "reader", "namespace": "default"}],
+    }
+    cluster.request("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding)
+    token = cluster.request("POST", f"{reader}/reader/token", {"spec": {}})["status"]["token"]
+
+    def told() -> dict[str, Json]:
+        answer = httpx.get(
+            f"{lab.service_url()}/v1/jobs",
+            headers={"Authorization": f"Bearer {token}"},
+            timeout=10,
+            trust_env=False,
+        )
+        assert answer.status_code in (200, 403), answer.text
+        return {item["name"]: item for item in answer.json().get("items", ())}
+
+    found = wait_until(lambda: told() if {"job-train", "job-late"} <= told().keys() else None, what="both")
+    on_nodes = {name: found[name]["roles"]["worker"]["bound"] for name in ("job-train", "job-late")}
+    assert sum(on_nodes.values()) == 2
+    short = next(name for name, count in on_nodes.items() if count < 2)
+    assert found[short]["roles"]["worker"]["min"] == 2
+    assert "needs" in found[short]["reason"], found[short]
+    # nothing is written
+    assert cluster.gangs("default") == {}
+    assert events(cluster, "default") == set()
+    assert metrics(lab)["muster_nodes"] == 2
+    # and what ends is followed by what waits, without us
+    for name in ("train", "late"):
+        if on_nodes[f"job-{name}"]:
+            cluster.delete(f"/apis/batch/v1/namespaces/default/jobs/{name}", propagationPolicy="Background")
+    if short and on_nodes[short] == 0:
+        runs(cluster, "default", short.removeprefix("job-"), 2)
+
+
+# --- configuration ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"order": "fastest"}, "order: must be 'backfill' or 'strict'; found 'fastest'"),
+        ({"profile": "no-such"}, "profile"),
+        ({"gang": {"timeout": "soon"}}, "gang.timeout: must be a time such as 90s, 2m or 1h30m"),
+        ({"gangs": {}}, "gangs: not a setting; allowed here: "),
+    ],
+    ids=["no-choice", "no-profile", "no-time", "unknown-key"],
+)
+def test_a_bad_configuration_names_the_field_and_the_last_good_one_stays(
+    lab: Lab, cluster: Cluster, namespace: str, changes: Json, message: str, tmp_path: Path
+) -> None:
+    file = lab.folder / "config" / "muster-0.yaml"
+    good = file.read_text()
+    bad = yaml.safe_dump(yaml.safe_load(good) | changes)
+    before, log = lab.pid("muster-0"), lab.log("muster-0")
+    seen = log.stat().st_size
+    try:
+        file.write_text(bad)
+        wait_until(
+            lambda: "the last good one stays in force" in log.read_text()[seen:], what="muster complains"
+        )
+        assert message in log.read_text()[seen:]
+        cluster.submit(job("train", 2), namespace=namespace)
+        runs(cluster, namespace, "train", 2)
+        assert lab.pid("muster-0") == before
+    finally:
+        file.write_text(good)
+        wait_until(lambda: "now in force" in log.read_text()[seen:], what="muster reads the good one again")
+    # the same file at a start is refused
+    (tmp_path / "muster.yaml").write_text(bad)
+    done = lab.muster("serve", "--config", str(tmp_path / "muster.yaml"), check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_no_configuration_at_all_is_refused_by_name(lab: Lab, tmp_path: Path) -> None:
+    for name, text in (("missing.yaml", None), ("broken.yaml", "order: [strict"), ("list.yaml", "- order")):
+        if text is not None:
+            (tmp_path / name).write_text(text)
+        done = lab.muster("serve", "--config", str(tmp_path / name), check=False)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith(f"muster: {tmp_path / name}: ")
+        assert "Traceback" not in done.stderr
+
+
+def test_a_profile_and_an_order_that_change_while_it_runs_take_effect(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    room = on_node("node-00", "node-01")
+    pid = lab.pid("muster-0")
+    cluster.submit(job("holder", 1, gpus=8, affinity=on_node("node-00")), namespace=namespace)
+    runs(cluster, namespace, "holder", 1)
+    cluster.submit(job("head", 2, gpus=8, affinity=room), namespace=namespace)
+    waits(cluster, namespace, "job-head")
+    with configured(lab, order="strict", profile="gang"):
+        cluster.submit(job("small", 1, gpus=1, affinity=room), namespace=namespace)
+        assert waits(cluster, namespace, "job-small")["code"] == "BehindHead"
+    # backfill again: what had to wait is let past without anything else happening
+    runs(cluster, namespace, "small", 1)
+    assert gang(cluster, namespace, "job-small")["mode"] == "pinned"
+    with configured(lab, profile="gang"):
+        cluster.submit(job("scored", 1, gpus=1, affinity=room), namespace=namespace)
+        runs(cluster, namespace, "scored", 1)
+        assert gang(cluster, namespace, "job-scored")["mode"] == "scored"
+    assert lab.pid("muster-0") == pid
+
+
+# --- restarts -----------------------------------------------------------------------------------------------
+
+
+def test_a_restart_with_100_jobs_waiting_writes_nothing_new(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    room = on_node("node-00")
+    cluster.submit(
+        job("holder", 1, gpus=7, affinity=room),
+        job("elastic", 3, gpus=1, min_replicas=1, success_on="0", affinity=on_node("node-01")),
+        namespace=namespace,
+    )
+    runs(cluster, namespace, "holder", 1)
+    runs(cluster, namespace, "elastic", 3)
+    cluster.submit(
+        *(job(f"w{number:02d}", 2, gpus=1, affinity=room) for number in range(100)),
+        job("never", 1, gpus=9),
+        job("racked", 5, gpus=8, annotations={"muster.dev/topology-required": "topology.kubernetes.io/rack"}),
+        pod("odd-0", job="odd", roles="worker=2"),
+        pod("odd-1", job="odd", roles="worker=3"),
+        pod("part-0", job="part", roles="worker=2"),
+        namespace=namespace,
+    )
+
+    def states() -> dict[str, int]:
+        counts: dict[str, int] = {}
+        for found in cluster.gangs(namespace).values():
+            state = found.get("status", {}).get("state", "none")
+            counts[state] = counts.get(state, 0) + 1
+        return counts
+
+    expected = {"Running": 2, "Waiting": 102, "Invalid": 1, "Incomplete": 1}
+    wait_until(lambda: states() == expected, within=60, what=f"{expected}", also=states)
+    wait_until(lambda: len(events(cluster, namespace)) >= 206, what="all have been told")
+    before, told = versions(cluster, namespace), events(cluster, namespace)
+    pods = {one.name: one.raw["metadata"]["resourceVersion"] for one in cluster.pods(namespace)}
+
+    lab.kill("muster")
+    lab.start("muster")
+    wait_until(
+        lambda: metrics(lab)["muster_leading"] == 1 and metrics(lab)["muster_jobs{state=Waiting}"] >= 102,
+        what="it leads again and has planned",
+    )
+    holds_for(
+        lambda: versions(cluster, namespace) == before and events(cluster, namespace) == told,
+        seconds=4,
+        what="neither a Gang nor an Event is written",
+    )
+    assert {one.name: one.raw["metadata"]["resourceVersion"] for one in cluster.pods(namespace)} == pods
+    # and it goes on: the head starts
+    cluster.delete(f"/apis/batch/v1/namespaces/{namespace}/jobs/holder", propagationPolicy="Background")
+    runs(cluster, namespace, "w00", 2)
+
+
+# --- metrics ------------------------------------------------------------------------------------------------
+
+
+def test_metrics_count_jobs_gpus_and_what_this_replica_does(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    before = metrics(lab)
+    assert before["muster_gpus"] == 128
+    cluster.submit(job("train", 2, gpus=8), job("never", 1, gpus=9), namespace=namespace)
+    runs(cluster, namespace, "train", 2)
+    waits(cluster, namespace, "job-never")
+    wanted = {
+        "muster_jobs{state=Running}": 1,
+        "muster_jobs{state=Waiting}": 1,
+        "muster_jobs_waiting{code=NeverFits}": 1,
+        "muster_gpus_free": -16,
+    }
+
+    def more() -> dict[str, float]:
+        after = metrics(lab)
+        return {name: after.get(name, 0) - before.get(name, 0) for name in wanted}
+
+    wait_until(lambda: more() == wanted, what=f"the metrics moved by {wanted}", also=more)
+    after = metrics(lab)
+    assert (after["muster_leading"], after["muster_synced"], after["muster_nodes"]) == (1, 1, 16)
+    assert after["muster_cycle_seconds_count"] > 0
+    assert after["muster_longest_wait_seconds"] >= 0
+
+
+# --- muster release -----------------------------------------------------------------------------------------
+
+
+def member(lab: Lab, folder: Path, *groups: str) -> Path:
+    """A kubeconfig of user `ops`, member of these groups."""
+    cluster = yaml.safe_load(lab.kubeconfig.read_text())["clusters"][0]["cluster"]
+    signed = credentials.Authority(lab.folder / "pki").client("ops", groups)
+    authority = (lab.folder / "pki" / "ca.crt").read_bytes()
+    text = credentials.kubeconfig(cluster["server"], authority, signed)
+    return credentials.write(folder / f"ops-{len(groups)}", text)
+
+
+@pytest.mark.unsound("a released job has no gang guarantee")
+def test_only_the_break_glass_group_releases_a_job_and_others_change_nothing(
+    lab: Lab, cluster: Cluster, namespace: str, tmp_path: Path
+) -> None:
+    room = on_node("node-00")
+    cluster.submit(job("holder", 1, gpus=4, affinity=room), namespace=namespace)
+    runs(cluster, namespace, "holder", 1)
+    cluster.submit(job("big", 2, gpus=4, affinity=room), namespace=namespace)
+    waits(cluster, namespace, "job-big")
+    before = {one.name: one.raw["metadata"]["resourceVersion"] for one in cluster.pods(namespace)}
+
+    for kubeconfig in (lab.kubeconfig, member(lab, tmp_path)):
+        done = lab.muster("release", "job-big", "-n", namespace, kubeconfig=kubeconfig, check=False)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "Traceback" not in done.stderr
+        assert "forbidden" in done.stderr or BREAK_GLASS in done.stderr, done.stderr
+    assert {one.name: one.raw["metadata"]["resourceVersion"] for one in cluster.pods(namespace)} == before
+    ops = member(lab, tmp_path, BREAK_GLASS)
+    done = lab.muster("release", "job-nobody", "-n", namespace, kubeconfig=ops, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"no pod of {namespace}/job-nobody waits" in done.stderr
+
+    done = lab.muster("release", "job-big", "-n", namespace, "--timeout", "3", kubeconfig=ops)
+    pods = cluster.pods(namespace, "big")
+    assert [one.gates for one in pods] == [[], []]
+    (one,) = [one for one in pods if one.node]
+    (other,) = [one for one in pods if not one.node]
+    assert done.stdout == f"{namespace}/{one.name} released\n"
+    assert f"{namespace}/{other.name}: " in done.stderr
+    assert "Insufficient nvidia.com/gpu" in done.stderr
+    assert wait_until(lambda: gang(cluster, namespace, "job-big"), what="its Gang")["code"] == "Released"
+    # nothing sends it back, and the rest binds when there is room
+    holds_for(lambda: len(bound(cluster.pods(namespace, "big"))) == 1, seconds=3, what="it is left alone")
+    cluster.delete(f"/apis/batch/v1/namespaces/{namespace}/jobs/holder", propagationPolicy="Background")
+    runs(cluster, namespace, "big", 2)
+    wait_until(
+        lambda: in_state(cluster, namespace, "job-big", "Running"),
+        what="whole, it runs",
+        also=lambda: str(gang(cluster, namespace, "job-big")),
+    )
+
+
+def test_release_needs_one_job_or_all(lab: Lab) -> None:
+    for arguments in ((), ("job-big", "--all")):
+        done = lab.muster("release", *arguments, check=False)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "give the name of one JOB, or --all" in done.stderr
+
+
+# --- preemption ---------------------------------------------------------------------------------------------
+
+
+def test_with_preemption_a_whole_lower_gang_goes_back_and_comes_back_later(
+    new_lab: Callable[..., Lab],
+) -> None:
+    lab = new_lab(Shape(groups=(NodeGroup(3),), set_values=("config.preemption=true",)))
+    cluster = Cluster(lab.kubeconfig)
+    config = cluster.get("/api/v1/namespaces/muster-system/configmaps/muster")["data"]["muster.yaml"]
+    assert "preemption: true" in config
+    cluster.submit(priority_class("urgent", 1000), priority_class("usual", 10))
+    cluster.submit(job("low", 2, gpus=8, priority="usual", backoff_limit=0))
+    first = runs(cluster, "default", "low", 2)
+    cluster.submit(job("bystander", 1, gpus=4, priority="usual"))
+    runs(cluster, "default", "bystander", 1)
+    # equal priority takes nothing
+    cluster.submit(job("equal", 2, gpus=8, priority="usual"))
+    waits(cluster, "default", "job-equal")
+    holds_for(lambda: len(bound(cluster.pods("default", "low"))) == 2, seconds=2, what="low runs on")
+    # of the two that run, only the one that makes room goes, and both its replicas do
+    cluster.submit(job("high", 2, gpus=8, priority="urgent", run_seconds=6))
+    runs(cluster, "default", "high", 2)
+    wait_until(
+        lambda: len(gated(cluster.pods("default", "low"))) == 2,
+        what="low waits whole",
+        also=lambda: show(cluster.pods("default")),
+    )
+    again = cluster.pods("default", "low")
+    assert {one.uid for one in again}.isdisjoint(one.uid for one in first)
+    assert len(bound(cluster.pods("default", "bystander"), 1)) == 1
+    sentence = "Preempted: preempted whole by a job of priority 1000"
+    assert sentence in said(cluster, "default", "low"), said(cluster, "default", "low")
+    # it keeps its place in the queue: before the equal one, which was there later
+    runs(cluster, "default", "low", 2, within=60)
+    assert len(gated(cluster.pods("default", "equal"))) == 2
+    status = cluster.get("/apis/batch/v1/namespaces/default/jobs/low")["status"]
+    assert status.get("failed", 0) == 0, status
+    assert unsound(cluster, "default") == []
+
+
+# --- release --all ------------------------------------------------------------------------------------------
+
+
+def test_release_all_by_the_hook_binds_what_fits_and_lists_what_stays(new_lab: Callable[..., Lab]) -> None:
+    lab = new_lab(Shape(groups=(NodeGroup(2),)))
+    cluster = Cluster(lab.kubeconfig)
+    cluster.request("POST", "/api/v1/namespaces", {"metadata": {"name": "other"}})
+    wait_until(
+        lambda: cluster.get("/api/v1/namespaces/other/serviceaccounts/default"), what="the service account"
+    )
+    cluster.submit(job("holder", 1, gpus=6))
+    runs(cluster, "default", "holder", 1)
+    cluster.submit(job("big", 3, gpus=5))
+    cluster.submit(pod("alone-0", gpus=1, job="alone", roles="worker=2"), namespace="other")
+    waits(cluster, "default", "job-big")
+    wait_until(lambda: in_state(cluster, "other", "alone", "Incomplete"), what="alone is Incomplete")
+
+    done = lab.hook("release", "--all", "--timeout", "8")
+    left = [one for one in cluster.all_pods() if not one.node]
+    assert [one.name for one in cluster.all_pods() if one.gates] == []
+    assert {one.labels.get("batch.kubernetes.io/job-name") for one in left} == {"big"}
+    freed = {f"{one.namespace}/{one.name} released" for one in cluster.all_pods() if one.node}
+    assert set(done.stdout.splitlines()) == {name for name in freed if "/holder-" not in name}
+    assert f"{len(left)} pods are still Pending" in done.stderr
+    for one in left:
+        assert f"default/{one.name}: " in done.stderr
+    assert "delete their owners" in done.stderr
+    # new pods are not gated any more, for nobody would take the gate off
+    cluster.submit(job("after", 1, gpus=1))
+    runs(cluster, "default", "after", 1)
+    again = lab.hook("release", "--all", "--timeout", "1")
+    assert (again.returncode, again.stdout) == (0, "")

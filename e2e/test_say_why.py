@@ -1,0 +1,372 @@
+"""Why does my job wait? Asked in every way there is, by those who may know and those who may not.
+
+What each sentence says is pinned by tests/core/test_reasons and test_gangs; here is who gets to read what, and
+that being read, or others moving up, writes nothing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from e2e.cluster import Cluster, Json
+from e2e.lab import Lab, credentials
+from e2e.scenario import (
+    bound,
+    gang,
+    gated,
+    holds_for,
+    in_state,
+    job,
+    on_node,
+    pod,
+    said,
+    show,
+    wait_until,
+)
+from muster.core import dump
+from muster.core.cycle import cycle
+from muster.core.view import View
+from muster.settings import load_settings, profile_of
+
+pytestmark = pytest.mark.lab
+
+ROOM = on_node("node-00", "node-01")
+WAITS = "needs 16 GPUs (2 replicas of 8)"
+
+
+def account(cluster: Cluster, namespace: str, name: str, role: str = "", everywhere: bool = False) -> str:
+    """A token of a new service account, bound to a ClusterRole in its namespace or everywhere."""
+    accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
+    cluster.request("POST", accounts, {"metadata": {"name": name}})
+    if role:
+        kind = "ClusterRoleBinding" if everywhere else "RoleBinding"
+        inside = "" if everywhere else f"/namespaces/{namespace}"
+        binding = {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": kind,
+            "metadata": {"name": f"{namespace}-{name}"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
+        }
+        cluster.request("POST", f"/apis/rbac.authorization.k8s.io/v1{inside}/{kind.lower()}s", binding)
+    answer = cluster.request("POST", f"{accounts}/{name}/token", {"spec": {}})
+    return str(answer["status"]["token"])
+
+
+def ask(lab: Lab, path: str, token: str = "") -> httpx.Response:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    return httpx.get(f"{lab.service_url()}{path}", headers=headers, timeout=10, trust_env=False)
+
+
+def jobs(lab: Lab, token: str, namespace: str = "") -> dict[str, Json]:
+    """What /v1/jobs tells this caller, by namespace/name."""
+    answer = ask(lab, f"/v1/jobs?namespace={namespace}" if namespace else "/v1/jobs", token)
+    assert answer.status_code == 200, answer.text
+    return {f"{item['namespace']}/{item['name']}": item for item in answer.json()["items"]}
+
+
+def as_account(lab: Lab, token: str, tmp_path: Path) -> Path:
+    """A kubeconfig of its own for a token."""
+    admin = yaml.safe_load(lab.kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
+    authority = (lab.folder / "pki" / "ca.crt").read_bytes()
+    return credentials.write(tmp_path / "kubeconfig", credentials.kubeconfig(admin, authority, token))
+
+
+def one_waits(cluster: Cluster, namespace: str) -> None:
+    """The namespace's job `big` needs both nodes of the room, and one GPU of it is taken."""
+    cluster.submit(job("big", 2, gpus=8, affinity=ROOM), namespace=namespace)
+    wait_until(
+        lambda: in_state(cluster, namespace, "job-big", "Waiting"),
+        what="big waits",
+        also=lambda: f"{show(cluster.pods(namespace))}\n{cluster.gangs(namespace)}",
+    )
+
+
+def holder_runs(cluster: Cluster, namespace: str) -> None:
+    cluster.submit(job("holder", 1, gpus=1, affinity=on_node("node-00")), namespace=namespace)
+    wait_until(
+        lambda: in_state(cluster, namespace, "job-holder", "Running"),
+        what="the holder runs",
+        also=lambda: f"{show(cluster.pods(namespace))}\n{cluster.gangs(namespace)}",
+    )
+
+
+# --- one job, asked in every way ----------------------------------------------------------------------------
+
+
+def test_a_tenant_is_told_why_by_events_kubectl_and_explain(
+    lab: Lab, cluster: Cluster, namespace: str, new_namespace: Callable[[], str], tmp_path: Path
+) -> None:
+    other = new_namespace()
+    holder_runs(cluster, other)
+    one_waits(cluster, namespace)
+    tenant = as_account(lab, account(cluster, namespace, "tenant", "view"), tmp_path)
+
+    # Events, on a pod and on the Job, without a name of the other namespace's job
+    sentence = f"Resources: {WAITS}; 1 of 2 replicas fit now"
+    first = cluster.pods(namespace, "big")[0].name
+    for about in (first, "big"):
+        wait_until(
+            lambda about=about: said(cluster, namespace, about) == [sentence],  # type: ignore[misc]
+            what=f"the Event on {about}",
+            also=lambda about=about: str(said(cluster, namespace, about)),  # type: ignore[misc]
+        )
+    # kubectl get gangs: job, state, replicas, GPUs, age, reason
+    table = wait_until(
+        lambda: _kubectl(lab, tenant, "get", "gangs", "-n", namespace),
+        what="view includes gangs (the controller manager aggregates it in its own time)",
+    ).splitlines()
+    assert table[0].split() == ["NAME", "STATE", "REPLICAS", "GPUS", "AGE", "REASON"]
+    name, state, replicas, gpus, _, *reason = table[1].split()
+    assert (name, state, replicas, gpus) == ("job-big", "Waiting", "0/2", "16")
+    assert " ".join(reason) == WAITS
+    # muster explain, with the tenant's own rights and as administrator
+    for kubeconfig in (tenant, lab.kubeconfig):
+        text = lab.muster("explain", "job-big", "-n", namespace, kubeconfig=kubeconfig).stdout
+        assert "State:     Waiting for " in text
+        assert f"Reason:    {WAITS} (Resources)" in text
+        assert "Position:  1 of " in text
+        assert "GPUs:      16 asked for" in text
+        assert "Owner:     Job big" in text
+        assert [line.split() for line in text.splitlines()[-2:]] == [
+            ["ROLE", "MIN", "MAX", "GRANTED", "BOUND"],
+            ["worker", "2", "2", "0", "0"],
+        ]
+    refused = lab.muster("explain", "job-holder", "-n", other, kubeconfig=tenant, check=False)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "gangs.muster.dev is forbidden" in refused.stderr
+    missing = lab.muster("explain", "job-bigg", "-n", namespace, kubeconfig=tenant, check=False)
+    assert (missing.returncode, missing.stdout) == (1, "")
+    assert "did you mean: job-big?" in missing.stderr
+
+
+def _kubectl(lab: Lab, kubeconfig: Path, *arguments: str) -> str:
+    """kubectl with a kubeconfig of its own; "" where it is refused."""
+    command = [str(lab._programs["kubectl"]), "--kubeconfig", str(kubeconfig), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60).stdout
+
+
+def test_explain_takes_the_namespace_of_the_context(
+    lab: Lab, cluster: Cluster, namespace: str, tmp_path: Path
+) -> None:
+    holder_runs(cluster, namespace)
+    config = yaml.safe_load(lab.kubeconfig.read_text())
+    config["contexts"][0]["context"]["namespace"] = namespace
+    (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
+    text = lab.muster("explain", "job-holder", kubeconfig=tmp_path / "kubeconfig").stdout
+    assert "State:     Running for " in text
+    assert "GPUs:      1 granted" in text
+
+
+# --- GET /v1/jobs -------------------------------------------------------------------------------------------
+
+
+def test_v1_jobs_needs_a_token_that_may_list_gangs(lab: Lab, cluster: Cluster, namespace: str) -> None:
+    nobody = account(cluster, namespace, "nobody")
+    for path in ("/v1/jobs", f"/v1/jobs?namespace={namespace}", "/debug/snapshot"):
+        for token in ("", "not-a-token"):
+            answer = ask(lab, path, token)
+            assert (answer.status_code, answer.headers["WWW-Authenticate"]) == (401, "Bearer")
+        answer = ask(lab, path, nobody)
+        assert answer.status_code == 403
+        assert "you may not list gangs.muster.dev" in answer.json()["error"]
+    assert ask(lab, "/v1/jobs?namespace=No%20Namespace", nobody).status_code == 400
+
+
+def test_a_tenant_sees_its_own_jobs_and_others_as_counts_and_a_cluster_reader_sees_all(
+    lab: Lab, cluster: Cluster, namespace: str, new_namespace: Callable[[], str]
+) -> None:
+    other = new_namespace()
+    holder_runs(cluster, other)
+    cluster.submit(job("early", 2, gpus=8, affinity=ROOM), namespace=other)
+    wait_until(lambda: in_state(cluster, other, "job-early", "Waiting"), what="early waits")
+    time.sleep(1.1)  # submission has whole seconds, and ties go by namespace
+    one_waits(cluster, namespace)
+    tenant = account(cluster, namespace, "tenant", "view")
+    reader = account(cluster, namespace, "reader", "view", everywhere=True)
+    wait_until(
+        lambda: ask(lab, f"/v1/jobs?namespace={namespace}", tenant).status_code == 200, what="the right"
+    )
+    try:
+        for path in ("/v1/jobs", f"/v1/jobs?namespace={other}", "/debug/snapshot"):
+            assert ask(lab, path, tenant).status_code == 403
+        assert "/v1/jobs?namespace=NAME" in ask(lab, "/v1/jobs", tenant).json()["error"]
+
+        ahead = f"{WAITS}: 1 of 2 replicas fit now; 1 job ahead; "
+        mine = jobs(lab, tenant, namespace)
+        assert list(mine) == [f"{namespace}/job-big"]
+        big = mine[f"{namespace}/job-big"]
+        assert (big["state"], big["code"], big["position"], big["gpus"]) == ("Waiting", "Resources", 2, 16)
+        assert big["roles"] == {"worker": {"min": 2, "max": 2, "granted": 0, "bound": 0}}
+        assert big["reason"] == f"{ahead}1 GPU that it could use is held by 1 job of other namespaces"
+        assert other not in json.dumps(mine)
+
+        everything = jobs(lab, reader)
+        told = everything[f"{namespace}/job-big"]["reason"]
+        assert told == f"{ahead}1 GPU that it could use is held by {other}/job-holder"
+        assert everything[f"{other}/job-early"]["position"] == 1
+        assert "; first in the queue; " in everything[f"{other}/job-early"]["reason"]
+        holder = everything[f"{other}/job-holder"]
+        assert (holder["state"], holder["position"], holder["gpus"]) == ("Running", None, 1)
+        assert set(jobs(lab, reader, other)) == {f"{other}/job-early", f"{other}/job-holder"}
+        # a right that is taken away is gone in seconds
+        cluster.delete(
+            f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings/{namespace}-tenant"
+        )
+        wait_until(
+            lambda: ask(lab, f"/v1/jobs?namespace={namespace}", tenant).status_code == 403,
+            what="the right is gone",
+        )
+    finally:
+        cluster.delete(f"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/{namespace}-reader")
+
+
+def test_a_snapshot_reads_back_to_the_same_plan(lab: Lab, cluster: Cluster, namespace: str) -> None:
+    holder_runs(cluster, namespace)
+    one_waits(cluster, namespace)
+    cluster.submit(
+        job("elastic", 4, gpus=1, min_replicas=2, success_on="0", affinity=ROOM),
+        job("racked", 1, gpus=8, annotations={"muster.dev/topology-required": "topology.kubernetes.io/rack"}),
+        pod("lonely", gpus=1, job="lonely", roles="worker=2"),
+        namespace=namespace,
+    )
+    wait_until(lambda: in_state(cluster, namespace, "job-elastic", "Running"), what="elastic runs")
+    reader = account(cluster, namespace, "reader", "view", everywhere=True)
+    try:
+        answer = wait_until(
+            lambda: (got := ask(lab, "/debug/snapshot", reader)).status_code == 200 and got, what="the right"
+        )
+    finally:
+        cluster.delete(f"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/{namespace}-reader")
+    plain: dict[str, Any] = answer.json()
+    snapshot, name = dump.load(plain)
+    profile = profile_of(load_settings(lab.folder / "config" / "muster-0.yaml"))
+    assert (name, plain["order"]) == (profile.name, profile.order)
+    assert {key.name for key in snapshot.jobs if key.namespace == namespace} == {
+        "job-holder", "job-big", "job-elastic", "job-racked", "lonely",
+    }  # fmt: skip
+    again = View(snapshot, cycle(snapshot, profile), profile, free=snapshot.free)
+    assert json.loads(json.dumps(dump.dump(again)))["plan"] == plain["plan"]
+
+
+# --- what is written, and when ------------------------------------------------------------------------------
+
+
+def test_starting_one_of_300_waiting_jobs_writes_nothing_to_the_others(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    room, count = on_node("node-00"), 300
+    cluster.submit(job("holder", 1, gpus=8, affinity=room), namespace=namespace)
+    wait_until(lambda: in_state(cluster, namespace, "job-holder", "Running"), what="the holder runs")
+    for number in range(count):
+        cluster.submit(job(f"w{number:03d}", 1, gpus=8, affinity=room), namespace=namespace)
+
+    def waiting() -> int:
+        return sum(g.get("status", {}).get("state") == "Waiting" for g in cluster.gangs(namespace).values())
+
+    wait_until(lambda: waiting() == count, within=90, what=f"{count} jobs wait", also=waiting)
+    token = account(cluster, namespace, "tenant", "view")
+    last = wait_until(
+        lambda: (
+            jobs(lab, token, namespace)[f"{namespace}/job-w299"]
+            if ask(lab, f"/v1/jobs?namespace={namespace}", token).status_code == 200
+            else None
+        ),
+        what="the tenant reads it",
+    )
+    assert last["position"] == count
+    assert f"; {count - 1} jobs ahead; " in last["reason"]
+
+    # each has been told once, on its pod and on its Job
+    wait_until(lambda: len(told(cluster, namespace)) >= 2 * count, within=60, what="all have been told")
+    before = (versions(cluster, namespace), told(cluster, namespace), pod_versions(cluster, namespace))
+    cluster.delete(f"/apis/batch/v1/namespaces/{namespace}/jobs/holder", propagationPolicy="Background")
+    wait_until(
+        lambda: in_state(cluster, namespace, "job-w000", "Running"),
+        what="the first of them runs",
+        also=lambda: str(gang(cluster, namespace, "job-w000")),
+    )
+    assert jobs(lab, token, namespace)[f"{namespace}/job-w299"]["position"] == count - 1
+    holds_for(lambda: waiting() == count - 1, seconds=3, what="the others wait on")
+    after = (versions(cluster, namespace), told(cluster, namespace), pod_versions(cluster, namespace))
+    assert changed(before[0], after[0]) <= {"job-holder", "job-w000"}
+    assert {event.split("/")[0].rsplit("-0-", 1)[0] for event in after[1] - before[1]} <= {"holder", "w000"}
+    assert {name.rsplit("-", 2)[0] for name in changed(before[2], after[2])} <= {"holder", "w000"}
+
+
+def versions(cluster: Cluster, namespace: str) -> dict[str, str]:
+    """resourceVersion of each Gang."""
+    return {name: found["metadata"]["resourceVersion"] for name, found in cluster.gangs(namespace).items()}
+
+
+def pod_versions(cluster: Cluster, namespace: str) -> dict[str, str]:
+    return {one.name: one.raw["metadata"]["resourceVersion"] for one in cluster.pods(namespace)}
+
+
+def told(cluster: Cluster, namespace: str) -> set[str]:
+    """Muster's Events of the namespace, as about/name-of-the-event/count."""
+    return {
+        f"{event['involvedObject']['name']}/{event['metadata']['name']}/{event.get('count', 1)}"
+        for event in cluster.events(namespace)
+        if (event.get("source") or {}).get("component") == "muster"
+    }
+
+
+def changed(before: dict[str, str], after: dict[str, str]) -> set[str]:
+    return {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+
+
+# --- what admission can't see -------------------------------------------------------------------------------
+
+
+def test_pods_that_contradict_each_other_are_told_which_annotation_and_what_was_found(
+    cluster: Cluster, namespace: str
+) -> None:
+    pods = [pod(f"t-{number}", job="t", roles=f"worker={count}") for number, count in enumerate((2, 3))]
+    cluster.submit(*pods, namespace=namespace)
+    sentence = (
+        "muster.dev/roles: expected the same on every pod that carries it; "
+        "found worker=2 on t-0 and worker=3 on t-1"
+    )
+    status = wait_until(
+        lambda: in_state(cluster, namespace, "t", "Invalid"),
+        what="the job is Invalid",
+        also=lambda: str(cluster.gangs(namespace)),
+    )
+    assert (status["reason"], status["code"]) == (sentence, "Invalid")
+    wait_until(
+        lambda: said(cluster, namespace, "t-0") == [f"Invalid: {sentence}"],
+        what="the Event on its first pod",
+        also=lambda: str(said(cluster, namespace, "t-0")),
+    )
+    assert len(gated(cluster.pods(namespace))) == 2
+    # taken back, the job is well
+    wrong = cluster.pod(namespace, "t-1")
+    assert wrong is not None
+    cluster.delete_pod(wrong)
+    cluster.submit(pod("t-2", job="t", roles="worker=2"), namespace=namespace)
+    wait_until(
+        lambda: bound(cluster.pods(namespace), 2),
+        what="both run",
+        also=lambda: f"{show(cluster.pods(namespace))}\n{cluster.gangs(namespace)}",
+    )
+
+
+def test_sizes_that_contradict_each_other_are_told_too(cluster: Cluster, namespace: str) -> None:
+    pods: list[Json] = [
+        pod("t-0", job="t", min_replicas=1, max_replicas=2),
+        pod("t-1", job="t", min_replicas=2, max_replicas=2),
+    ]
+    cluster.submit(*pods, namespace=namespace)
+    status = wait_until(lambda: in_state(cluster, namespace, "t", "Invalid"), what="the job is Invalid")
+    assert "muster.dev/min-replicas" in status["reason"]
+    assert "t-0" in status["reason"]
+    assert "t-1" in status["reason"]
