@@ -407,7 +407,7 @@ def test_release_all_by_the_hook_binds_what_fits_and_lists_what_stays(new_lab: C
     waits(cluster, "default", "job-big")
     wait_until(lambda: in_state(cluster, "other", "alone", "Incomplete"), what="alone is Incomplete")
 
-    done = lab.hook("release", "--all", "--timeout", "8")
+    done = lab.hook("release", "--all", "--timeout", "5")
     left = [one for one in cluster.all_pods() if not one.node]
     assert [one.name for one in cluster.all_pods() if one.gates] == []
     assert {one.labels.get("batch.kubernetes.io/job-name") for one in left} == {"big"}

@@ -6,7 +6,6 @@ that being read, or others moving up, writes nothing."""
 from __future__ import annotations
 
 import json
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +17,7 @@ import yaml
 
 from e2e.cluster import Cluster, Json
 from e2e.lab import Lab, credentials
+from e2e.lab.errors import LabError
 from e2e.scenario import (
     bound,
     gang,
@@ -150,8 +150,10 @@ def test_a_tenant_is_told_why_by_events_kubectl_and_explain(
 
 def _kubectl(lab: Lab, kubeconfig: Path, *arguments: str) -> str:
     """kubectl with a kubeconfig of its own; "" where it is refused."""
-    command = [str(lab._programs["kubectl"]), "--kubeconfig", str(kubeconfig), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60).stdout
+    try:
+        return lab.kubectl("--kubeconfig", str(kubeconfig), *arguments)
+    except LabError:
+        return ""
 
 
 def test_explain_takes_the_namespace_of_the_context(

@@ -25,7 +25,8 @@ import yaml
 
 from e2e.lab.errors import LabError
 
-NAME = re.compile(rb'"metadata":\{"name":"([^"]+)"')
+NAME = re.compile(rb'"name":"([^"]+)"')
+"""The first in a line is metadata.name: nothing that comes before it in an object has a plain `name`."""
 VERSION = re.compile(rb'"resourceVersion":"(\d+)"')
 THREADS = 8
 _here = threading.local()

@@ -127,6 +127,10 @@ def explain(job: str, namespace: str | None, kubeconfig: str | None, context: st
     show_default=True,
     help="Admission that --all takes out of force first.",
 )
+@click.option("--as", "user", default="", help="As kubectl's --as: act as this user.")
+@click.option(
+    "--as-group", "groups", multiple=True, help="As kubectl's: e.g. muster:break-glass; needs --as."
+)
 @click.option("--timeout", default=120.0, show_default=True, help="Seconds to wait for binds.")
 @kubeconfig_option
 @context_option
@@ -137,6 +141,8 @@ def release(
     namespace: str | None,
     scheduler_name: str,
     gate_name: str,
+    user: str,
+    groups: tuple[str, ...],
     timeout: float,
     kubeconfig: str | None,
     context: str | None,
@@ -151,7 +157,9 @@ def release(
 
     if (job is None) == (not everything):
         raise UsageError("give the name of one JOB, or --all")
-    api = Api(configuration(kubeconfig, context))
+    if groups and not user:
+        raise UsageError("--as-group needs --as")
+    api = Api(configuration(kubeconfig, context), impersonate=(user, groups))
     if job is not None:
         namespace = namespace or _namespace(kubeconfig, context)
     pods = releasing.gated(api, scheduler_name, namespace, job)

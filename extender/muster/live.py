@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 COALESCE = 0.05
 """Seconds between cycles: events that arrive meanwhile are planned together (design §3)."""
-REST, LONGEST_REST = 5.0, 0.5
+REST, LONGEST_REST = 8.0, 0.7
 """A cycle that used t seconds of CPU is followed by a rest of REST times t, LONGEST_REST at most: it holds
 Python's lock, and where cycles of 100 ms follow each other the threads that send patches and read watches get a
 tenth of the time (measured: 5,000 nodes, 1,000 gangs starting)."""

@@ -256,7 +256,6 @@ class GangRecord:
     replicas: str = ""
     backoff: int = 0
     not_before: float = 0.0
-    preempted: str = ""
     ended: float = 0.0
 
 
@@ -400,6 +399,7 @@ class Job:
     ordered: bool = False  # that owner waits for the first pods before it creates the next
     newest_pod: float = 0.0
     not_before: float = 0.0  # back-off after a start that failed
+    preempted: str = ""  # why it goes back whole, while some of it is still out
     memory: object = None
 
     @property

@@ -7,7 +7,18 @@ from dataclasses import replace
 import pytest
 
 from muster.points import Profile
-from muster.types import Evict, GroupSeen, Owner, OwnerGone, OwnerRecord, Phase, Say, Ungate, WriteGang
+from muster.types import (
+    Evict,
+    GroupSeen,
+    Owner,
+    OwnerGone,
+    OwnerRecord,
+    Phase,
+    PodSeen,
+    Say,
+    Ungate,
+    WriteGang,
+)
 from tests.cluster_fake import FakeCluster, Muster
 
 
@@ -304,6 +315,23 @@ def test_a_gang_is_preempted_whole_and_comes_back_when_there_is_room() -> None:
     assert len(bound(cluster, "low")) == 2
 
 
+def test_nobody_else_is_preempted_while_a_gang_is_half_way_back() -> None:
+    cluster = FakeCluster(nodes=3)
+    cluster.job("low", 2, gpus=8)
+    muster = Muster(cluster, Profile(preemption=True))
+    muster.settle()
+    cluster.now += 10
+    cluster.job("bystander", 1, gpus=4)
+    muster.settle()
+    cluster.now += 10
+    cluster.job("high", 2, gpus=8, priority=1000)
+    muster.turn(die_after=1)  # one eviction has reached the API, the other has no answer yet
+    for _ in range(3):
+        muster.turn()
+    assert len(bound(cluster, "bystander")) == 1
+    assert len([p for p in cluster.pods.values() if p.name.startswith("low") and p.phase is Phase.BOUND]) <= 1
+
+
 @pytest.mark.parametrize("label", [None, "low"], ids=["named by its owner", "named by label"])
 def test_a_gang_that_is_gone_for_a_moment_keeps_its_place_in_the_queue(label: str | None) -> None:
     cluster = FakeCluster(nodes=1)
@@ -551,3 +579,21 @@ def test_pods_whose_replica_set_goes_first_are_no_new_job() -> None:
         cluster.update(cluster.pods[pod.uid], deleting=True)
     muster.settle()
     assert [k.name for k in muster.plan.statuses] == ["deployment-web"]
+
+
+def test_the_late_answer_to_a_patch_does_not_bring_back_a_pod_that_is_gone() -> None:
+    cluster = FakeCluster(nodes=1)
+    (pod,) = cluster.job("train", 1, gpus=8)
+    muster = Muster(cluster)
+    muster.turn()
+    muster.turn()
+    patched = cluster.pods[pod.uid]
+    assert patched.pin == "n0"
+    cluster.owners.clear()
+    del cluster.pods[pod.uid]
+    muster.sync()  # the watch says that it is gone ...
+    muster.ledger.apply(PodSeen(patched), cluster.now)  # ... and then the answer to the last patch is read
+    cluster.now += 1
+    cluster.job("next", 1, gpus=8)
+    muster.settle()
+    assert bound(cluster, "next") == ["n0"]

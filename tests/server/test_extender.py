@@ -56,6 +56,14 @@ def answer(names: list[str] | None, failed: dict[str, str] | None, error: str = 
     }
 
 
+def test_filter_believes_a_released_pod_before_the_view_knows_of_it(client: TestClient) -> None:
+    asked = args("let-go", ["n0", "n1"])
+    assert client.post("/filter", json=asked).json()["NodeNames"] == []
+    asked["Pod"]["metadata"]["annotations"] = {"muster.dev/released": "true"}
+    got = client.post("/filter", json=asked).json()
+    assert (got["NodeNames"], got["Error"]) == (["n0", "n1"], "")
+
+
 def test_filter_lets_a_planned_pod_onto_its_node(client: TestClient) -> None:
     got = client.post("/filter", json=args("train-worker-1", ["n0", "n1"]))
     assert got.status_code == 200

@@ -23,7 +23,7 @@ def golden(name: str) -> bytes:
 def test_filter_args_with_names_are_read() -> None:
     args = wire.read_args(golden("args-names"))
     assert args.pod is not None
-    assert args.pod.metadata == wire.PodMeta("uid-0", "train-0", "team-a")
+    assert args.pod.metadata == wire.PodMeta("uid-0", "train-0", "team-a", {"muster.dev/roles": "worker=4"})
     assert (args.node_names, args.nodes) == (["node-0", "node-1", "node-2"], None)
 
 

@@ -7,7 +7,7 @@ left out, since a V1Pod costs a millisecond and 111 kB (design §5). 429 and Ret
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import kubernetes
@@ -52,7 +52,14 @@ def configuration(kubeconfig: str | None = None, context: str | None = None) -> 
 class Api:
     """The API server. Safe to use from several threads."""
 
-    def __init__(self, config: Configuration, faults: Faults | None = None, connections: int = 32) -> None:
+    def __init__(
+        self,
+        config: Configuration,
+        faults: Faults | None = None,
+        connections: int = 32,
+        impersonate: tuple[str, Sequence[str]] = ("", ()),
+    ) -> None:
+        """`impersonate`: user and groups, as kubectl's --as and --as-group."""
         config.connection_pool_maxsize = connections
         self._config = config
         self._client = ApiClient(config)
@@ -62,10 +69,14 @@ class Api:
             total=3, connect=2, read=0, redirect=0, other=0, status=3, status_forcelist=(429,),
             allowed_methods=None, respect_retry_after_header=True, raise_on_status=False, backoff_factor=0.1,
         )  # fmt: skip
-        self.calls: dict[str, int] = {}
+        self._user, self._groups = impersonate
 
-    def _headers(self, content_type: str | None) -> dict[str, str]:
-        headers = {"Accept": JSON, "User-Agent": "muster"}
+    def _headers(self, content_type: str | None) -> urllib3.HTTPHeaderDict:
+        headers = urllib3.HTTPHeaderDict({"Accept": JSON, "User-Agent": "muster"})
+        if self._user:
+            headers["Impersonate-User"] = self._user
+        for group in self._groups:
+            headers.add("Impersonate-Group", group)
         settings: Mapping[str, Any] = self._config.auth_settings()
         for setting in settings.values():
             if setting["in"] == "header":

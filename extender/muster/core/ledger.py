@@ -78,8 +78,11 @@ at least one has passed."""
 RETRY = 0.5
 """Seconds before a request that was refused is planned again (a newer event may make it needless)."""
 RETRY_EVICTION = 5.0
-BAR_FIRST, BAR_MOST = 30.0, 1920.0
-"""Seconds for which a refused node is left out for a role: the first time, doubling up to the most."""
+BURIED = 20_000
+"""Uids of pods and Gangs that are gone and not forgotten: more than can end within a request's timeout."""
+BAR_FIRST, BAR_MOST = 5.0, 1280.0
+"""Seconds for which a refused node is left out for a role: the first time, doubling up to the most. Short at first:
+kube-scheduler's cache may only have been behind, and the gang may have no other node."""
 BACKOFF_FIRST, BACKOFF_DOUBLINGS = 10.0, 6
 """Seconds before a job whose start did not complete is tried again, doubling so many times."""
 
@@ -143,6 +146,7 @@ class Ledger:
         self._entries: dict[JobKey, _Entry] = {}
         self._job_of: dict[str, JobKey] = {}
         self._versions: dict[str, int] = {}
+        self._gone: dict[str, None] = {}  # uids, oldest first
         self._orphans: dict[str, tuple[PodRecord, float]] = {}
         self._gang_names: dict[tuple[str, str], GangRecord] = {}
         self._jobs: dict[JobKey, Job] = {}
@@ -205,6 +209,8 @@ class Ledger:
                 self._outcome(event, now)
 
     def _pod_seen(self, pod: PodRecord, now: float) -> None:
+        if pod.uid in self._gone:
+            return  # the answer to a patch, read after the watch has told the end: uids never come back
         version = int(pod.version) if pod.version.isdigit() else 0
         known = self._versions.get(pod.uid, 0)
         # What a patch of ours answered comes by the watch, too: once is enough.
@@ -304,7 +310,9 @@ class Ledger:
         key = identity.job_key(pod, self._owners)
         before = self._job_of.get(pod.uid)
         if before is not None and pod.controller is not None and pod.controller.uid not in self._owners:
-            key = before  # its owner goes first (a ReplicaSet before its pods): it stays of the job that it was
+            key = (
+                before  # its owner goes first (a ReplicaSet before its pods): it stays of the job that it was
+            )
         if before is not None and before != key:
             self._leave(pod.uid, before)
         if pod.controller is not None:
@@ -314,7 +322,9 @@ class Ledger:
             entry = self._entries[key] = _Entry(key)
         if pod.uid not in entry.pods:
             live = any(not p.phase.ended for p in entry.pods.values())
-            if entry.ended_at and not live and not entry.sent_back:  # the same name after the job ended: a new job
+            if (
+                entry.ended_at and not live and not entry.sent_back
+            ):  # the same name after the job ended: a new job
                 self._entries[key] = entry = replace_entry(entry)
             entry.submitted = min(entry.submitted or pod.created, pod.created)
             entry.newest_pod = max(entry.newest_pod, pod.created)
@@ -336,7 +346,14 @@ class Ledger:
             node = pod.pin or (hold.node if hold else "")
         self._charge(pod.uid, node, pod.shape, ours=True)
 
+    def _bury(self, uid: str) -> None:
+        """Remember a uid that is gone, as long as an answer about it may be on its way."""
+        self._gone[uid] = None
+        if len(self._gone) > BURIED:
+            del self._gone[next(iter(self._gone))]
+
     def _pod_gone(self, uid: str) -> None:
+        self._bury(uid)
         self._versions.pop(uid, None)
         self._orphans.pop(uid, None)
         self._refused_at.pop(uid, None)
@@ -399,6 +416,8 @@ class Ledger:
                 self._dirty.add(self._job_of[uid])
 
     def _gang_seen(self, gang: GangRecord) -> None:
+        if gang.object_uid in self._gone:
+            return
         known = self._gang_names.get((gang.key.namespace, gang.name))
         if known is not None and known.object_uid == gang.object_uid and _older(gang.version, known.version):
             return
@@ -429,6 +448,7 @@ class Ledger:
         entry.ended_at = gang.ended
 
     def _gang_gone(self, namespace: str, name: str, object_uid: str) -> None:
+        self._bury(object_uid)
         known = self._gang_names.get((namespace, name))
         if known is None or known.object_uid != object_uid:
             return

@@ -24,6 +24,7 @@ class PodMeta(msgspec.Struct, gc=False):
     uid: str = ""
     name: str = ""
     namespace: str = ""
+    annotations: dict[str, str] | None = None
 
 
 class Pod(msgspec.Struct, gc=False):
