@@ -303,6 +303,22 @@ def _reload(lab: Lab, file: Path, text: str) -> None:
     )
 
 
+def runs_whole(cluster: Cluster, namespace: str, name: str, replicas: int, within: float = 40.0) -> list[Pod]:
+    """All replicas are bound, and the Gang says Running."""
+    found = wait_until(
+        lambda: bound(cluster.pods(namespace, name), replicas),
+        within=within,
+        what=f"{name} has {replicas} bound pods",
+        also=lambda: f"{show(cluster.pods(namespace))}\n{cluster.gangs(namespace)}",
+    )
+    wait_until(
+        lambda: in_state(cluster, namespace, f"job-{name}", "Running"),
+        what=f"the Gang of {name} is Running",
+        also=lambda: str(cluster.gangs(namespace)),
+    )
+    return found
+
+
 # --- what must hold in the end ------------------------------------------------------------------------------
 
 

@@ -22,6 +22,7 @@ from e2e.scenario import (
     on_node,
     pod,
     priority_class,
+    runs_whole,
     said,
     scheduled_at,
     show,
@@ -41,22 +42,6 @@ def waits_whole(cluster: Cluster, namespace: str, name: str, replicas: int, seco
         seconds=seconds,
         what=f"all {replicas} pods of {name} wait behind the gate",
     )
-
-
-def runs_whole(cluster: Cluster, namespace: str, name: str, replicas: int, within: float = 30.0) -> list[Pod]:
-    """All replicas are bound, and the Gang says Running."""
-    found = wait_until(
-        lambda: bound(cluster.pods(namespace, name), replicas),
-        within=within,
-        what=f"{name} has {replicas} bound pods",
-        also=lambda: f"{show(cluster.pods(namespace))}\n{cluster.gangs(namespace)}",
-    )
-    wait_until(
-        lambda: in_state(cluster, namespace, f"job-{name}", "Running"),
-        what=f"the Gang of {name} is Running",
-        also=lambda: str(cluster.gangs(namespace)),
-    )
-    return found
 
 
 def delete_job(cluster: Cluster, namespace: str, name: str) -> None:

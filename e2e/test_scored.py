@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from e2e.cluster import Cluster, Json, Pod, Refused, over_committed
+from e2e.cluster import Cluster, Json, Refused, over_committed
 from e2e.lab import Lab, NodeGroup, Shape
 from e2e.scenario import (
     bound,
@@ -18,28 +18,13 @@ from e2e.scenario import (
     job,
     on_node,
     pod,
+    runs_whole,
     show,
     unsound,
     wait_until,
 )
 
 pytestmark = pytest.mark.lab
-
-
-def runs_whole(cluster: Cluster, namespace: str, name: str, replicas: int, within: float = 40.0) -> list[Pod]:
-    """All replicas are bound, and the Gang says Running."""
-    found = wait_until(
-        lambda: bound(cluster.pods(namespace, name), replicas),
-        within=within,
-        what=f"{name} has {replicas} bound pods",
-        also=lambda: f"{show(cluster.pods(namespace))}\n{cluster.gangs(namespace)}",
-    )
-    wait_until(
-        lambda: in_state(cluster, namespace, f"job-{name}", "Running"),
-        what=f"the Gang of {name} is Running",
-        also=lambda: str(cluster.gangs(namespace)),
-    )
-    return found
 
 
 def waits(cluster: Cluster, namespace: str, name: str, replicas: int) -> str:
