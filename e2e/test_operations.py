@@ -366,8 +366,8 @@ def test_with_preemption_a_whole_lower_gang_goes_back_and_comes_back_later(
     cluster.submit(job("bystander", 1, gpus=4, priority="usual"))
     runs(cluster, "default", "bystander", 1)
     # equal priority takes nothing
-    cluster.submit(job("equal", 2, gpus=8, priority="usual"))
-    waits(cluster, "default", "job-equal")
+    cluster.submit(job("rival", 2, gpus=8, priority="usual"))
+    waits(cluster, "default", "job-rival")
     holds_for(lambda: len(bound(cluster.pods("default", "low"))) == 2, seconds=2, what="low runs on")
     # of the two that run, only the one that makes room goes, and both its replicas do
     cluster.submit(job("high", 2, gpus=8, priority="urgent", run_seconds=6))
@@ -384,7 +384,7 @@ def test_with_preemption_a_whole_lower_gang_goes_back_and_comes_back_later(
     assert sentence in said(cluster, "default", "low"), said(cluster, "default", "low")
     # it keeps its place in the queue: before the equal one, which was there later
     runs(cluster, "default", "low", 2, within=60)
-    assert len(gated(cluster.pods("default", "equal"))) == 2
+    assert len(gated(cluster.pods("default", "rival"))) == 2
     status = cluster.get("/apis/batch/v1/namespaces/default/jobs/low")["status"]
     assert status.get("failed", 0) == 0, status
     assert unsound(cluster, "default") == []
