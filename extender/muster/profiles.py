@@ -13,8 +13,6 @@ from muster import points
 from muster.errors import ConfigurationError
 from muster.points import Filter, Profile, QueueSort, Score, Share
 
-PLACEMENTS = ("pinned", "scored")
-
 
 @dataclass(frozen=True, slots=True)
 class Recipe:

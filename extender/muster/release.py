@@ -6,7 +6,6 @@ pods. What stays unbound is listed with what to do; nothing is ended.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -39,8 +38,7 @@ def owners(api: Api) -> dict[str, OwnerRecord]:
         ("/apis/apps/v1/replicasets", "ReplicaSet", "apps/v1"),
     ):
         decoder = decode.workload(kind, version)
-        for item in json.loads(api.get(path))["items"]:
-            record = decoder(json.dumps(item).encode())
+        for record in map(decoder, decode.listed(api.get(path)).items):
             found[record.owner.uid] = record
     return found
 
@@ -48,7 +46,7 @@ def owners(api: Api) -> dict[str, OwnerRecord]:
 def gated(api: Api, scheduler: str, namespace: str | None, job: str | None) -> list[PodRecord]:
     """Pods that wait behind our gate, of one job or of all."""
     path = f"/api/v1/namespaces/{quote(namespace)}/pods" if namespace else "/api/v1/pods"
-    pods = [decode.pod(json.dumps(item).encode(), scheduler) for item in json.loads(api.get(path))["items"]]
+    pods = [decode.pod(item, scheduler) for item in decode.listed(api.get(path)).items]
     waiting = [p for p in pods if p.ours and p.phase in (Phase.GATED, Phase.HELD) and not p.deleting]
     if job is None:
         return waiting

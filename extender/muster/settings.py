@@ -26,9 +26,6 @@ from muster import profiles
 from muster.errors import ConfigurationError
 from muster.points import Profile
 
-API_VERSION = "muster.dev/v1alpha1"
-KIND = "MusterConfiguration"
-
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+")
 PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")

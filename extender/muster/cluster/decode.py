@@ -54,8 +54,14 @@ _node = msgspec.json.Decoder(wire.Node)
 _workload = msgspec.json.Decoder(wire.Workload)
 _gang = msgspec.json.Decoder(wire.Gang)
 _terms = msgspec.json.Decoder(list[wire.SelectorTerm])
+_list = msgspec.json.Decoder(wire.RawList)
 
 Amounts = Mapping[str, str | int | float]
+
+
+def listed(data: bytes) -> wire.RawList:
+    """One page of a list, its objects as they came."""
+    return _list.decode(data)
 
 
 @lru_cache(maxsize=65536)

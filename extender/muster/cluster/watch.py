@@ -15,7 +15,7 @@ from typing import Protocol
 import msgspec
 import tenacity
 
-from muster.cluster import wire
+from muster.cluster import decode, wire
 from muster.cluster.api import Api
 from muster.errors import ClusterError
 from muster.types import Event
@@ -28,7 +28,6 @@ WATCH_SECONDS = 290
 SERVED_AGAIN = 5.0
 """Seconds between looks at whether an optional resource is served: its definition may come and go."""
 
-_list = msgspec.json.Decoder(wire.RawList)
 _event = msgspec.json.Decoder(wire.WatchEvent)
 _bookmark = msgspec.json.Decoder(wire.Bookmark)
 _error = msgspec.json.Decoder(wire.ErrorStatus)
@@ -117,7 +116,7 @@ class Reflector:
         while True:
             path = f"{self.resource.path}{separator}limit={PAGE}" + (f"&continue={token}" if token else "")
             try:
-                page = _list.decode(self._api.get(path))
+                page = decode.listed(self._api.get(path))
             except ClusterError as error:
                 if self.resource.optional and error.status in (403, 404):
                     self._sink([self.resource.gone(identity) for identity in self._known])

@@ -98,16 +98,11 @@ class PodToleration(_Struct):
 
 class Spread(_Struct):
     when_unsatisfiable: str = "DoNotSchedule"
-    topology_key: str = ""
-
-
-class ClaimSource(_Struct):
-    claim_name: str = ""
 
 
 class Volume(_Struct):
     name: str = ""
-    persistent_volume_claim: ClaimSource | None = None
+    persistent_volume_claim: dict[str, Any] | None = None
     ephemeral: dict[str, Any] | None = None
 
 
@@ -130,7 +125,6 @@ class PodSpec(_Struct):
     resource_claims: list[Any] | None = None
     volumes: list[Volume] | None = None
     priority: int = 0
-    host_network: bool = False
     scheduling_group: SchedulingGroup | None = None
 
 

@@ -43,9 +43,6 @@ from muster.types import (
     Want,
 )
 
-DOUBLINGS = 6
-"""A back-off stops doubling after so many starts that failed."""
-
 
 @dataclass
 class _Cycle:

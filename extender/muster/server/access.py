@@ -67,14 +67,6 @@ class Caller:
     extra: Mapping[str, list[str]]
 
 
-class Everybody:
-    """No questions asked: for tests and for a snapshot that is replayed on one's own machine."""
-
-    def may_list(self, token: str, namespace: str | None) -> Verdict:  # noqa: ARG002
-        """Yes."""
-        return Verdict.ALLOWED
-
-
 class ReviewedAccess:
     """Access as the cluster's own RBAC gives it. Used by several threads at once."""
 
