@@ -210,7 +210,8 @@ class Driver:
 
     def _turn(self, leads: bool) -> None:
         if self._next_profile is not None:
-            self._ledger.profile, self._next_profile = self._next_profile, None
+            self._ledger.use(self._next_profile)
+            self._next_profile = None
         began = time.monotonic()
         snapshot = self._ledger.snapshot(time.time())
         plan = cycle(snapshot, self._ledger.profile)
@@ -221,6 +222,8 @@ class Driver:
             self._board.view = self._view(snapshot, plan, leads)
             if self._leads():
                 self._hands.carry_out(actions)
+            else:  # adopted and not sent: the next term must take over from what the API says
+                self._leading = False
         else:
             self._ledger.rest(snapshot.now, plan)
             self._board.view = self._view(snapshot, plan, leads)

@@ -597,3 +597,15 @@ def test_the_late_answer_to_a_patch_does_not_bring_back_a_pod_that_is_gone() -> 
     cluster.job("next", 1, gpus=8)
     muster.settle()
     assert bound(cluster, "next") == ["n0"]
+
+
+def test_another_profile_makes_every_job_anew() -> None:
+    cluster = FakeCluster(nodes=1)
+    cluster.job("first", 1, gpus=8)
+    muster = Muster(cluster, Profile(placement="scored"))
+    muster.settle()
+    cluster.job("second", 1, gpus=8)
+    muster.settle()
+    muster.ledger.use(Profile())
+    jobs = muster.ledger.snapshot(cluster.now).jobs
+    assert [job.scored for job in jobs.values()] == [(), ()]

@@ -161,6 +161,11 @@ class Ledger:
         self._wakes: set[float] = set()
         self._moved = True
 
+    def use(self, profile: Profile) -> None:
+        """Plan with another profile from now on: what a job is like (scored or pinned) depends on it, too."""
+        self.profile = profile
+        self._dirty |= self._entries.keys()
+
     # ---- events in ----
 
     def apply(self, event: Event, now: float) -> None:
