@@ -8,12 +8,17 @@ import sys
 import time
 from collections.abc import Callable
 from functools import wraps
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import click
 
 from muster.errors import ClusterError, ConfigurationError, MusterError, UsageError
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+"""Before numpy is imported: matrices here are small, threads would only wait for each other, and how many there are
+changes a result's last digits."""
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
@@ -44,7 +49,25 @@ kubeconfig_option = click.option(
 context_option = click.option("--context", help="Context of the kubeconfig.")
 
 
-@click.group(context_settings=CONTEXT)
+class _Lazy(click.Group):
+    """Commands of the simulator are imported when they are wanted, and numpy when one of them runs."""
+
+    later = ("replay", "simulate", "workload")
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), *self.later])
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name in self.commands or name not in self.later:
+            return super().get_command(ctx, name)
+        found: click.Command = getattr(import_module("muster.sim.command"), name)
+        if found.callback is not None:
+            found.callback = _says_errors(found.callback)
+        self.add_command(found, name)
+        return found
+
+
+@click.group(cls=_Lazy, context_settings=CONTEXT)
 @click.version_option(package_name="muster")
 def main() -> None:
     """An elastic gang scheduler for deep-learning jobs on the stock kube-scheduler.

@@ -59,6 +59,7 @@ def render(gangs: Sequence[Gang], namespace: str, name: str, now: float) -> str:
         holders = _holders(gangs)
         if holders and code not in OWN_FAULT:
             out.print(_line("Held by", holders))
+        out.print(_line("Expected", "see eta in GET /v1/jobs; a Gang does not tell how long jobs run"))
     for label, field in (("Submitted", "submitted"), ("Started", "started"), ("Ended", "ended")):
         if status.get(field):
             out.print(_line(label, f"{status[field]} ({_ago(status[field], now)} ago)"))

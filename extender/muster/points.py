@@ -7,13 +7,28 @@ protocols below. Plugins propose; the core enforces capacity, gang minimum, min 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Any, Protocol, runtime_checkable
 
 from muster.errors import ConfigurationError
-from muster.types import BoolArray, FloatArray, IntArray, Job, Nodes, Role, Snapshot, Want
+from muster.types import (
+    BoolArray,
+    Code,
+    Config,
+    FloatArray,
+    IntArray,
+    Job,
+    JobKey,
+    Move,
+    Nodes,
+    Plan,
+    Role,
+    Shares,
+    Snapshot,
+)
 
 ENTRY_POINTS = "muster.plugins"
 
@@ -60,9 +75,120 @@ class Score(Protocol):
 
 @runtime_checkable
 class Share(Protocol):
-    """Replicas by role for each job; a chain in the profile's order, the first given what jobs have now."""
+    """Replicas for each job, on the snapshot's table: a chain in the profile's order, the first given what jobs
+    have now. The core clips what is illegal: to least, most and sizes, and to capacity in queue order."""
 
-    def share(self, wants: Sequence[Want], snapshot: Snapshot) -> Sequence[Want]: ...
+    def share(self, shares: Shares, snapshot: Snapshot) -> Shares: ...
+
+
+@runtime_checkable
+class Rebalance(Protocol):
+    """Running jobs to be placed anew. The core drops a move that finds no place and undoes it in the trial."""
+
+    def moves(self, snapshot: Snapshot) -> Sequence[Move]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Estimation:
+    """What is believed of one job's speed and length.
+
+    remaining: seconds of work on one replica, nan = unknown. speeds: speed relative to one replica at 0, 1, 2 ...
+    replicas of the elastic role (empty: linear). speed: iterations/s (or relative, where nothing is measured) in
+    any configuration, for policies that look at more than a number; cost: seconds lost by a change between
+    two configurations. None where the estimate says nothing of it.
+    """
+
+    remaining: float = math.nan
+    speeds: tuple[float, ...] = ()
+    speed: Callable[[Config], float] | None = None
+    cost: Callable[[Config | None, Config], float] | None = None
+
+
+@runtime_checkable
+class Estimate(Protocol):
+    """Speed, remaining work and cost of changes; without one, what owners declare (linear, unknown length)."""
+
+    def estimate(self, job: Job, snapshot: Snapshot) -> Estimation: ...
+
+
+@runtime_checkable
+class Observe(Protocol):
+    """A pure fold over a job's reports, kept in its Gang and read as `job.memory[plugin's entry point name]`.
+
+    Any plugin may implement it. The result is a mapping of plain values (JSON), or None to keep what there is.
+    """
+
+    def observe(self, job: Job, snapshot: Snapshot) -> Mapping[str, object] | None: ...
+
+
+@runtime_checkable
+class Fold(Protocol):
+    """`Observe` for all jobs at once, on the snapshot's table: an engine without Job objects calls it instead.
+
+    memory: (J,) columns by field, as the fold before returned them (empty at first; 0 for a new row). A plugin with
+    a `fold` keeps plain numbers only, and reads them by `core.remembered.columns`, whoever keeps them.
+    """
+
+    def fold(self, snapshot: Snapshot, memory: Mapping[str, FloatArray]) -> Mapping[str, FloatArray]: ...
+
+
+@runtime_checkable
+class Wake(Protocol):
+    """When the next cycle is needed although nothing happens (a quantum, a lease, a round), None = never."""
+
+    def wake(self, snapshot: Snapshot) -> float | None: ...
+
+
+LACKS = frozenset({Code.RESOURCES, Code.NODES, Code.TOPOLOGY, Code.NEVER_FITS})
+"""Codes of jobs that more nodes would start: a group that was scaled to nothing makes a job look impossible."""
+
+
+@runtime_checkable
+class AsksForNodes(Protocol):
+    """For which waiting jobs an autoscaler is asked, which ignores gated pods; and when to look again (None: at the
+    next change). asked: those for which it was."""
+
+    def chosen(
+        self, plan: Plan, snapshot: Snapshot, asked: Collection[JobKey]
+    ) -> tuple[Sequence[JobKey], float | None]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """AsksForNodes by default, off unless configured (design §1): the head of the queue, once it has waited.
+
+    Only what more nodes would start, in the queue's order: nodes for its tail would come in vain.
+    how: "none", "provisioning-request" (autoscaling.x-k8s.io/v1) or "ungate" (the minimum's gates come off without a
+    place: kube-scheduler finds the pods unschedulable, which every autoscaler sees). provisioning_class: of the
+    request. after: seconds in the queue before anybody is asked. limit: jobs at a time.
+    """
+
+    how: str = "none"
+    provisioning_class: str = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
+    after: float = 30.0
+    limit: int = 1
+
+    def chosen(
+        self, plan: Plan, snapshot: Snapshot, asked: Collection[JobKey]
+    ) -> tuple[Sequence[JobKey], float | None]:
+        """Those that were asked for and still wait, then the first of the queue as far as the limit goes."""
+        if self.how == "none":
+            return (), None
+        lacking = [key for key in plan.order if plan.statuses[key].code in LACKS]
+        chosen = [key for key in lacking if key in asked]
+        wakes: list[float] = []
+        for key in lacking:
+            if len(chosen) + len(wakes) >= self.limit:
+                break
+            if key in asked:
+                continue
+            job = snapshot.jobs[key]
+            ripe = max(job.since, job.submitted) + self.after
+            if snapshot.now >= ripe:
+                chosen.append(key)
+            else:
+                wakes.append(ripe)
+        return chosen, min(wakes, default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +207,14 @@ class Profile:
     capacity is kept for it. timeout: seconds between a gang's first and last bind before it goes back to
     the gate. evidence: age in seconds of a refusal before it undoes a pin. owner_pause: seconds without a new
     pod after which an owner counts as waiting for its first pods. placement: "pinned" or "scored".
+    binder: "own", or "cluster" where the cluster's scheduler binds and nobody calls our verbs.
     preemption: whether the head of the queue may send whole gangs of lower priority back to the gate.
+    named: every plugin of the profile once, with the name of its entry point (for observe and wake).
+    resize: how a running job changes: "restart" (ended and started again from its checkpoint), "in-place"
+    (survivors go on), "hand-over" (the new replicas are made ready first). round: seconds; shares are computed
+    anew only at whole multiples of it (0 = at every cycle). planner: "cycle", or "pods": what the plain default
+    scheduler would do, for comparison in simulations only (sim/stock.py). asking: for whom an autoscaler is asked
+    for nodes.
     """
 
     name: str = "fifo"
@@ -89,8 +222,15 @@ class Profile:
     filters: tuple[Filter, ...] = ()
     scores: tuple[tuple[Score, float], ...] = ()
     shares: tuple[Share, ...] = ()
+    rebalance: tuple[Rebalance, ...] = ()
+    estimate: Estimate | None = None
+    named: tuple[tuple[str, object], ...] = ()
+    round: float = 0.0
+    resize: str = "restart"
+    planner: str = "cycle"
     order: str = "backfill"
     placement: str = "pinned"
+    binder: str = "own"
     preemption: bool = False
     patience: float = 300.0
     timeout: float = 120.0
@@ -98,6 +238,15 @@ class Profile:
     owner_pause: float = 10.0
     forget: float = 3600.0
     topology_levels: tuple[str, ...] = ()
+    asking: Asking = Asking()
+    observers: tuple[tuple[str, Observe], ...] = field(default=(), init=False, repr=False, compare=False)
+    wakers: tuple[Wake, ...] = field(default=(), init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Which plugins fold and wake, found out once: asking a protocol is slow."""
+        observers = tuple((name, plugin) for name, plugin in self.named if isinstance(plugin, Observe))
+        object.__setattr__(self, "observers", observers)
+        object.__setattr__(self, "wakers", tuple(p for _, p in self.named if isinstance(p, Wake)))
 
 
 def installed() -> dict[str, Any]:

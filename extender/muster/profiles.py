@@ -6,32 +6,111 @@ A plugin that stands at several points is made once, with the arguments that `pl
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from muster import points
 from muster.errors import ConfigurationError
-from muster.points import Filter, Profile, QueueSort, Score, Share
+from muster.points import Estimate, Filter, Profile, QueueSort, Rebalance, Score, Share
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Plugins by extension point. An empty sort is the core's: priority, submission, key."""
+    """Plugins by extension point. An empty sort is the core's: priority, submission, key.
+
+    arguments: plugins' parameters where the profile needs other than their defaults; a configuration's own
+    `pluginArgs` win over them. round (s), resize, planner: as in `Profile`. order: where the profile needs one.
+    """
 
     sort: str = ""
     filters: tuple[str, ...] = ()
     scores: tuple[tuple[str, float], ...] = ()
     shares: tuple[str, ...] = ()
+    rebalance: tuple[str, ...] = ()
+    estimate: str = ""
     placement: str = "pinned"
+    order: str = ""
+    round: float = 0.0
+    resize: str = "restart"
+    planner: str = "cycle"
+    arguments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
+
+PACK = (("pack", 1.0),)
+"""The Score of profiles whose policy says nothing of places."""
 
 NAMED: Mapping[str, Recipe] = {
     # the default: priority, submission, and nodes filled one after another
     "fifo": Recipe(scores=(("pack", 1.0),)),
+    # no gangs at all, pod by pod: what the others are compared with, in simulations only
+    "kube-default": Recipe(planner="pods"),
     # Coach's gang scheduler, all three hooks; kube-scheduler picks the nodes by its score (Algorithm 3)
     "gang": Recipe(sort="gang", filters=("gang",), scores=(("gang", 1.0),), placement="scored"),
     # the same order and filter, but nodes already in use first: Algorithm 3 leaves remainders on many nodes
     "gang-pack": Recipe(sort="gang", filters=("gang",), scores=(("gang-pack", 1.0),), placement="scored"),
+    # AFS and what it is compared with. Lengths known: SRTF, SRSF (all or nothing), Optimus, AFS-L; unknown:
+    # Tiresias-L (all or nothing), Max-Min, Themis, AFS-P, AFS-S. -max: at the model's most GPUs; -e: leftovers too
+    "srtf": Recipe(scores=PACK, shares=("srtf",)),
+    "srtf-max": Recipe(scores=PACK, shares=("srtf",), arguments={"srtf": {"size": "most"}}),
+    "srtf-e": Recipe(scores=PACK, shares=("srtf", "altruistic")),
+    "srsf": Recipe(scores=PACK, shares=("srsf",)),
+    "srsf-max": Recipe(scores=PACK, shares=("srsf",), arguments={"srsf": {"size": "most"}}),
+    "srsf-e": Recipe(scores=PACK, shares=("srsf", "altruistic")),
+    "tiresias-l": Recipe(scores=PACK, shares=("tiresias-l",)),
+    "tiresias-l-max": Recipe(scores=PACK, shares=("tiresias-l",), arguments={"tiresias-l": {"size": "most"}}),
+    "optimus": Recipe(scores=PACK, shares=("optimus",)),
+    "max-min": Recipe(scores=PACK, shares=("max-min",)),
+    "themis": Recipe(scores=PACK, shares=("themis",)),
+    "afs-l": Recipe(scores=PACK, shares=("afs-l",)),
+    "afs-p": Recipe(scores=PACK, shares=("afs-p",)),
+    "afs-s": Recipe(scores=PACK, shares=("afs-s",)),
+    # AFS as CoDDL runs it on nodes: shares that share no network, speeds as they are measured
+    "afs-l-packed": Recipe(scores=PACK, shares=("afs-l", "network-packing"), resize="in-place"),
+    "afs-p-packed": Recipe(
+        scores=PACK, shares=("afs-p", "network-packing"), estimate="measured", resize="in-place"
+    ),
+    # SpeCon: slow-growing jobs are moved; and what it is compared with, the same first places and no moves
+    "specon": Recipe(scores=(("round-robin", 1.0),), rebalance=("specon",)),
+    "specon-default": Recipe(scores=(("round-robin", 1.0),)),
+    # model similarity: product, GPUs and batch size by the nearest reference model, in rounds
+    "similarity": Recipe(scores=(("pack", 1.0),), shares=("similarity",), round=180.0),
+    # what the Pollux artifact compares with: rounds of a minute, the emptiest node first
+    "tiresias-pollux": Recipe(
+        sort="tiresias-pollux", scores=(("emptiest", 1.0),), shares=("tiresias-pollux",), round=60.0
+    ),
+    "optimus-pollux": Recipe(
+        scores=(("emptiest", 1.0),), shares=("optimus-pollux",), estimate="optimus-pollux", round=60.0
+    ),
+    # Gavel: shares of time by GPU product in rounds of six minutes; -perf knows how fast jobs are on each,
+    # -packed also beside another job on the same GPUs
+    "gavel-fifo": Recipe(scores=(("pack", 1.0),), shares=("gavel-fifo",), round=360.0),
+    "gavel-isolation": Recipe(scores=(("pack", 1.0),), shares=("gavel-isolation",), round=360.0),
+    **{
+        f"gavel-{name}{ending}": Recipe(
+            scores=(("pack", 1.0),),
+            shares=(f"gavel-{name}",),
+            round=360.0,
+            arguments={f"gavel-{name}": {"perf": bool(ending), "packed": ending == "-packed"}},
+        )
+        for name in ("max-min", "ftf", "min-total-duration")
+        for ending in ("", "-perf", "-packed")
+    },
+    # SideCar: smaller for a job that arrives, larger when GPUs idle; handed over while both keep their pods
+    "reshape": Recipe(scores=(("pack", 1.0),), shares=("reshape",), estimate="reshape", resize="hand-over"),
+    # the same choices carried out by restarts: what its case study calls the advanced approach (Fig. 3(b))
+    "reshape-restart": Recipe(
+        scores=(("pack", 1.0),),
+        shares=("reshape",),
+        estimate="reshape",
+        arguments={"reshape": {"restart": True}},
+    ),
+    # what SideCar is compared with: one GPU at arrival, more by restarts; a random number that stays
+    "termination": Recipe(scores=(("pack", 1.0),), shares=("termination",), estimate="termination"),
+    "sidecar-default": Recipe(scores=(("pack", 1.0),), shares=("sidecar-default",)),
+    # Coach: workers and servers by a fitted speed surface, on the gang scheduler
+    "coach": Recipe(
+        sort="gang", filters=("gang",), scores=(("gang", 1.0),), shares=("coach",), estimate="coach"
+    ),
 }
 
 
@@ -49,21 +128,38 @@ def build(
     if name not in known:
         raise ConfigurationError(f"profile: must be one of {', '.join(sorted(known))}; found {name!r}")
     recipe = known[name]
-    used = {recipe.sort, *recipe.filters, *(s for s, _ in recipe.scores), *recipe.shares} - {""}
-    plugins = {plugin: points.load(plugin, arguments.get(plugin)) for plugin in sorted(used)}
+    used = {
+        *(recipe.sort, *recipe.filters, *(s for s, _ in recipe.scores)),
+        *(*recipe.shares, *recipe.rebalance, recipe.estimate),
+    } - {""}
+    plugins = {
+        plugin: points.load(plugin, {**recipe.arguments.get(plugin, {}), **arguments.get(plugin, {})})
+        for plugin in sorted(used)
+    }
     stray = sorted(set(arguments) - used - points.installed().keys())
     if stray:
         raise ConfigurationError(
             f"pluginArgs.{stray[0]}: not a plugin; installed: {', '.join(sorted(points.installed()))}"
         )
-    sort = {"sort": _at(plugins, recipe.sort, QueueSort, name, "sort")} if recipe.sort else {}
+    optional: dict[str, Any] = {}
+    if recipe.sort:
+        optional["sort"] = _at(plugins, recipe.sort, QueueSort, name, "sort")
+    if recipe.estimate:
+        optional["estimate"] = _at(plugins, recipe.estimate, Estimate, name, "estimate")
+    if recipe.order:
+        optional["order"] = recipe.order
     return Profile(
         name=name,
         filters=tuple(_at(plugins, f, Filter, name, "filters") for f in recipe.filters),
         scores=tuple((_at(plugins, s, Score, name, "scores"), w) for s, w in recipe.scores),
         shares=tuple(_at(plugins, s, Share, name, "shares") for s in recipe.shares),
+        rebalance=tuple(_at(plugins, r, Rebalance, name, "rebalance") for r in recipe.rebalance),
         placement=recipe.placement,
-        **sort,
+        round=recipe.round,
+        resize=recipe.resize,
+        planner=recipe.planner,
+        named=tuple(plugins.items()),
+        **optional,
     )
 
 

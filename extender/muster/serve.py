@@ -23,7 +23,7 @@ from muster.live import Driver, Settled
 from muster.server.access import ReviewedAccess
 from muster.server.extender import make_extender_app
 from muster.server.service import make_service_app
-from muster.server.webhook import make_webhook_app
+from muster.server.webhook import Admits, make_webhook_app
 from muster.settings import Settings, load_settings, profile_of
 from muster.types import Plan
 
@@ -52,11 +52,13 @@ def serve(config_file: Path, kubeconfig: str | None) -> None:
         settings.ports.address,
         settings.ports.service,
     )
-    extender = _server(make_extender_app(board, registry), "127.0.0.1", settings.ports.extender)
+    extender = None  # nobody calls the verbs where the cluster's scheduler binds
+    if settings.binder == "own":
+        extender = _server(make_extender_app(board, registry), "127.0.0.1", settings.ports.extender)
     webhook = None
     if settings.webhook is not None:
         webhook = _server(
-            make_webhook_app(),
+            make_webhook_app(_admits(settings)),
             settings.ports.address,
             settings.webhook.port,
             Path(settings.webhook.certificates),
@@ -81,22 +83,31 @@ def serve(config_file: Path, kubeconfig: str | None) -> None:
         target=_reload, args=(config_file, settings, driver, ended), name="reload", daemon=True
     ).start()
 
-    def open_extender() -> None:
+    def open_extender(verbs: uvicorn.Server) -> None:
         """The port opens after the first sync, so that nothing is refused for want of knowledge."""
         while not board.view.synced:
             if ended.wait(0.05):
                 return
-        extender.run()
+        verbs.run()
 
-    threads.append(threading.Thread(target=open_extender, name="extender", daemon=True))
-    threads[1].start()
+    if extender is not None:
+        threads.append(threading.Thread(target=open_extender, args=(extender,), name="extender", daemon=True))
+        threads[-1].start()
     if webhook is not None:
         threads.append(threading.Thread(target=webhook.run, name="webhook", daemon=True))
-        threads[2].start()
+        threads[-1].start()
     driver.run()
     ended.set()
     for thread in threads:
         thread.join(timeout=5.0)
+
+
+def _admits(settings: Settings) -> Admits:
+    return Admits(
+        gate=settings.mode == "active",
+        scheduler=settings.scheduler_name,
+        binder=settings.cluster_scheduler if settings.binder == "cluster" else "",
+    )
 
 
 def _settled(settings: Settings) -> Settled:
@@ -141,7 +152,7 @@ def _reload(config_file: Path, settings: Settings, driver: Driver, ended: thread
         except ConfigurationError as error:
             log.error("configuration: %s\nthe last good one stays in force", error)
             continue
-        for field in ("scheduler_name", "mode", "leader", "ports"):
+        for field in ("scheduler_name", "mode", "binder", "leader", "ports"):
             if getattr(fresh, field) != getattr(settings, field):
                 log.warning("configuration: %s takes effect at the next start only", field)
         log.info("configuration: profile %s, order %s now in force", fresh.profile, fresh.order)

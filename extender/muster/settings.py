@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -24,7 +25,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from muster import profiles
 from muster.errors import ConfigurationError
-from muster.points import Profile
+from muster.points import Asking, Profile
 
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+")
@@ -101,6 +102,24 @@ class GangSettings(_Model):
     """From a job's end until its Gang object is removed. Longer keeps `muster explain` answering for it."""
 
 
+class AutoscalerSettings(_Model):
+    """Asking for nodes. Autoscalers ignore gated pods, so without this nobody adds any for what waits."""
+
+    ask: Literal["none", "provisioning-request", "ungate"] = "none"
+    """provisioning-request: an autoscaling.x-k8s.io/v1 ProvisioningRequest for the minimum of the head of the queue.
+    ungate: its pods' gates come off without a place, so that any autoscaler sees them Pending; they stay unbound
+    until the whole job has a place, and can't be gated again. Needs binder own, whose filter guards them."""
+    provisioning_class: str = Field(
+        default="best-effort-atomic-scale-up.autoscaling.x-k8s.io",
+        pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$",
+    )
+    """provisioningClassName of the request."""
+    after: Duration = 30.0
+    """How long a job waits before nodes are asked for: running jobs may end meanwhile."""
+    limit: int = Field(default=1, ge=1, le=100)
+    """Jobs for which nodes are asked at a time, from the head of the queue."""
+
+
 class ScoreSettings(_Model):
     """A Score plugin of a profile with its weight (no unit; only ratios count)."""
 
@@ -120,6 +139,14 @@ class ProfileSettings(_Model):
     """Score plugins; a node's score is their weighted mean."""
     shares: tuple[str, ...] = Field(default=(), strict=False)
     """Share plugins, a chain in this order."""
+    rebalance: tuple[str, ...] = Field(default=(), strict=False)
+    """Rebalance plugins: which running jobs are placed anew."""
+    estimate: str = ""
+    """Estimate plugin: speed and remaining work of jobs; empty: what their owners declare."""
+    resize: Literal["restart", "in-place", "hand-over"] = "restart"
+    """How a running job changes: ended and started again, survivors go on, or the new replicas made ready first."""
+    round: Duration = 0.0
+    """Shares are computed anew only at whole multiples of it; 0: whenever something changes."""
     placement: Literal["pinned", "scored"] = "pinned"
     """pinned: the planner picks the node. scored: kube-scheduler does, by our prioritize verb."""
 
@@ -140,6 +167,11 @@ class Settings(_Model):
     patience: Duration = 300.0
     """How long a head of the queue whose run time nobody knows waits before freed capacity is kept for it.
     Shorter helps big gangs and leaves more GPUs idle."""
+    binder: Literal["own", "cluster"] = "own"
+    """cluster: the cluster's own scheduler binds, and nobody calls us. Pods whose owners ask for scored placement are
+    pinned then; those that the planner does not model are nominated (extender/README.md). At start only."""
+    cluster_scheduler: str = Field(default="default-scheduler", pattern=NAME)
+    """With binder cluster: the schedulerName that admission gives our pods."""
     preemption: bool = False
     """Whether the head of the queue may send gangs of lower priority back to the gate, each whole. Their pods
     end as at any eviction and come back gated; off, because work since the last checkpoint is lost."""
@@ -148,6 +180,7 @@ class Settings(_Model):
     webhook: Webhook | None = None
     """Absent: no webhook is served."""
     gang: GangSettings = GangSettings()
+    autoscaler: AutoscalerSettings = AutoscalerSettings()
     topology_levels: tuple[Annotated[str, Field(pattern=LABEL)], ...] = Field(default=(), strict=False)
     """Node label keys, narrowest first (rack, block, zone): jobs are kept within as few as possible."""
     profiles: tuple[ProfileSettings, ...] = Field(default=(), strict=False)
@@ -157,6 +190,11 @@ class Settings(_Model):
 
     @model_validator(mode="after")
     def _once(self) -> Settings:
+        if self.binder == "cluster" and self.autoscaler.ask == "ungate":
+            raise PydanticCustomError(
+                "profiles",
+                "autoscaler.ask: ungate needs binder own: the cluster's scheduler would bind the pods one by one",
+            )
         names = [p.name for p in self.profiles]
         if len(set(names)) < len(names):
             raise PydanticCustomError("profiles", "profiles: two have the same name")
@@ -201,23 +239,39 @@ def profile_of(settings: Settings) -> Profile:
             filters=p.filters,
             scores=tuple((s.name, s.weight) for s in p.scores),
             shares=p.shares,
+            rebalance=p.rebalance,
+            estimate=p.estimate,
+            resize=p.resize,
+            round=p.round,
             placement=p.placement,
         )
         for p in settings.profiles
     }
     built = profiles.build(settings.profile, settings.plugin_args, own)
-    return Profile(
-        name=built.name,
-        sort=built.sort,
-        filters=built.filters,
-        scores=built.scores,
-        shares=built.shares,
-        placement=built.placement,
+    if built.planner != "cycle":
+        raise ConfigurationError(
+            f"profile: {settings.profile!r} plans no gangs: it does as the plain default scheduler, to compare "
+            "with in `muster simulate`; to have that on a cluster, leave Muster out of it"
+        )
+    if built.shares or built.rebalance:
+        raise ConfigurationError(
+            f"profile: {settings.profile!r} changes the size or place of running jobs, which `muster simulate` can "
+            "and `muster serve` can't yet; for the live cluster take one without shares and rebalance"
+        )
+    return replace(
+        built,
         order=settings.order,
         preemption=settings.preemption,
         patience=settings.patience,
         timeout=settings.gang.timeout,
         forget=settings.gang.forget,
+        binder=settings.binder,
+        asking=Asking(
+            settings.autoscaler.ask,
+            settings.autoscaler.provisioning_class,
+            settings.autoscaler.after,
+            settings.autoscaler.limit,
+        ),
         topology_levels=settings.topology_levels,
     )
 

@@ -7,6 +7,7 @@ everything else in pieces), work is in seconds on one replica.
 from __future__ import annotations
 
 import enum
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, NewType
@@ -23,6 +24,10 @@ BoolArray = npt.NDArray[np.bool_]
 FloatArray = npt.NDArray[np.float64]
 
 GPU = "nvidia.com/gpu"
+PRODUCT = "nvidia.com/gpu.product"
+"""The node label that names the GPU product (gpu-feature-discovery's)."""
+GPU_MEMORY = "nvidia.com/gpu.memory"
+"""The node label that tells a GPU's memory in MiB (gpu-feature-discovery's)."""
 GATE = "muster.dev/queue"
 PODS = "pods"
 
@@ -106,9 +111,13 @@ class Shape:
     ports: tuple[Port, ...] = ()
     unmodelled: tuple[str, ...] = ()
     node_name: str = ""
+    gpus: int = field(default=0, init=False, repr=False, compare=False)
+    """GPUs of one replica: nvidia.com/gpu, else the sum of other extended resources that end in /gpu."""
     _hash: int = field(default=0, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        own = self.request(GPU) or sum(n for name, n in self.requests if name.endswith("/gpu"))
+        object.__setattr__(self, "gpus", own)
         object.__setattr__(
             self,
             "_hash",
@@ -126,12 +135,6 @@ class Shape:
             if name == resource:
                 return amount
         return 0
-
-    @property
-    def gpus(self) -> int:
-        """GPUs of one replica: nvidia.com/gpu, else the sum of other extended resources that end in /gpu."""
-        own = self.request(GPU)
-        return own or sum(amount for name, amount in self.requests if name.endswith("/gpu"))
 
 
 # ---- nodes and pods as they were observed ----
@@ -197,6 +200,8 @@ class PodRecord:
     refusal: str = ""
     deleting: bool = False
     tracked: bool = False  # carries the Job controller's finalizer
+    applied: bool = False  # somebody applies it server-side, so who wrote which field must be kept
+    claims: tuple[str, ...] = ()  # names of its persistent volume claims
     affinity_terms: bytes = b""  # required node affinity as sent by the API (JSON list), for the patch
 
 
@@ -238,6 +243,15 @@ class Hold:
     uid: str = ""
 
 
+class Bar(NamedTuple):
+    """A node left out for a role after a refusal there: until when (Unix s), and for how long this time (s)."""
+
+    role: str
+    node: str
+    until: float
+    length: float
+
+
 @dataclass(frozen=True, slots=True)
 class GangRecord:
     """What a Gang object told: the Ledger's memory across restarts. Times are Unix seconds, 0 = none."""
@@ -257,6 +271,9 @@ class GangRecord:
     backoff: int = 0
     not_before: float = 0.0
     ended: float = 0.0
+    asked: float = 0.0  # when nodes were asked for, 0 = no request is out
+    barred: tuple[Bar, ...] = ()
+    sizes: tuple[tuple[str, int, int], ...] = ()  # role, min, max as they were written
 
 
 # ---- events: everything the Ledger ever learns ----
@@ -314,6 +331,33 @@ class GroupSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimSeen:
+    """A persistent volume claim was read; anywhere: it is bound to a volume that any node can use."""
+
+    namespace: str
+    name: str
+    anywhere: bool
+
+
+class Quota(NamedTuple):
+    """One limit of a ResourceQuota: its object, the quota's word, the resource that pods request, and counts."""
+
+    name: str
+    counts: str
+    resource: str
+    hard: int
+    used: int
+
+
+@dataclass(frozen=True, slots=True)
+class QuotasSeen:
+    """The ResourceQuotas of a namespace were read."""
+
+    namespace: str
+    quotas: tuple[Quota, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """What became of an action: status is the HTTP status, 0 for no answer, -1 for not sent."""
 
@@ -332,6 +376,8 @@ Event = (
     | GangSeen
     | GangGone
     | GroupSeen
+    | ClaimSeen
+    | QuotasSeen
     | Outcome
 )
 
@@ -356,6 +402,11 @@ class Member:
     pinned: bool = False  # its own node affinity names the node: it can go nowhere else
     nominated: str = ""
 
+    @property
+    def ready(self) -> bool:
+        """Gated by us only, or its gate was taken off by somebody else and it has no place yet."""
+        return self.phase is Phase.GATED or (self.phase is Phase.UNGATED and not self.pinned)
+
 
 @dataclass(frozen=True, slots=True)
 class Role:
@@ -372,11 +423,138 @@ class Role:
     sizes: tuple[int, ...] = ()
     members: tuple[Member, ...] = ()
     ended: int = 0
+    # How many members stand where, counted once: a cycle asks it of every job, and few jobs change between two.
+    bound: int = field(default=0, init=False, repr=False, compare=False)
+    ready: int = field(default=0, init=False, repr=False, compare=False)  # may be ungated, see Member.ready
+    held: int = field(default=0, init=False, repr=False, compare=False)
+    released: int = field(default=0, init=False, repr=False, compare=False)
+
+    on: tuple[Member, ...] = field(default=(), init=False, repr=False, compare=False)
+    """Members that use a node: bound, or ending there."""
+
+    def __post_init__(self) -> None:
+        bound = ready = held = released = 0
+        on = []
+        for member in self.members:
+            phase = member.phase
+            if phase is Phase.GATED:
+                ready += 1
+            elif phase is Phase.BOUND:
+                bound += 1
+                on.append(member)
+            elif phase is Phase.ENDING:
+                on.append(member)
+            elif phase is Phase.UNGATED:
+                ready += not member.pinned
+            elif phase is Phase.HELD:
+                held += 1
+            elif phase is Phase.RELEASED:
+                released += 1
+        object.__setattr__(self, "bound", bound)
+        object.__setattr__(self, "ready", ready)
+        object.__setattr__(self, "held", held)
+        object.__setattr__(self, "released", released)
+        object.__setattr__(self, "on", tuple(on))
+
+
+class Meter(NamedTuple):
+    """A sum of closed intervals and the open one: it stays the same value while nothing changes (design §3).
+
+    total: what had been counted at `since` (s); rate: what is added a second from then on.
+    """
+
+    total: float = 0.0
+    rate: float = 0.0
+    since: float = 0.0
+
+    def at(self, now: float) -> float:
+        return self.total + self.rate * (now - self.since) if self.rate else self.total
+
+    def turned(self, now: float, rate: float) -> Meter:
+        """The meter with another rate from `now` on."""
+        return Meter(self.at(now), rate, now)
+
+
+NOTHING = Meter()
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the Ledger has observed of a job and what outlives a restart (design §4). Times are in s.
+
+    first_start: its first replica ran, None = never. run_start: start of the present run (of the last one while
+    it waits). gpu_seconds: attained service; run_gpu_seconds: of the present run, kept while waiting.
+    executed: seconds with any GPU; progress: work done, in seconds on one replica; by_product: executed by
+    GPU product. resizes and moves: how often its number of replicas or its nodes changed while it ran;
+    last_resize: when, None = never. restarts: starts after the first and changes for which it had to be
+    restarted. last_cost: seconds that its last change cost.
+    """
+
+    first_start: float | None = None
+    run_start: float | None = None
+    gpu_seconds: Meter = NOTHING
+    run_gpu_seconds: Meter = NOTHING
+    executed: Meter = NOTHING
+    progress: Meter = NOTHING
+    by_product: Mapping[str, Meter] = field(default_factory=dict)
+    last_resize: float | None = None
+    resizes: int = 0
+    moves: int = 0
+    restarts: int = 0
+    last_cost: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The newest thing that a job's training reported: all of it optional, nothing of it trusted.
+
+    at: when (s); step: iterations done; total: iterations that it will do, 0 = unknown; epoch: whole epochs
+    done; steps_per_epoch; loss: the evaluation function's value (of a loss or an accuracy); speed: iterations/s
+    measured in its present configuration, 0 = none yet; boundary: whether it stands at a boundary where a
+    job with `resizeAt: boundary` may change. target: the evaluation's value at which training stops by itself.
+    """
+
+    at: float = 0.0
+    step: float = 0.0
+    total: float = 0.0
+    epoch: int = 0
+    steps_per_epoch: float = 0.0
+    loss: float | None = None
+    speed: float = 0.0
+    boundary: bool = False
+    target: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """How a job runs, or might: what its speed depends on.
+
+    roles: replicas by role, sorted by name; nodes: replicas on each node, most first; product: GPU product;
+    batch: global batch size, 0 = its own; beside: the model of the job on the same GPU, "" = alone.
+    """
+
+    roles: tuple[tuple[str, int], ...] = ()
+    nodes: tuple[int, ...] = ()
+    product: str = ""
+    batch: int = 0
+    beside: str = ""
+
+    @property
+    def replicas(self) -> int:
+        return sum(count for _, count in self.roles)
+
+    def count(self, role: str) -> int:
+        return dict(self.roles).get(role, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One gang: what starts together."""
+    """One gang: what starts together.
+
+    request: replicas that its owner asked for at submission, which rigid policies grant (0: its maximum).
+    model: what is trained, as its owner labels it; policies that know models look it up. samples: measured
+    speed (iterations/s) by configuration. want: what the last plan granted beside a number of replicas.
+    """
 
     key: JobKey
     priority: int = 0
@@ -400,16 +578,47 @@ class Job:
     newest_pod: float = 0.0
     not_before: float = 0.0  # back-off after a start that failed
     preempted: str = ""  # why it goes back whole, while some of it is still out
-    memory: object = None
+    quota: tuple[str, str, bool] = (
+        "",
+        "",
+        False,
+    )  # what keeps its missing pods out: words, numbers, for ever
+    memory: Mapping[str, object] = field(default_factory=dict)  # by plugin: what its `observe` returned
+    request: int = 0
+    model: str = ""
+    batch: int = 0  # global batch size, 0 = unknown
+    gpu_memory: int = 0  # MiB of GPU memory that a replica uses on each GPU, 0 = unknown
+    resize_at: str = ""  # "boundary": only when it reports one
+    facts: Facts = Facts()
+    report: Report | None = None
+    samples: Mapping[Config, float] = field(default_factory=dict)
+    want: Want | None = None
+    elastic: Role | None = field(default=None, init=False, repr=False, compare=False)
+    """The role whose number of replicas is shared: the first whose max is above its min, else the first."""
+    gpus: int = field(default=0, init=False, repr=False, compare=False)
+    """GPUs of the replicas that the job needs to start."""
+    # Counted once: a cycle asks it of every job, and few jobs change between two.
+    bound: int = field(default=0, init=False, repr=False, compare=False)
+    unbound: int = field(
+        default=0, init=False, repr=False, compare=False
+    )  # short of the minimum, by what is bound
+    most: int = field(default=0, init=False, repr=False, compare=False)
+    released: bool = field(default=False, init=False, repr=False, compare=False)
 
-    @property
-    def gpus(self) -> int:
-        """GPUs of the replicas that the job needs to start."""
-        return sum(role.min * role.shape.gpus for role in self.roles)
+    def __post_init__(self) -> None:
+        roles = self.roles
+        object.__setattr__(self, "bound", sum([role.bound for role in roles]))
+        object.__setattr__(self, "unbound", sum([max(0, role.min - role.bound) for role in roles]))
+        object.__setattr__(self, "most", sum([role.max for role in roles]))
+        object.__setattr__(self, "released", sum([role.released for role in roles]) > 0)
+        if roles:
+            first = roles[0] if len(roles) == 1 else next((r for r in roles if r.max > r.min), roles[0])
+            object.__setattr__(self, "elastic", first)
+        object.__setattr__(self, "gpus", sum([role.min * role.shape.gpus for role in roles]))
 
     @property
     def running(self) -> int:
-        return sum(1 for role in self.roles for m in role.members if m.phase.on_node)
+        return sum(len(role.on) for role in self.roles)
 
 
 class State(enum.StrEnum):
@@ -429,6 +638,7 @@ class Code(enum.StrEnum):
 
     OK = "Ok"
     PODS_MISSING = "PodsMissing"
+    QUOTA = "Quota"
     NOT_OURS_YET = "ForeignGate"
     RESOURCES = "Resources"
     NODES = "Nodes"
@@ -436,6 +646,7 @@ class Code(enum.StrEnum):
     NEVER_FITS = "NeverFits"
     BEHIND_HEAD = "BehindHead"
     RESERVED = "Reserved"
+    SHARE = "Share"
     BACKING_OFF = "BackingOff"
     BINDING = "Binding"
     RELEASED = "Released"
@@ -506,6 +717,78 @@ class Nodes:
         return self._domains[label]
 
 
+class Table:
+    """The jobs as columns: J rows by submission, then key. What Share plugins read; never written by them.
+
+    keys: J job keys. Of each job's *elastic role* (the first whose max is above its min, else its first):
+    least, most, request, have: (J,) int64 replicas: fewest and most it may have, what its owner asked for, and
+    what it has now (held places count). unit: (J,) int64 GPUs of one replica; fixed: (J,) GPUs of its other
+    roles together, taken as soon as it runs. priority: (J,) int64.
+    submitted, first_start, run_start, last_resize: (J,) s; +inf (the starts) and -inf (last_resize) = never.
+    gpu_seconds, run_gpu_seconds, executed, progress: (J,) s, as in `Facts`. remaining: (J,) seconds of work on one
+    replica by the profile's Estimate, nan = unknown. speed of a job at n replicas, relative to one replica, is
+    curves[curve[j], n]: curve (J,) int64, curves (C, K+1) float64 with column 0 = 0; beyond a job's `most` the
+    entries are meaningless. sizes: by row, the allowed counts where not every count from least to most is.
+    gpus: GPUs that these jobs may use together; products: the same by GPU product; per_node: GPUs of the
+    largest node. A job that can't run now (incomplete, invalid, backing off) or that is not ours to end has no row.
+    """
+
+    __slots__ = (
+        "curve",
+        "curves",
+        "executed",
+        "first_start",
+        "fixed",
+        "gpu_seconds",
+        "gpus",
+        "have",
+        "keys",
+        "last_resize",
+        "least",
+        "most",
+        "per_node",
+        "priority",
+        "products",
+        "progress",
+        "remaining",
+        "request",
+        "row",
+        "run_gpu_seconds",
+        "run_start",
+        "sizes",
+        "submitted",
+        "unit",
+    )
+
+    keys: Sequence[JobKey]
+    submitted: FloatArray
+    first_start: FloatArray
+    run_start: FloatArray
+    last_resize: FloatArray
+    gpu_seconds: FloatArray
+    run_gpu_seconds: FloatArray
+    executed: FloatArray
+    progress: FloatArray
+    remaining: FloatArray
+    least: IntArray
+    most: IntArray
+    request: IntArray
+    have: IntArray
+    unit: IntArray
+    fixed: IntArray
+    priority: IntArray
+    curve: IntArray
+    curves: FloatArray
+    sizes: Mapping[int, tuple[int, ...]]
+    row: Mapping[JobKey, int]
+    gpus: int
+    per_node: int
+    products: Mapping[str, int]
+
+    def __len__(self) -> int:
+        return len(self.submitted)
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """Everything that a plan may depend on, frozen.
@@ -522,6 +805,12 @@ class Snapshot:
     ports: Mapping[int, frozenset[Port]] = field(default_factory=dict)
     barred: Mapping[tuple[JobKey, str], Mapping[str, float]] = field(default_factory=dict)
     ours_on: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    table: Table = None  # type: ignore[assignment]  # filled in by core.table before a plugin sees it
+    seed: int = 0
+
+    def rng(self, plugin: str) -> np.random.Generator:
+        """Random numbers that are the same for the same seed, plugin and time (design §3)."""
+        return np.random.default_rng([self.seed, zlib.crc32(plugin.encode()), int(self.now * 1000.0)])
 
 
 # ---- the plan and its actions ----
@@ -529,10 +818,64 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """Replicas by role that a Share plugin grants a job."""
+    """What a Share plugin grants a job beside a number of replicas; an empty field asks for nothing.
+
+    roles: replicas by role, where the job has several that change; product: the GPU product; max_nodes: at
+    most so many nodes (0 = any); batch: the global batch size; beside: the job whose GPUs it shares.
+    gpu_memory: MiB that a replica uses at that batch, where it is not the job's own (0 = as the job says).
+    """
+
+    roles: Mapping[str, int] = field(default_factory=dict)
+    product: str = ""
+    max_nodes: int = 0
+    batch: int = 0
+    beside: JobKey | None = None
+    anew: bool = False
+    gpu_memory: int = 0
+
+
+@dataclass(frozen=True)
+class Shares:
+    """What jobs are granted, aligned with the rows of the snapshot's table.
+
+    replicas: (J,) int64, 0 = it waits (of a job of several roles: of its elastic role, see `Table`).
+    wants: by row, for jobs that are granted more than a number. why: by row, one sentence for the owner. whole: a
+    grant that finds no place whole is not placed at all (rigid policies); else the largest part that does is.
+    order: rows in the order in which places are given (jobs that start or are placed anew); empty = the queue's.
+    settled: places are chosen as if all that leaves were gone; else one that is free at once is preferred.
+    """
+
+    replicas: IntArray
+    wants: Mapping[int, Want] = field(default_factory=dict)
+    why: Mapping[int, str] = field(default_factory=dict)
+    whole: bool = False
+    order: tuple[int, ...] = ()
+    settled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A running job (or a role of it) to be placed anew: `to` are node names, one a replica; empty = the core
+    chooses. gain and cost in seconds, for the words."""
 
     job: JobKey
-    replicas: Mapping[str, int]
+    role: str = ""
+    to: tuple[str, ...] = ()
+    gain: float = 0.0
+    cost: float = 0.0
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Shrink:
+    """One replica that leaves while its job goes on (or moves): carried out by `evict`."""
+
+    job: JobKey
+    role: str
+    uid: str
+    pod: str
+    node: str
+    cause: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -564,6 +907,11 @@ class Plan:
     preempted: Mapping[JobKey, str] = field(default_factory=dict)
     wake: float | None = None
     complaints: tuple[str, ...] = ()
+    shrinks: tuple[Shrink, ...] = ()
+    later: Mapping[JobKey, tuple[Hold, ...]] = field(default_factory=dict)
+    wants: Mapping[JobKey, Want] = field(default_factory=dict)
+    shares: Mapping[JobKey, int] = field(default_factory=dict)
+    memory: Mapping[JobKey, Mapping[str, object]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -578,6 +926,8 @@ class Ungate:
     pin: bool
     cause: str
     affinity_terms: bytes = b""
+    within: tuple[str, str] = ("", "")  # node label and value that are required, too
+    applied: bool = True  # as the pod's; unknown is yes
 
 
 @dataclass(frozen=True, slots=True)
@@ -613,6 +963,9 @@ class WriteGang:
     status: Mapping[str, object]
     exists: bool
     holds: tuple[Hold, ...] = ()
+    sizes: tuple[tuple[str, int, int], ...] = ()  # role, min, max, as the status has them
+    barred: frozenset[Bar] = frozenset()  # likewise
+    asked: float = 0.0  # likewise
     replaces: str = ""  # object uid of a Gang of the same name that belonged to an earlier job
     cause: str = ""
 
@@ -624,6 +977,40 @@ class DeleteGang:
     job: JobKey
     gang: str
     object_uid: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class AskNodes:
+    """Ask an autoscaler for nodes for a job's minimum: sets are role, replicas and what one asks for."""
+
+    job: JobKey
+    name: str
+    gang: str
+    gang_uid: str
+    provisioning_class: str
+    sets: tuple[tuple[str, int, Shape], ...]
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class DropNodes:
+    """The request is not wanted any more: the job starts, is over, or others are before it now."""
+
+    job: JobKey
+    name: str
+    templates: tuple[str, ...]
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Expose:
+    """Take the gate off without a place, so that an autoscaler sees the pod (asking: ungate)."""
+
+    job: JobKey
+    uid: str
+    pod: str
+    version: str
     cause: str
 
 
@@ -640,4 +1027,4 @@ class Say:
     owner: Owner | None = None
 
 
-Action = Ungate | Nominate | Evict | WriteGang | DeleteGang | Say
+Action = Ungate | Nominate | Evict | WriteGang | DeleteGang | AskNodes | DropNodes | Expose | Say

@@ -1,20 +1,24 @@
-"""Requests to the API server as bytes, over the official client's configuration and connection pool.
+"""Requests to the API server as bytes, with the official client's configuration.
 
-The official client finds the credentials (kubeconfig or the pod's own) and its urllib3 pool sends; models are
-left out, since a V1Pod costs a millisecond and 111 kB (design §5). 429 and Retry-After are urllib3's business.
+The official client finds the credentials (kubeconfig or the pod's own); its models are left out, since a V1Pod
+costs a millisecond and 111 kB (design §5). Requests go over kept connections (line.py, libcurl); watches, and all
+where there is a proxy, over the client's urllib3 pool. 429 is asked again, after the time that the server says.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import kubernetes
+import tenacity
 import urllib3
 from kubernetes.client import ApiClient, Configuration
 
 from muster.cluster.faults import Faults
+from muster.cluster.line import Answer, Lines, usable
 from muster.errors import ClusterError, ConfigurationError
 
 STRATEGIC = "application/strategic-merge-patch+json"
@@ -24,6 +28,14 @@ REQUEST_TIMEOUT = 5.0
 """Seconds. Below the scheduler's lease (15 s), so that a leader that lost it has nothing under way."""
 WATCH_SILENCE = 330.0
 """Seconds without a byte after which a watch is taken for dead; servers end one after `timeoutSeconds`."""
+TRIES, PAUSE, LONGEST_PAUSE = 3, 0.1, 2.0
+"""Requests after a 429, and connections after one that was refused; seconds before the second, doubling, where the
+server does not say; and the most that is waited, however much it asks for: the plan tries again anyway."""
+CREDENTIALS = 5.0
+"""Seconds for which a header with a credential is kept: the client reads its files again each time it is asked."""
+UNCHECKED = "fieldValidation=Ignore"
+"""Our bodies name no field that is not there; looking for such was an eighth of what a patch of a pod cost the
+server (measured as FORGET in act.py)."""
 
 
 def configuration(kubeconfig: str | None = None, context: str | None = None) -> Configuration:
@@ -65,13 +77,21 @@ class Api:
         self._client = ApiClient(config)
         self._pool: urllib3.PoolManager = self._client.rest_client.pool_manager
         self._faults = faults or Faults()
-        self._retry = urllib3.Retry(
-            total=3, connect=2, read=0, redirect=0, other=0, status=3, status_forcelist=(429,),
-            allowed_methods=None, respect_retry_after_header=True, raise_on_status=False, backoff_factor=0.1,
-        )  # fmt: skip
         self._user, self._groups = impersonate
+        direct = type(self._pool) is urllib3.PoolManager  # else it goes through a proxy
+        self._lines = Lines(config, REQUEST_TIMEOUT) if direct and usable(config) else None
+        self._kept: tuple[float, urllib3.HTTPHeaderDict, list[str]] | None = None
 
-    def _headers(self, content_type: str | None) -> urllib3.HTTPHeaderDict:
+    def _headers(self) -> tuple[urllib3.HTTPHeaderDict, list[str]]:
+        """What every request says, as a mapping and as lines."""
+        kept = self._kept
+        if kept is None or time.monotonic() - kept[0] > CREDENTIALS:
+            headers = self._new_headers()
+            lines = [f"{name}: {value}" for name, value in headers.iteritems()]
+            kept = self._kept = (time.monotonic(), headers, lines)
+        return kept[1], kept[2]
+
+    def _new_headers(self) -> urllib3.HTTPHeaderDict:
         headers = urllib3.HTTPHeaderDict({"Accept": JSON, "User-Agent": "muster"})
         if self._user:
             headers["Impersonate-User"] = self._user
@@ -81,8 +101,6 @@ class Api:
         for setting in settings.values():
             if setting["in"] == "header":
                 headers[setting["key"]] = setting["value"]
-        if content_type:
-            headers["Content-Type"] = content_type
         return headers
 
     def request(
@@ -100,18 +118,48 @@ class Api:
                 return error.status, str(error).encode()
             raise
         try:
-            answer = self._pool.request(
-                method,
-                self._config.host + path,
-                body=data,
-                headers=self._headers(content_type if data is not None else None),
-                timeout=urllib3.Timeout(connect=REQUEST_TIMEOUT, read=REQUEST_TIMEOUT),
-                retries=self._retry,
-            )
-        except urllib3.exceptions.HTTPError as error:
+            answer = self._ask(method, path, data, content_type)
+        except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
             raise ClusterError(f"{method} {path}: {error}") from error
         self._faults.after(rule)
-        return answer.status, answer.data
+        return answer.status, answer.body
+
+    def _ask(self, method: str, path: str, data: bytes | None, content_type: str) -> Answer:
+        """Again after a 429, and where nothing listens (a server that restarts): nothing was done then."""
+        again = tenacity.Retrying(
+            stop=tenacity.stop_after_attempt(TRIES + 1),
+            wait=_pause,
+            retry=tenacity.retry_if_exception_type(ConnectionRefusedError) | tenacity.retry_if_result(_busy),
+            retry_error_callback=lambda state: state.outcome.result() if state.outcome else None,
+        )
+        answer: Answer = again(self._once, method, path, data, content_type)
+        return answer
+
+    def _once(self, method: str, path: str, data: bytes | None, content_type: str) -> Answer:
+        headers, lines = self._headers()
+        if method in ("POST", "PATCH"):
+            path += ("&" if "?" in path else "?") + UNCHECKED
+        if self._lines is not None:
+            said = lines if data is None else [*lines, f"Content-Type: {content_type}"]
+            return self._lines.ask(method, path, said, data)
+        if data is not None:
+            headers = headers.copy()
+            headers["Content-Type"] = content_type
+        answer = self._pool.request(
+            method,
+            self._config.host + path,
+            body=data,
+            headers=headers,
+            timeout=urllib3.Timeout(connect=REQUEST_TIMEOUT, read=REQUEST_TIMEOUT),
+            retries=False,
+        )
+        after = answer.headers.get("Retry-After", "")
+        return Answer(answer.status, answer.data, float(after) if after.isdecimal() else 0.0)
+
+    def close(self) -> None:
+        """End the connections that rest."""
+        if self._lines is not None:
+            self._lines.close()
 
     def get(self, path: str) -> bytes:
         """The body of a GET that must succeed. Raises ClusterError with the server's message."""
@@ -126,7 +174,7 @@ class Api:
             answer = self._pool.request(
                 "GET",
                 self._config.host + path,
-                headers=self._headers(None),
+                headers=self._headers()[0],
                 timeout=urllib3.Timeout(connect=REQUEST_TIMEOUT, read=WATCH_SILENCE),
                 preload_content=False,
                 retries=False,
@@ -144,6 +192,17 @@ class Api:
             raise ClusterError(f"watch {path}: {error}") from error
         finally:
             answer.close()
+
+
+def _busy(answer: Answer) -> bool:
+    return answer.status == 429
+
+
+def _pause(state: tenacity.RetryCallState) -> float:
+    """Seconds before the next try: what the server says, else doubling."""
+    outcome = state.outcome
+    asked = 0.0 if outcome is None or outcome.failed else outcome.result().after
+    return min(asked or PAUSE * 2 ** (state.attempt_number - 1), LONGEST_PAUSE)
 
 
 def message(body: bytes) -> str:

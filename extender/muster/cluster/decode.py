@@ -13,8 +13,10 @@ from kubernetes.utils.quantity import parse_quantity
 
 from muster.cluster import wire
 from muster.core import identity
+from muster.core.volumes import VOLUMES
 from muster.types import (
     GATE,
+    Bar,
     GangRecord,
     Hold,
     JobKey,
@@ -134,12 +136,14 @@ def _interned(shape: Shape) -> Shape:
 def pod(data: bytes | msgspec.Raw, scheduler: str) -> PodRecord:
     """One pod. `scheduler` is the schedulerName of ours; other pods are read as foreign ones.
 
+    Admission may have replaced schedulerName (binder: cluster); the label says what it was.
+
     Raises msgspec.DecodeError for bytes that are no pod.
     """
     found = _pod.decode(data)
     meta, spec, status = found.metadata, found.spec, found.status
     phase = _phase(found)
-    if spec.scheduler_name != scheduler:
+    if scheduler not in (spec.scheduler_name, (meta.labels or {}).get(identity.SCHEDULER)):
         return PodRecord(
             uid=meta.uid,
             namespace=meta.namespace,
@@ -192,6 +196,8 @@ def pod(data: bytes | msgspec.Raw, scheduler: str) -> PodRecord:
         refusal=refusal.message if refusal is not None else "",
         deleting=meta.deletion_timestamp is not None,
         tracked=TRACKING in (meta.finalizers or ()),
+        applied=any(entry.operation == "Apply" for entry in meta.managed_fields or ()),
+        claims=_claims(meta.name, spec),
         affinity_terms=raw,
     )
 
@@ -263,8 +269,19 @@ def _unmodelled(spec: wire.PodSpec) -> tuple[str, ...]:
     if spec.resource_claims:
         found.append("resourceClaims")
     if any(v.persistent_volume_claim is not None or v.ephemeral is not None for v in spec.volumes or ()):
-        found.append("persistent volumes")
+        found.append(VOLUMES)
     return tuple(found)
+
+
+def _claims(pod: str, spec: wire.PodSpec) -> tuple[str, ...]:
+    """Names of the pod's claims; of an ephemeral volume, the name by which its controller makes one."""
+    names = []
+    for volume in spec.volumes or ():
+        if volume.persistent_volume_claim is not None:
+            names.append(str(volume.persistent_volume_claim.get("claimName", "")))
+        elif volume.ephemeral is not None:
+            names.append(f"{pod}-{volume.name}")
+    return tuple(sorted(names))
 
 
 def node(data: bytes | msgspec.Raw) -> NodeRecord:
@@ -331,4 +348,7 @@ def gang(data: bytes | msgspec.Raw) -> GangRecord:
         replicas=status.replicas,
         backoff=ledger.backoff,
         not_before=ledger.not_before,
+        asked=ledger.asked,
+        barred=tuple(Bar(b.role, b.node, b.until, b.seconds) for b in ledger.barred or ()),
+        sizes=tuple(sorted((name, role.min, role.max) for name, role in (status.roles or {}).items())),
     )

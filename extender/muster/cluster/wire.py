@@ -22,6 +22,10 @@ class OwnerReference(_Struct):
     controller: bool = False
 
 
+class ManagedFields(_Struct):
+    operation: str = ""
+
+
 class Meta(_Struct):
     name: str = ""
     namespace: str = ""
@@ -33,6 +37,7 @@ class Meta(_Struct):
     annotations: dict[str, str] | None = None
     owner_references: list[OwnerReference] | None = None
     finalizers: list[str] | None = None
+    managed_fields: list[ManagedFields] | None = None
 
 
 class Resources(_Struct):
@@ -203,9 +208,23 @@ class GangSpec(_Struct):
     uid: str = ""
 
 
+class GangBar(_Struct):
+    role: str
+    node: str
+    until: float = 0.0
+    seconds: float = 0.0
+
+
 class GangLedger(_Struct):
     backoff: int = 0
     not_before: float = 0.0
+    asked: float = 0.0
+    barred: list[GangBar] | None = None
+
+
+class GangRole(_Struct):
+    min: int = 0
+    max: int = 0
 
 
 class GangStatus(_Struct):
@@ -218,6 +237,7 @@ class GangStatus(_Struct):
     started: str = ""
     ended: str = ""
     placement: list[GangPlace] | None = None
+    roles: dict[str, GangRole] | None = None
     ledger: GangLedger | None = None
 
 
@@ -271,8 +291,14 @@ class WatchEvent(_Struct):
     object: msgspec.Raw
 
 
+class Version(_Struct):
+    resource_version: str = ""
+
+
 class Bookmark(_Struct):
-    metadata: Meta
+    """Any object of a watch, as far as the watch itself reads it."""
+
+    metadata: Version
 
 
 class ErrorStatus(_Struct):

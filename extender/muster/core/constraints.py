@@ -18,7 +18,13 @@ def static_mask(nodes: Nodes, shape: Shape) -> BoolArray:
     key = (shape.selector, shape.affinity, shape.tolerations, shape.node_name)
     mask = nodes.masks.get(key)
     if mask is None:
-        mask = np.array([allows(node, shape) for node in nodes.records], dtype=np.bool_)
+        if shape.selector or shape.affinity or shape.node_name:
+            mask = np.array([allows(node, shape) for node in nodes.records], dtype=np.bool_)
+        else:  # a healthy node has no taint to ask about
+            mask = nodes.open.copy()
+            for row, node in enumerate(nodes.records):
+                if node.taints or node.unschedulable:
+                    mask[row] = tolerates(node, shape.tolerations)
         nodes.masks[key] = mask
     return mask
 

@@ -9,15 +9,17 @@ A pod passes only on nodes that its plan holds for it, and nowhere if it has no 
 A Guard answers from one View and keeps what it worked out by job and role, so that a gang's replicas cost one
 pass over the nodes. It writes nothing, takes no lock, and gives the same answer however often it is asked.
 
-What it does not do: see a bind before the next View does. Two scored pods that arrive between two cycles may
-both be let onto the last free place of a node; kube-scheduler counts the first, so nothing is double-booked.
+It sees no bind before the next View does, so it remembers where it let a scored pod pass (`_let_pass`): on a node
+where others wait for a place of theirs, the next pod passes only if there is room beside all of these. A node without
+such places needs no care: kube-scheduler counts what it binds.
+What it does not do: keep a pod off its own place, should a sibling have been let onto that a moment ago.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import compress
 
 import numpy as np
@@ -27,7 +29,7 @@ from muster.core.place import total_score
 from muster.core.room import Room
 from muster.core.view import View
 from muster.points import Candidates
-from muster.types import BoolArray, Hold, IntArray, Job, JobKey, Phase, Role
+from muster.types import BoolArray, Hold, IntArray, Job, JobKey, Phase, Role, Shape
 
 NO_PLAN = "muster has no plan for this pod"
 OTHER_NODE = "muster's plan keeps this pod for another node"
@@ -35,15 +37,34 @@ NO_ROOM = "muster's plan leaves no room for this pod on this node"
 UNKNOWN = "muster does not know this node"
 """Reasons never vary with positions or times: a changed message makes kube-scheduler try again at once."""
 
+PROMISED = 2.0
+"""Seconds for which a pod that was let pass counts on each of these nodes, unless it is seen bound before: a bind
+takes some ten milliseconds, and a pod that kube-scheduler turns down must not keep others away for long."""
 TOP = 10
 """The highest score of an extender (MaxExtenderPriority)."""
 
 
-class Guard:
-    """What one View allows."""
+@dataclass(frozen=True, slots=True)
+class _Promise:
+    """Nodes where a pod was let pass, what it takes there, and when that was first said (Unix s)."""
 
-    def __init__(self, view: View) -> None:
+    names: frozenset[str]
+    shape: Shape
+    at: float
+
+
+class Guard:
+    """What one View allows; `before` is the Guard of the View before, whose promises may still count."""
+
+    def __init__(self, view: View, before: Guard | None = None) -> None:
         self.view = view
+        self._promises: dict[str, _Promise] = {
+            uid: promise
+            for uid, promise in (before._promises if before is not None else {}).items()
+            if uid in view.holds and view.snapshot.now - promise.at < PROMISED
+        }
+        self._answers: dict[str, frozenset[str]] = {}
+        self._waiting: dict[str, Counter[tuple[JobKey, str]]] | None = None
         self._allowed: dict[tuple[JobKey, str], frozenset[str]] = {}
         self._scores: dict[str, list[int]] = {}
         self._gangs: dict[str, tuple[Job, Role]] | None = None
@@ -61,8 +82,10 @@ class Guard:
         job, role, hold = found
         if not scored(self.view, job):
             return [name for name in names if name == hold.node], OTHER_NODE
-        allowed = self._places(job, role)
-        return [name for name in names if name in allowed], NO_ROOM
+        allowed = self._uncrowded(uid, job, role, hold)
+        let = [name for name in names if name in allowed]
+        self._let_pass(uid, role, [name for name in let if name != hold.node])
+        return let, NO_ROOM
 
     def scores(self, uid: str, names: Sequence[str]) -> list[int]:
         """0 to 10 for each name, by the profile's Score plugins; 0 without a plan and for unknown nodes."""
@@ -116,6 +139,47 @@ class Guard:
             for key, hold in self.view.holds.values():
                 self._holds.setdefault(key, []).append(hold)
         return self._holds.get(job.key, ())
+
+    def _let_pass(self, uid: str, role: Role, names: Sequence[str]) -> None:
+        """Remember nodes other than its own place where the pod may be bound from now on."""
+        if names:
+            before = self._promises.get(uid)
+            known = before.names if before is not None else frozenset()
+            at = before.at if before is not None else self.view.snapshot.now
+            self._promises[uid] = _Promise(known | frozenset(names), role.shape, at)
+
+    def _uncrowded(self, uid: str, job: Job, role: Role, hold: Hold) -> frozenset[str]:
+        """Where the pod may pass; the same for every question about it while the View is the same."""
+        if uid not in self._answers:
+            allowed = self._places(job, role)
+            others = [promise for other, promise in self._promises.items() if other != uid]
+            crowded = {
+                name
+                for name in frozenset().union(*(promise.names for promise in others)) & allowed
+                if name != hold.node and not self._has_room(name, job, role, others)
+            }
+            self._answers[uid] = allowed - crowded if crowded else allowed
+        return self._answers[uid]
+
+    def _has_room(self, name: str, job: Job, role: Role, others: Sequence[_Promise]) -> bool:
+        """Whether a node has a place left for the role if all who were let onto it came, and nobody waits in vain."""
+        if self._waiting is None:
+            self._waiting = {}
+            for key, hold in self.view.holds.values():
+                self._waiting.setdefault(hold.node, Counter())[(key, hold.role)] += 1
+        waiting = self._waiting.get(name, Counter())
+        own = waiting[(job.key, role.name)]
+        if waiting.total() == own:
+            return True  # no place of others is there to be taken: kube-scheduler counts
+        room, row = self._free(), self.view.snapshot.nodes.index[name]
+        mark = room.mark()
+        room.give(row, role.shape, own)
+        for promise in others:
+            if name in promise.names:
+                room.take(row, promise.shape)
+        fits = bool(room.fits(role.shape)[row] > 0)
+        room.undo(mark)
+        return fits
 
     def _places(self, job: Job, role: Role) -> frozenset[str]:
         """Names of the nodes that a scored replica of the role may use."""
@@ -227,7 +291,7 @@ def _places_of(job: Job, holds: Sequence[Hold]) -> dict[str, int]:
     """Replicas of the job by node: bound, ending and held ones, each once."""
     places = {h.uid or f"open/{i}": h.node for i, h in enumerate(holds)}
     for role in job.roles:
-        places |= {m.uid: m.node for m in role.members if m.phase.on_node}
+        places |= {m.uid: m.node for m in role.on}
     counts: dict[str, int] = {}
     for node in places.values():
         counts[node] = counts.get(node, 0) + 1

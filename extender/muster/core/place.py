@@ -106,7 +106,8 @@ def _single_domains(
     if own:  # replicas that run already decide the domain
         mine = {int(ids[node]) for node in own}
         possible &= np.array([i in mine and len(mine) == 1 for i in range(len(names))])
-    for domain in sorted(np.flatnonzero(possible), key=lambda d: (int(spare[d]), names[d])):
+    candidates = np.flatnonzero(possible)
+    for domain in candidates[np.argsort(spare[candidates], kind="stable")]:  # ties by name: `names` is sorted
         mask = ids == domain
         yield mask if allowed is None else mask & allowed
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
 from muster.core.constraints import static_mask
 from muster.core.place import Need, candidates_of, filtered, place
-from muster.core.room import Room
+from muster.core.room import Room, repels
 from muster.points import Filter, Profile
 from muster.types import (
     GPU,
@@ -22,7 +23,6 @@ from muster.types import (
     Job,
     Member,
     Nodes,
-    Phase,
     Seconds,
     Shape,
     Snapshot,
@@ -118,6 +118,9 @@ def incomplete(job: Job, present: Mapping[str, int], held_back: int) -> Status:
             Code.NOT_OURS_YET,
             f"{plural(held_back, 'pod')} of {least} still carry another scheduling gate",
         )
+    words, numbers, _ = job.quota
+    if words:
+        return Status(State.INCOMPLETE, Code.QUOTA, f"{here} of {least} pods exist; {words}", numbers)
     missing = [f"{r.min - present[r.name]} {r.name}" for r in job.roles if present[r.name] < r.min]
     return Status(
         State.INCOMPLETE,
@@ -138,10 +141,10 @@ def backing_off(job: Job, snapshot: Snapshot) -> Status:
 
 def refusal(room: Room, job: Job, needs: Sequence[Need], profile: Profile, snapshot: Snapshot) -> Status:
     """Why a job does not fit on a room, from "never" to "not now"."""
+    never = never_fits(room.nodes, job, needs, profile, snapshot)
+    if never is not None:
+        return never
     words = needs_words(job, needs)
-    never = _never(room.nodes, job, needs, profile, snapshot)
-    if never:
-        return Status(State.WAITING, Code.NEVER_FITS, f"{words}: {never}")
     if job.topology_required:
         free = _best_domain(room, job, needs)
         return Status(State.WAITING, Code.TOPOLOGY, words, free)
@@ -163,6 +166,14 @@ def refusal(room: Room, job: Job, needs: Sequence[Need], profile: Profile, snaps
         words,
         "; ".join(parts) or _apart(job, snapshot),
     )
+
+
+def never_fits(
+    nodes: Nodes, job: Job, needs: Sequence[Need], profile: Profile, snapshot: Snapshot
+) -> Status | None:
+    """Said of a job that could not start on the empty cluster either; None where it could."""
+    why = _never(nodes, job, needs, profile, snapshot)
+    return Status(State.WAITING, Code.NEVER_FITS, f"{needs_words(job, needs)}: {why}") if why else None
 
 
 def _apart(job: Job, snapshot: Snapshot) -> str:
@@ -189,9 +200,12 @@ def _why_never(nodes: Nodes, job: Job, needs: Sequence[Need], profile: Profile, 
     empty = replace(
         snapshot, free=nodes.total, ports={}, barred={}, ours_on=np.zeros(len(nodes), dtype=np.int64)
     )
-    if place(Room(empty), job, needs, replace(profile, filters=()), empty) is not None:
-        return ""
     room = Room(empty)
+    if len(needs) == 1 and not job.topology_required and not repels(needs[0].role.shape):
+        if room.total_fits(needs[0].role.shape) >= needs[0].count:
+            return ""  # replicas of one role anywhere: no need to find each its node
+    elif place(Room(empty), job, needs, replace(profile, filters=()), empty) is not None:
+        return ""
     for need in needs:
         shape = need.role.shape
         allowed = static_mask(nodes, shape)
@@ -266,9 +280,13 @@ def stuck(member: Member, why: str) -> Status:
 
 def running(job: Job, holds: Sequence[Hold]) -> Status:
     """At or above the minimum."""
-    bound = sum([[m.phase for m in r.members].count(Phase.BOUND) for r in job.roles])
-    most = sum(r.max for r in job.roles)
     if holds:
-        return Status(State.RESIZING, Code.BINDING, f"grows from {bound} to {bound + len(holds)} replicas")
+        grown = job.bound + len(holds)
+        return Status(State.RESIZING, Code.BINDING, f"grows from {job.bound} to {grown} replicas")
+    return _steady(job.bound, job.most)
+
+
+@lru_cache(4096)
+def _steady(bound: int, most: int) -> Status:
     more = f"; up to {most} as capacity is free" if bound < most else ""
     return Status(State.RUNNING, Code.OK, f"{plural(bound, 'replica')} running{more}")

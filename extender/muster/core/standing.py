@@ -8,18 +8,16 @@ The one who reads names the namespaces that he may see; jobs of others are count
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 import numpy as np
 
 from muster.core.constraints import static_mask
-from muster.core.cycle import expected_end
-from muster.core.place import Need, place
+from muster.core.forecast import Expected, forecast
 from muster.core.reasons import plural
-from muster.core.room import Room
 from muster.core.view import View
-from muster.types import BoolArray, Code, Hold, Job, JobKey, Nodes, Phase, Role, State, Status
+from muster.types import BoolArray, Code, Hold, Job, JobKey, Phase, Role, State, Status
 
 NAMED = 3
 """Holders that a sentence names; the rest is a count."""
@@ -45,7 +43,8 @@ class Standing:
     """One job, for a reader. position counts from 1 and is None unless it waits; times are Unix seconds.
 
     gpus: of the replicas granted; while it has none, those that it needs to start. eta: when it is expected
-    to start, None where that can't be known (it can for the head of the queue, by declared run times).
+    to start by the run times that owners declare, None where it does not wait or that can't be known; eta_unknown:
+    why not, where it waits.
     """
 
     key: JobKey
@@ -57,6 +56,7 @@ class Standing:
     gpus: int
     roles: Mapping[str, RoleStanding]
     eta: float | None = None
+    eta_unknown: str = ""
 
 
 @dataclass
@@ -98,6 +98,7 @@ def item(standing: Standing) -> dict[str, object]:
             for name, r in standing.roles.items()
         },
         "eta": timestamp(standing.eta),
+        "etaUnknown": standing.eta_unknown or None,
     }
 
 
@@ -117,6 +118,7 @@ def _standing(reading: _Reading, job: Job) -> Standing:
     roles = {role.name: _role(role, holds) for role in job.roles}
     granted = sum(r.shape.gpus * roles[r.name].granted for r in job.roles)
     position = reading.positions.get(job.key) if status.state is State.WAITING else None
+    expected = forecast(view).get(job.key, Expected()) if position is not None else Expected()
     return Standing(
         key=job.key,
         state=status.state,
@@ -126,7 +128,8 @@ def _standing(reading: _Reading, job: Job) -> Standing:
         since=job.since,
         gpus=granted or job.gpus,
         roles=roles,
-        eta=expected_start(view, job) if position == 1 else None,
+        eta=expected.start,
+        eta_unknown=expected.unknown,
     )
 
 
@@ -200,7 +203,7 @@ def _used(job: Job, holds: Sequence[Hold], view: View, mask: BoolArray, by_gpus:
         if not unit:
             continue
         held = {h.uid or f"open/{i}": h.node for i, h in enumerate(holds) if h.role == role.name}
-        held |= {m.uid: m.node for m in role.members if m.phase.on_node}
+        held |= {m.uid: m.node for m in role.on}
         total += unit * sum(1 for node in held.values() if _inside(index, mask, node))
     return total
 
@@ -208,47 +211,3 @@ def _used(job: Job, holds: Sequence[Hold], view: View, mask: BoolArray, by_gpus:
 def _inside(index: Mapping[str, int], mask: BoolArray, node: str) -> bool:
     row = index.get(node)
     return row is not None and bool(mask[row])
-
-
-# ---- when it is expected to start ----
-
-
-def expected_start(view: View, job: Job) -> float | None:
-    """When the head of the queue is expected to start: the first declared end after which it fits.
-
-    None where even all ends that owners declared don't make room for it. Search by halves: room only grows.
-    """
-    snapshot = view.snapshot
-    ends = sorted(
-        (max(end, snapshot.now), other.key)
-        for other in snapshot.jobs.values()
-        if other.started and (end := expected_end(other)) is not None
-    )
-    low, high = 0, len(ends)
-    if not high or not _fits_after(view, job, ends):
-        return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        if _fits_after(view, job, ends[:middle]):
-            high = middle
-        else:
-            low = middle
-    return ends[high - 1][0]
-
-
-def _fits_after(view: View, job: Job, ends: Sequence[tuple[float, JobKey]]) -> bool:
-    room = Room(replace(view.snapshot, free=view.free))
-    for _, key in ends:
-        _give_back(room, view.snapshot.jobs[key], view.plan.holds.get(key, ()), view.snapshot.nodes)
-    needs = [Need(role, role.min) for role in job.roles]
-    return place(room, job, needs, view.profile, view.snapshot) is not None
-
-
-def _give_back(room: Room, job: Job, holds: Sequence[Hold], nodes: Nodes) -> None:
-    for role in job.roles:
-        places = {h.uid or f"open/{i}": h.node for i, h in enumerate(holds) if h.role == role.name}
-        places |= {m.uid: m.node for m in role.members if m.phase.on_node}
-        for node in places.values():
-            row = nodes.index.get(node)
-            if row is not None:
-                room.give(row, role.shape)

@@ -92,7 +92,7 @@ class Newest:
         """What the newest View allows."""
         view = self._board.view
         if self._guard.view is not view:
-            self._guard = Guard(view)
+            self._guard = Guard(view, self._guard)
         return self._guard
 
 

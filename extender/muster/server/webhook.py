@@ -1,13 +1,15 @@
 """POST /mutate: the gate by webhook, for clusters below 1.36 that have no MutatingAdmissionPolicy.
 
-The chart's MutatingWebhookConfiguration has selected the pod already (our schedulerName, no node, no gate of
-ours, a namespace that takes part); here our gate is added beside whatever gates there are.
+The chart's MutatingWebhookConfiguration has selected the pod already (our schedulerName, no node, not admitted
+before, a namespace that takes part); here our gate is added beside whatever gates there are, and with `binder:
+cluster` the pod is handed to the cluster's scheduler, with a label that keeps what its schedulerName said.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+from dataclasses import dataclass
 from typing import Any
 
 from fastapi import FastAPI
@@ -15,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from muster.core import identity
 from muster.errors import UsageError
 from muster.types import GATE
 
@@ -22,39 +25,63 @@ MOST = 8 * 1024 * 1024
 """Bytes of the largest review that is read; etcd takes objects of 1.5 MB."""
 
 
-def make_webhook_app() -> FastAPI:
+@dataclass(frozen=True, slots=True)
+class Admits:
+    """What admission does with a pod of ours: add the gate; hand it from `scheduler` to `binder` ("" = to nobody)."""
+
+    gate: bool = True
+    scheduler: str = "muster"
+    binder: str = ""
+
+
+def make_webhook_app(admits: Admits | None = None) -> FastAPI:
     """The app for the webhook's port (HTTPS)."""
-    routes: list[Any] = [Route("/mutate", _mutate, methods=["POST"])]
+    what = admits or Admits()
+
+    async def mutate(request: Request) -> Response:
+        body = b""
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > MOST:
+                return JSONResponse({"error": f"larger than {MOST} bytes"}, 413)
+        try:
+            return JSONResponse(review(body, what))
+        except UsageError as error:
+            return JSONResponse({"error": str(error)}, 400)
+
+    routes: list[Any] = [Route("/mutate", mutate, methods=["POST"])]
     return FastAPI(title="muster webhook", openapi_url=None, docs_url=None, redoc_url=None, routes=routes)
 
 
-async def _mutate(request: Request) -> Response:
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MOST:
-            return JSONResponse({"error": f"larger than {MOST} bytes"}, 413)
-    try:
-        return JSONResponse(review(body))
-    except UsageError as error:
-        return JSONResponse({"error": str(error)}, 400)
-
-
-def review(body: bytes) -> dict[str, Any]:
+def review(body: bytes, admits: Admits | None = None) -> dict[str, Any]:
     """The AdmissionReview that answers one. Raises UsageError for what is none."""
+    what = admits or Admits()
     try:
         asked = json.loads(body)["request"]
-        gates = asked["object"].get("spec", {}).get("schedulingGates") or []
+        pod = asked["object"]
+        gates = pod.get("spec", {}).get("schedulingGates") or []
+        labels = pod.get("metadata", {}).get("labels") or {}
+        named = pod.get("spec", {}).get("schedulerName")
         answer: dict[str, Any] = {"uid": asked["uid"], "allowed": True}
         gated = any(gate.get("name") == GATE for gate in gates)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"expected an AdmissionReview of a pod: {error!r}") from error
-    if not gated:
+    patch: list[dict[str, Any]] = []
+    if what.gate and not gated:
         entry = {"name": GATE}
-        patch = (
+        patch.append(
             {"op": "add", "path": "/spec/schedulingGates/-", "value": entry}
             if gates
             else {"op": "add", "path": "/spec/schedulingGates", "value": [entry]}
         )
-        answer |= {"patchType": "JSONPatch", "patch": base64.b64encode(json.dumps([patch]).encode()).decode()}
+    if what.binder and named == what.scheduler:
+        patch.append({"op": "add", "path": "/spec/schedulerName", "value": what.binder})
+        key = identity.SCHEDULER.replace("/", "~1")
+        patch.append(
+            {"op": "add", "path": f"/metadata/labels/{key}", "value": what.scheduler}
+            if labels
+            else {"op": "add", "path": "/metadata/labels", "value": {identity.SCHEDULER: what.scheduler}}
+        )
+    if patch:
+        answer |= {"patchType": "JSONPatch", "patch": base64.b64encode(json.dumps(patch).encode()).decode()}
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": answer}

@@ -1,0 +1,61 @@
+"""What the Ledger keeps of one job between two cycles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from muster.types import Bar, GangRecord, Hold, Job, JobKey, PodRecord, Status
+
+
+@dataclass
+class Entry:
+    """One job's state. `holds` None: not planned by this leader yet, the Gang's placement counts."""
+
+    key: JobKey
+    pods: dict[str, PodRecord] = field(default_factory=dict)
+    gang: GangRecord | None = None
+    holds: tuple[Hold, ...] | None = None
+    recorded: frozenset[tuple[str, str]] = frozenset()
+    written: tuple[str, str, str, str] = ("", "", "", "")  # state, code, waits, replicas
+    sizes: tuple[tuple[str, int, int], ...] | None = None  # role, min, max as they were written
+    barred: dict[tuple[str, str], Bar] = field(default_factory=dict)  # by role and node, past ones, too
+    bars: frozenset[Bar] = frozenset()  # as they were written
+    writing: bool = False
+    retry_at: float = 0.0
+    submitted: float = 0.0
+    newest_pod: float = 0.0
+    started_at: float = 0.0
+    below_since: float = 0.0
+    state: str = ""
+    since: float = 0.0
+    ended_at: float = 0.0
+    backoff: int = 0
+    not_before: float = 0.0
+    sent_back: bool = False
+    asked: float = 0.0  # when nodes were asked for, 0 = no request is out
+    asked_kept: float = 0.0  # as it was written
+    asking: bool = False  # an answer is awaited
+    ask_again: float = 0.0  # not before, after a request that was refused
+    returning: float = 0.0  # when we last evicted a pod that an owner makes again
+    preempted: str = ""
+    job: Job | None = None
+    said: tuple[Job, Status] | None = None  # all is written of these, and nothing to do: no diff is needed
+
+    @property
+    def planned(self) -> tuple[Hold, ...]:
+        """Its places: what this leader planned, else what the Gang says."""
+        if self.holds is not None:
+            return self.holds
+        return self.gang.placement if self.gang is not None else ()
+
+
+def fresh_start(entry: Entry) -> Entry:
+    """For a job whose name is used again after it ended; its Gang is written over."""
+    return Entry(entry.key, gang=entry.gang, pods=dict(entry.pods), holds=())
+
+
+def reopened(holds: tuple[Hold, ...], gone: set[str]) -> tuple[Hold, ...]:
+    """The places of pods that are gone stay, for their successors."""
+    if not gone:
+        return holds
+    return tuple(replace(h, uid="", pod="") if h.uid in gone else h for h in holds)

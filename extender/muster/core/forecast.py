@@ -1,0 +1,159 @@
+"""When waiting jobs are expected to start: the queue played forward on the run times that owners declare.
+
+Jobs start in the queue's order here, each with its minimum, when enough of those before it have ended;
+backfilling may start one sooner. What cannot be known is said so: a running job of unknown length keeps its place for
+ever. Computed when somebody reads it, for the first POSITIONS jobs, with at most TRIES placements.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from muster.core.cycle import duration, expected_end
+from muster.core.place import Need, Spot, place
+from muster.core.reasons import plural
+from muster.core.room import Room
+from muster.core.view import View
+from muster.types import Code, Hold, Job, JobKey, Nodes, Shape
+
+POSITIONS = 100
+"""How far into the queue anybody looks."""
+TRIES = 400
+"""Placements that one forecast may try: 1 to 5 ms each on 5,000 nodes."""
+
+Places = tuple[tuple[int, Shape], ...]
+"""Node row and shape of each replica."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """When a job is expected to start (Unix s), or why that is not known."""
+
+    start: float | None = None
+    unknown: str = ""
+
+
+@dataclass
+class _Play:
+    """The cluster as it is thought to be at `at`; `ends` are those to come, first first."""
+
+    view: View
+    room: Room
+    at: float
+    ends: list[tuple[float, JobKey, Places]]
+    endless: int  # running jobs whose length nobody declares
+    tries: int = TRIES
+    found: dict[JobKey, Expected] = field(default_factory=dict)
+
+
+def forecast(view: View) -> Mapping[JobKey, Expected]:
+    """By job, for the first POSITIONS of the queue; the last answer is kept as long as the View is the same."""
+    if _kept and _kept[0][0] is view:
+        return _kept[0][1]
+    answer = _forecast(view)
+    _kept[:] = [(view, answer)]
+    return answer
+
+
+_kept: list[tuple[View, Mapping[JobKey, Expected]]] = []
+
+
+def _forecast(view: View) -> Mapping[JobKey, Expected]:
+    if view.profile.shares:
+        why = f"profile {view.profile.name} changes the sizes of running jobs to make room"
+        return {key: Expected(unknown=why) for key in view.plan.order}
+    play = _begin(view)
+    behind = ""
+    for position, key in enumerate(view.plan.order):
+        job = view.snapshot.jobs.get(key)
+        if position >= POSITIONS:
+            play.found[key] = Expected(unknown=f"it is beyond the first {POSITIONS} of the queue")
+        elif job is None or view.plan.statuses[key].code in (Code.NEVER_FITS, Code.PLUGIN):
+            play.found[key] = Expected(unknown="no job that ends makes room for it")
+        elif behind:
+            play.found[key] = Expected(unknown=behind)
+        else:
+            expected = play.found[key] = _start(play, job)
+            if expected.start is None:
+                behind = "the start of a job ahead of it is not known"
+    return play.found
+
+
+def _begin(view: View) -> _Play:
+    snapshot = view.snapshot
+    ends, endless = [], 0
+    for job in snapshot.jobs.values():
+        holds = view.plan.holds.get(job.key, ())
+        if not (job.started or holds):
+            continue
+        end = expected_end(job)
+        length = duration(job)
+        if end is None and length is not None and not job.started_at:
+            end = snapshot.now + length  # it is starting now
+        if end is None:
+            endless += 1
+        else:
+            ends.append((max(end, snapshot.now), job.key, _places(job, holds, snapshot.nodes)))
+    return _Play(view, Room(replace(snapshot, free=view.free)), snapshot.now, sorted(ends), endless)
+
+
+def _places(job: Job, holds: Sequence[Hold], nodes: Nodes) -> Places:
+    """What the job uses or will use, each replica once."""
+    result = []
+    for role in job.roles:
+        names = {h.uid or f"open/{i}": h.node for i, h in enumerate(holds) if h.role == role.name}
+        names |= {m.uid: m.node for m in role.on}
+        result += [(nodes.index[name], role.shape) for name in names.values() if name in nodes.index]
+    return tuple(result)
+
+
+def _start(play: _Play, job: Job) -> Expected:
+    """The job starts after the fewest of the coming ends that make room for it, and takes it."""
+    needs = [Need(role, role.min) for role in job.roles if role.min] or [Need(r, 1) for r in job.roles[:1]]
+    base = play.room.mark()
+
+    def placed_after(count: int) -> list[Spot] | None:
+        play.tries -= 1
+        play.room.undo(base)
+        for _, _, places in play.ends[:count]:
+            for row, shape in places:
+                play.room.give(row, shape)
+        return place(play.room, job, needs, play.view.profile, play.view.snapshot)
+
+    # Steps that double, then are halved: room only grows with ends, nearly always.
+    low, high, most = -1, 0, len(play.ends)
+    while placed_after(high) is None:
+        if high == most or play.tries <= 0:
+            play.room.undo(base)
+            return Expected(unknown=_why(play, high == most))
+        low, high = high, min(most, max(1, high * 2))
+    while high - low > 1:
+        middle = (low + high) // 2
+        if placed_after(middle) is None:
+            low = middle
+        else:
+            high = middle
+    spots = placed_after(high) or []
+    if high:
+        play.at = max(play.at, play.ends[high - 1][0])
+    play.at = max(play.at, job.not_before)
+    del play.ends[:high]
+    length = duration(job)
+    if length is None:
+        play.endless += 1
+    else:
+        shapes = {role.name: role.shape for role in job.roles}
+        places = tuple((row, shapes[role]) for role, row, count in spots for _ in range(count))
+        insort(play.ends, (play.at + length, job.key, places), key=lambda end: end[:2])
+    return Expected(play.at)
+
+
+def _why(play: _Play, all_tried: bool) -> str:
+    if not all_tried:
+        return "too much has to end before it to be worked out"
+    if play.endless:
+        declares = "declares" if play.endless == 1 else "declare"
+        return f"{plural(play.endless, 'job')} before it {declares} no run time (muster.dev/remaining-work)"
+    return "the ends of all jobs before it do not make room for it"

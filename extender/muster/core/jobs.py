@@ -1,0 +1,194 @@
+"""From what is known of a job's pods, owners and Gang to the frozen Job that plans are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+
+from muster.core import identity
+from muster.core.entry import Entry, reopened
+from muster.core.owners import Owners
+from muster.core.quotas import Quotas, short
+from muster.errors import InputError
+from muster.points import Profile
+from muster.types import Hold, Job, Member, Phase, PodRecord, Role, Shape
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """Where a Job's facts come from, beside its own entry.
+
+    groups: minimum by namespace and name of a PodGroup; refused_at: when a refusal of a pod was first seen (Unix s);
+    in_flight: (kind of action, uid) under way; quotas: by namespace, where they were asked for.
+    """
+
+    owners: Owners
+    groups: Mapping[tuple[str, str], int]
+    refused_at: Mapping[str, float]
+    in_flight: AbstractSet[tuple[str, str]]
+    quotas: Quotas
+
+    def job(self, entry: Entry, profile: Profile, *, returns: bool = False) -> Job:
+        """The job now. The profile decides, after its owner, whether it is pinned or scored; returns: it has no
+        living pod since we evicted the last one."""
+        pods = sorted(entry.pods.values(), key=lambda p: (p.created, p.name))
+        live = [p for p in pods if is_alive(p)]
+        holds = _normal_holds(entry, live)
+        if not any(p.phase in (Phase.BOUND, Phase.UNGATED) for p in live):
+            entry.preempted = ""  # all of it is back, or on its way
+        if entry.job is not None and (returns or (not pods and self.owners.comes_back(entry.key.uid))):
+            return replace(
+                entry.job,
+                submitted=entry.submitted,
+                roles=tuple(replace(role, members=()) for role in entry.job.roles),
+                holds=holds,
+                started=False,
+                started_at=entry.started_at,
+                below_since=entry.below_since,
+                since=entry.since,
+                expects=False,
+                not_before=entry.not_before,
+            )
+        notes = [(p.name, identity.declared(p)) for p in pods]
+        invalid = ""
+        try:
+            job, sizes = identity.merge(notes)
+        except InputError as error:
+            job, sizes, invalid = identity.Declared(), {}, str(error)
+        held = {h.uid: h.node for h in holds if h.uid}
+        roles = self._roles(entry, pods, live, job, sizes, held)
+        shapes = {r.shape for r in roles} | {m.shape for r in roles for m in r.members}
+        scored = tuple(sorted({why for shape in shapes for why in shape.unmodelled}))
+        # Nobody calls our prioritize verb where the cluster's scheduler binds: what can be pinned is.
+        asked = "" if profile.binder == "cluster" else job.placement or profile.placement
+        if asked == "scored" and not scored:
+            scored = ("asked for",)
+        newest = max(live, key=lambda p: p.priority, default=None)
+        controllers = {p.controller.uid for p in live if p.controller is not None}
+        records = [self.owners.records[uid] for uid in controllers if uid in self.owners.records]
+        expects = bool(live) and all(self.owners.will_create(p) for p in live)
+        quotas = self.quotas.get(entry.key.namespace, ()) if expects else ()
+        return Job(
+            key=entry.key,
+            priority=newest.priority if newest else 0,
+            submitted=entry.submitted,
+            roles=roles,
+            owner=self.owners.owner(pods),
+            holds=holds,
+            started=any(
+                m.phase is Phase.BOUND
+                or (m.phase is Phase.UNGATED and bool(m.node))
+                or ("ungate", m.uid) in self.in_flight
+                for r in roles
+                for m in r.members
+            ),
+            started_at=entry.started_at,
+            below_since=entry.below_since,
+            since=entry.since,
+            topology_required=job.topology_required,
+            topology_preferred=job.topology_preferred,
+            placement_mode=job.placement,
+            scored=scored,
+            remaining_work=job.remaining_work,
+            speed=job.speed,
+            invalid=invalid,
+            expects=expects,
+            quota=short(roles, quotas) if quotas else ("", "", False),
+            ordered=any(r.ordered for r in records),
+            newest_pod=entry.newest_pod,
+            not_before=entry.not_before,
+            preempted=entry.preempted,
+        )
+
+    def _roles(
+        self,
+        entry: Entry,
+        pods: list[PodRecord],
+        live: list[PodRecord],
+        job: identity.Declared,
+        sizes: Mapping[str, identity.RoleSize],
+        held: Mapping[str, str],
+    ) -> tuple[Role, ...]:
+        owned = self.owners.roles_of_owners(pods)
+        named = [name for name, _ in job.roles]
+        names = dict.fromkeys((*named, *owned, *sorted({identity.role_of(p) for p in pods})))
+        roles = []
+        for name in names:
+            mine = [p for p in pods if identity.role_of(p) == name]
+            alive = [p for p in live if identity.role_of(p) == name]
+            controlled = [p for p in mine if p.controller is not None]
+            ended = sum(
+                1
+                for p in mine
+                if p.phase is Phase.SUCCEEDED or (p.phase is Phase.FAILED and p.controller is None)
+            )
+            size = owned[name] - ended if name in owned else self.owners.owner_size(mine)
+            group = self.groups.get((entry.key.namespace, identity.group_of(mine[0]))) if mine else None
+            declared = sizes.get(name, identity.RoleSize())
+            if group is not None and declared == identity.RoleSize() and len(names) == 1:
+                declared = identity.RoleSize(min=group, max=max(group, len(alive) + ended))
+            least, most = identity.role_bounds(
+                declared,
+                dict(job.roles).get(name),
+                size,
+                ended,
+                sum(1 for p in alive if p.phase is not Phase.ENDING),
+                owned=name in owned or (bool(controlled) and len(controlled) == len(mine)),
+            )
+            most += self.owners.surge(mine)
+            if self.owners.rigid(mine):
+                least = most
+            members = sorted(
+                (self._member(p, held) for p in alive), key=lambda m: (m.index, m.created, m.pod)
+            )
+            roles.append(
+                Role(
+                    name=name,
+                    min=least,
+                    max=most,
+                    shape=_largest_shape(alive or mine),
+                    sizes=declared.sizes,
+                    members=tuple(members),
+                    ended=ended,
+                )
+            )
+        return tuple(roles)
+
+    def _member(self, pod: PodRecord, held: Mapping[str, str]) -> Member:
+        node = pod.node or pod.pin
+        if pod.phase is Phase.UNGATED and not node:
+            node = held.get(pod.uid, "")
+        return Member(
+            uid=pod.uid,
+            pod=pod.name,
+            phase=pod.phase,
+            shape=pod.shape,
+            index=identity.index_of(pod),
+            node=node,
+            created=pod.created,
+            refused_at=self.refused_at.get(pod.uid, 0.0),
+            refusal=pod.refusal,
+            evictable=pod.controller is not None or pod.annotations.get(identity.EVICTABLE) == "true",
+            pinned=bool(pod.pin),
+            nominated=pod.nominated,
+        )
+
+
+def is_alive(pod: PodRecord) -> bool:
+    """Whether a pod still is, or will be, a replica."""
+    return not pod.phase.ended and not (pod.deleting and not pod.phase.on_node)
+
+
+def _normal_holds(entry: Entry, live: list[PodRecord]) -> tuple[Hold, ...]:
+    """Holds of bound pods are done; holds of pods that are gone are open for their successors."""
+    phase = {p.uid: p.phase for p in live}
+    kept = [h for h in entry.planned if not (h.uid in phase and phase[h.uid].on_node)]
+    return reopened(tuple(kept), {h.uid for h in kept if h.uid and h.uid not in phase})
+
+
+def _largest_shape(pods: list[PodRecord]) -> Shape:
+    """What is planned for each replica of a role: where their requests differ, the largest that waits."""
+    waiting = [p for p in pods if not p.phase.on_node] or pods
+    shapes = dict.fromkeys(p.shape for p in waiting)
+    return max(shapes, key=lambda s: (s.gpus, s.request("cpu"), s.request("memory")), default=Shape())

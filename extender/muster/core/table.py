@@ -1,0 +1,203 @@
+"""The jobs as columns: what Share plugins read (`muster.types.Table`), made from Job objects.
+
+The fluid simulator keeps its columns itself, without Job objects; what a column means is said in one place,
+at `Table`.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+
+from muster.core.holds import placed
+from muster.core.room import Room
+from muster.points import Estimation
+from muster.types import (
+    GPU,
+    PRODUCT,
+    FloatArray,
+    Hold,
+    IntArray,
+    Job,
+    JobKey,
+    Phase,
+    Role,
+    Snapshot,
+    Table,
+)
+
+COLUMNS = (
+    *("submitted", "first_start", "run_start", "last_resize", "gpu_seconds", "run_gpu_seconds", "executed"),
+    *("remaining", "unit", "fixed", "least", "most", "request", "have", "priority", "curve", "curves"),
+)
+
+
+def elastic_role(job: Job) -> Role:
+    """The role whose number of replicas is shared."""
+    if job.elastic is None:
+        raise ValueError(f"job {job.key} has no role")
+    return job.elastic
+
+
+def declared(job: Job, now: float) -> Estimation:
+    """The estimate without a plugin: what the owner declares, less what was done since (linear, unknown length
+    where nothing is declared). Between declared sizes the *time* of an iteration is interpolated (measured speeds
+    are piecewise linear in time, AFS's simulator), beyond the last it stays."""
+    remaining = math.nan
+    if job.remaining_work is not None:
+        remaining = max(0.0, job.remaining_work - job.facts.progress.at(now))
+    return Estimation(remaining, interpolated(job.speed))
+
+
+def interpolated(points: Sequence[tuple[int, float]]) -> tuple[float, ...]:
+    """Speeds at 0, 1, 2 ... replicas from measured points (replicas, speed), relative to one replica."""
+    if not points:
+        return ()
+    counts = np.array([0, *(n for n, _ in points)], dtype=np.float64)
+    if np.array_equal(counts, np.arange(len(counts))):
+        speeds = [0.0, *(s for _, s in points)]
+    else:
+        known = counts[1:]
+        times = 1.0 / np.array([s for _, s in points], dtype=np.float64)
+        at = np.arange(1, int(known[-1]) + 1)
+        filled = np.where(at < known[0], times[0] * known[0] / at, np.interp(at, known, times))
+        speeds = [0.0, *(1.0 / filled).tolist()]
+    return tuple(s / speeds[1] for s in speeds)
+
+
+def table_of(
+    jobs: Iterable[Job],
+    now: float,
+    gpus: int,
+    *,
+    estimate: Callable[[Job], Estimation] | None = None,
+    have: Callable[[Job, Role], int] | None = None,
+    products: Mapping[str, int] | None = None,
+    per_node: int = 0,
+) -> Table:
+    """The table of `jobs`, rows by submission and key. gpus: GPUs that they may use together.
+
+    estimate: speed and remaining work (default: as declared). have: replicas that a role has now (default:
+    those on nodes).
+    """
+    rows = sorted(jobs, key=lambda job: (job.submitted, job.key))
+    roles = [elastic_role(job) for job in rows]
+    estimations = [estimate(job) if estimate else declared(job, now) for job in rows]
+    count = have or (lambda _, role: len(role.on))
+    facts = [job.facts for job in rows]
+    table = Table()
+    table.keys = [job.key for job in rows]
+    table.row = {key: row for row, key in enumerate(table.keys)}
+    table.gpus, table.per_node, table.products = gpus, per_node or gpus, dict(products or {})
+    table.submitted = _floats(job.submitted for job in rows)
+    table.first_start = _floats(math.inf if f.first_start is None else f.first_start for f in facts)
+    table.run_start = _floats(math.inf if f.run_start is None else f.run_start for f in facts)
+    table.last_resize = _floats(-math.inf if f.last_resize is None else f.last_resize for f in facts)
+    table.gpu_seconds = _floats(f.gpu_seconds.at(now) for f in facts)
+    table.run_gpu_seconds = _floats(f.run_gpu_seconds.at(now) for f in facts)
+    table.executed = _floats(f.executed.at(now) for f in facts)
+    table.progress = _floats(f.progress.at(now) for f in facts)
+    table.remaining = _floats(e.remaining for e in estimations)
+    table.unit = _ints(max(1, role.shape.gpus) for role in roles)
+    table.fixed = _ints(
+        sum(r.min * r.shape.gpus for r in job.roles if r is not role)
+        for job, role in zip(rows, roles, strict=True)
+    )
+    table.least = _ints(max(1, role.min) for role in roles)
+    room = [max(1, gpus // max(1, role.shape.gpus)) for role in roles]
+    table.most = _ints(max(1, role.min, min(role.max, fit)) for role, fit in zip(roles, room, strict=True))
+    wished = [job.request or role.max for job, role in zip(rows, roles, strict=True)]
+    table.request = np.clip(_ints(wished), table.least, np.maximum(table.least, _ints(r.max for r in roles)))
+    table.have = _ints(count(job, role) for job, role in zip(rows, roles, strict=True))
+    table.priority = _ints(job.priority for job in rows)
+    table.sizes = {row: role.sizes for row, role in enumerate(roles) if role.sizes}
+    table.curve, table.curves = curves([e.speeds for e in estimations], int(table.most.max(initial=1)))
+    for column in COLUMNS:
+        getattr(table, column).flags.writeable = False  # a plugin that writes is found out
+    return table
+
+
+def table_in(
+    snapshot: Snapshot,
+    room: Room,
+    holds: Mapping[JobKey, Sequence[Hold]],
+    jobs: Sequence[Job],
+    estimate: Callable[[Job], Estimation],
+) -> Table:
+    """The table of `jobs` in the middle of a cycle: the GPUs that they may use are those free on open nodes and
+    those that they have; of two jobs on one GPU it counts for one."""
+    nodes = snapshot.nodes
+    free = np.zeros(len(nodes), dtype=np.int64)
+    column = nodes.resource_index.get(GPU)
+    if column is not None:
+        free = np.where(nodes.open, np.maximum(room.free[:, column], 0), 0)
+    ids, names = nodes.domains(PRODUCT)
+    products = {name: int(free[ids == i].sum()) for i, name in enumerate(names)}
+    gpus = int(free.sum())
+    counted: set[JobKey] = set()
+    for job in jobs:
+        beside = job.want.beside if job.want else None
+        if beside is not None and beside in snapshot.jobs and beside not in counted:
+            counted.add(job.key)
+            continue
+        held = holds.get(job.key, ())
+        uids = {h.uid for h in held if h.uid}
+        for role in job.roles:
+            if not held and not names:  # most jobs in most cycles: counted once, when the role was made
+                gpus += role.bound * role.shape.gpus
+                continue
+            places = [h.node for h in held if h.role == role.name]
+            places += [m.node for m in role.members if m.phase is Phase.BOUND and m.uid not in uids]
+            gpus += len(places) * role.shape.gpus
+            for node in places if names else ():
+                row = nodes.index.get(node)
+                if row is not None and ids[row] >= 0:
+                    products[names[ids[row]]] += role.shape.gpus
+    return table_of(
+        jobs,
+        snapshot.now,
+        gpus,
+        estimate=estimate,
+        have=lambda job, role: placed(role, holds.get(job.key, ())),
+        products=products,
+        per_node=0 if column is None else int(nodes.total[:, column].max(initial=0)),
+    )
+
+
+def as_decided(table: Table, replicas: IntArray, now: float) -> Table:
+    """The table once `replicas` are granted: what a plugin that is asked when to wake looks at."""
+    result = copy.copy(table)
+    starts = (replicas > 0) & (table.have == 0)
+    result.have = replicas
+    result.run_start = np.where(starts, now, table.run_start)
+    result.first_start = np.where(starts & np.isinf(table.first_start), now, table.first_start)
+    result.run_gpu_seconds = np.where(starts, 0.0, table.run_gpu_seconds)
+    return result
+
+
+def curves(speeds: Sequence[tuple[float, ...]], most: int) -> tuple[IntArray, FloatArray]:
+    """(J,) curve of each job and (C, K+1) curves, each different one once; an empty one is linear.
+
+    Beyond its last entry a curve stays at its last speed.
+    """
+    distinct: dict[tuple[float, ...], int] = {}
+    index = _ints(distinct.setdefault(s, len(distinct)) for s in speeds)
+    width = max([most, *(len(s) - 1 for s in distinct)], default=1)
+    matrix = np.empty((max(1, len(distinct)), width + 1), dtype=np.float64)
+    matrix[:] = np.arange(width + 1)
+    for points, row in distinct.items():
+        if points:
+            matrix[row, : len(points)] = points
+            matrix[row, len(points) :] = points[-1]
+    return index, matrix
+
+
+def _floats(values: Iterable[float]) -> FloatArray:
+    return np.array(list(values), dtype=np.float64)
+
+
+def _ints(values: Iterable[int]) -> IntArray:
+    return np.array(list(values), dtype=np.int64)

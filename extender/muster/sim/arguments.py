@@ -1,0 +1,168 @@
+"""What the command line says in one word each: a cluster, a profile with parameters, numbers by name."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from muster import profiles
+from muster.errors import ConfigurationError, UsageError
+from muster.points import Profile
+from muster.sim import presets
+from muster.sim.workload import Cluster, Group
+
+PLAIN = ("bool", "int", "float", "str")
+LIST = re.compile(r"(?:tuple|Sequence)\[(\w+)(?:, \.\.\.)?\]")
+"""The types that a parameter may have: one of PLAIN, or several of one."""
+GROUP = re.compile(r"(?P<product>[A-Za-z0-9][\w.-]*)=(?P<nodes>\d+)x(?P<gpus>\d+)(?::(?P<memory>\d+))?")
+TIME = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
+UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+ALLOWED: Mapping[str, tuple[str, ...]] = {
+    "order": ("backfill", "strict"),
+    "resize": ("restart", "in-place", "hand-over"),
+    "placement": ("pinned", "scored"),
+}
+OF_THE_CORE = ("order", "round", "resize", "placement", "preemption", "patience", "timeout")
+"""Settings of the core that may stand among a profile's parameters; see points.Profile for units."""
+
+
+def cluster(text: str, fluid: bool = False) -> Cluster:
+    """`v100=8x1,p100=16x1`: product=nodes x GPUs, with `:MIB` behind it the memory of one GPU."""
+    groups = []
+    for part in text.split(","):
+        found = GROUP.fullmatch(part.strip())
+        if found is None or int(found["nodes"]) < 1 or int(found["gpus"]) < 1:
+            raise UsageError(
+                f"--cluster: must be PRODUCT=NODESxGPUS[:MIB], parted by commas, as v100=8x1,k80=24x1; found {part!r}"
+            )
+        groups.append(
+            Group(int(found["nodes"]), int(found["gpus"]), found["product"], int(found["memory"] or 0))
+        )
+    products = [group.product for group in groups]
+    if len(set(products)) < len(products):
+        raise UsageError("--cluster: a product stands twice")
+    return Cluster(tuple(groups), fluid)
+
+
+def even(gpus: int, per_node: int, fluid: bool = False) -> Cluster:
+    """So many GPUs on nodes of one size; the last node is smaller where they don't divide."""
+    whole, rest = divmod(gpus, per_node)
+    groups = [Group(whole, per_node)] if whole else []
+    if rest:
+        groups.append(Group(1, rest))
+    return Cluster(tuple(groups), fluid)
+
+
+def profile(text: str) -> Profile:
+    """NAME, NAME:param=value,... or a muster.yaml. Its name is the text as given.
+
+    A parameter is a field of any plugin of the profile (`plugin.field` where only one of them is meant), or one
+    of OF_THE_CORE. Raises ConfigurationError naming the profile or parameter that is not known.
+    """
+    if Path(text).suffix in (".yaml", ".yml") or ("/" in text and Path(text).exists()):
+        from muster.settings import load_settings, profile_of
+
+        return dataclasses.replace(profile_of(load_settings(Path(text))), name=text)
+    name, _, rest = text.partition(":")
+    plain = profiles.build(name)
+    given = dict(pairs(rest, f"--profile {text}"))
+    arguments: dict[str, dict[str, Any]] = {}
+    core: dict[str, Any] = {}
+    for key, value in given.items():
+        taken = False
+        for plugin, field, kind in _fields(plain):
+            if key in (field, f"{plugin}.{field}"):
+                arguments.setdefault(plugin, {})[field] = typed(value, kind, f"--profile {name}: {key}")
+                taken = True
+        if key in OF_THE_CORE:
+            core[key] = _of_the_core(name, key, value)
+            taken = True
+        if not taken:
+            known = sorted({field for _, field, _ in _fields(plain)} | set(OF_THE_CORE))
+            raise ConfigurationError(
+                f"--profile {name}: {key!r} is not a parameter of it; it has: {', '.join(known)}"
+            )
+    built = profiles.build(name, arguments) if arguments else plain
+    return dataclasses.replace(built, name=text, **core)
+
+
+def pairs(text: str, where: str) -> Iterator[tuple[str, str]]:
+    """a=1,b=2."""
+    for part in filter(None, text.split(",")):
+        key, equals, value = part.partition("=")
+        if not equals or not key.strip():
+            raise UsageError(f"{where}: must be NAME:param=value,...; found {part!r}")
+        yield key.strip(), value.strip()
+
+
+def typed(text: str, kind: str, where: str) -> Any:
+    """A value of the type that an annotation names: bool, int, float, str, a tuple (1|2|4); `X | None` too."""
+    base = kind.replace("| None", "").strip()
+    if text.lower() in ("none", "") and base != kind:
+        return None
+    if (listed := LIST.fullmatch(base)) is not None:
+        return tuple(typed(part, listed[1], where) for part in text.split("|"))
+    if base not in PLAIN and not base.startswith("Literal["):
+        raise ConfigurationError(f"{where} can't be given in one word: use pluginArgs of a muster.yaml")
+    try:
+        if base == "bool":
+            return {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}[
+                text.lower()
+            ]
+        if base in ("int", "float"):
+            return {"int": int, "float": float}[base](text)
+    except (KeyError, ValueError):
+        raise ConfigurationError(f"{where} must be {base}; found {text!r}") from None
+    return text
+
+
+def seconds(text: str) -> float:
+    """90, 90s, 5m, 1.5h, 2d."""
+    found = TIME.fullmatch(text.strip())
+    if found is None:
+        raise UsageError(f"must be a time such as 90, 90s, 5m, 1.5h or 2d; found {text!r}")
+    return float(found[1]) * UNITS[found[2] or "s"]
+
+
+def like(default: Any, text: str, where: str) -> Any:
+    """A value of the type that a default has (a preset's parameters): 1|2|4 where it is a tuple."""
+    if isinstance(default, tuple):
+        return tuple(like(default[0] if default else "", part, where) for part in text.split("|"))
+    kind = type(default).__name__
+    return typed(text, kind if kind in ("bool", "int", "float") else "str", where)
+
+
+def preset(text: str) -> tuple[str, dict[str, Any]]:
+    """NAME or NAME:param=value,...: the name and the parameters, each of its default's type."""
+    name, _, rest = text.partition(":")
+    known = presets.parameters_of(name)
+    found = {}
+    for key, value in pairs(rest, f"preset {text}"):
+        if key not in known:
+            raise UsageError(
+                f"preset {name}: {key!r} is not a parameter; it has: {', '.join(known) or 'none'}"
+            )
+        found[key] = like(known[key], value, f"preset {name}: {key}")
+    return name, found
+
+
+def _fields(found: Profile) -> Iterator[tuple[str, str, str]]:
+    """Plugin, field and the annotation's text, of every plugin of the profile."""
+    for plugin, made in found.named:
+        if dataclasses.is_dataclass(made):
+            for spec in dataclasses.fields(made):
+                if spec.init:
+                    yield plugin, spec.name, spec.type if isinstance(spec.type, str) else spec.type.__name__
+
+
+def _of_the_core(name: str, key: str, value: str) -> Any:
+    allowed = ALLOWED.get(key)
+    if allowed and value not in allowed:
+        raise ConfigurationError(
+            f"--profile {name}: {key} must be one of {', '.join(allowed)}; found {value!r}"
+        )
+    kinds = {spec.name: str(spec.type) for spec in dataclasses.fields(Profile)}
+    return typed(value, kinds[key], f"--profile {name}: {key}")

@@ -1,0 +1,329 @@
+"""The fluid engine's table: the columns that Share plugins read, kept up from event to event instead of made anew.
+
+Rows are the jobs that have been submitted and have not ended, by submission (ties: the trace's order). Two
+matrices hold all columns, so that a job that ends takes two moves of the rows behind it; the table's columns are
+views of them. What grows with time (GPU-seconds, remaining work) is worked out when a plugin asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from muster.sim.workload import Cluster, Linear, Model, RoleSpec, Submission, Workload
+from muster.types import Config, FloatArray, IntArray, JobKey, Table
+
+# rows of `floats`
+SUBMITTED, FIRST, RUN, RESIZE = 0, 1, 2, 3  # s
+GPU_SECONDS, RUN_GPU_SECONDS, EXECUTED, SINCE = 4, 5, 6, 7  # totals at `SINCE`, when `have` last changed
+WORK, REMAINING, PAUSE = 8, 9, 10  # iterations left; s on one replica left; no progress before (s)
+FLOATS = 11
+# rows of `ints`
+LEAST, MOST, REQUEST, HAVE, UNIT, FIXED, PRIORITY, CURVE, JOB, RESTARTS = range(10)
+TRIED = 10  # the largest number of replicas that it has run with for a while
+INTS = 11
+WORKERS: tuple[str, tuple[tuple[str, int], ...]] = ("worker", ())
+"""The elastic role of a job that names none, and its other roles."""
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What the jobs of a workload really do on a cluster without placement, by curve.
+
+    seconds: (C, K+1) s of one iteration at 0, 1, ... replicas (inf where it can't run); relative: (C, K+1)
+    speed relative to one replica. floats, ints: the columns of each job as it is submitted, jobs as columns.
+    roles: name of the elastic role and the others' (name, count), by job. known: whether all lengths are. simple:
+    whether every job may have every count from 1, and a replica is a GPU.
+    """
+
+    seconds: FloatArray
+    relative: FloatArray
+    floats: FloatArray
+    ints: IntArray
+    roles: Sequence[tuple[str, tuple[tuple[str, int], ...]]]
+    sizes: Mapping[int, tuple[int, ...]]
+    known: bool
+    simple: bool
+
+
+def truth(workload: Workload, cluster: Cluster, whole_seconds: bool) -> Truth:
+    """The static columns of every job, and the curves of the models that they train."""
+    gpus = cluster.gpus
+    per_node = max((g.gpus for g in cluster.groups), default=1)
+    product = cluster.groups[0].product if cluster.groups else ""
+    jobs = workload.submissions
+    floats = np.zeros((FLOATS, len(jobs)), dtype=np.float64)
+    ints = np.zeros((INTS, len(jobs)), dtype=np.int64)
+    floats[SUBMITTED] = [job.submitted for job in jobs]
+    if whole_seconds:
+        np.ceil(floats[SUBMITTED], out=floats[SUBMITTED])
+    floats[[FIRST, RUN]] = np.inf
+    floats[RESIZE] = -np.inf
+    floats[SINCE] = floats[SUBMITTED]
+    floats[WORK] = [job.work for job in jobs]
+    most_of = {name: model.most for name, model in workload.models.items()}
+    ints[PRIORITY] = [job.priority for job in jobs]
+    ints[LEAST] = [max(1, job.least) for job in jobs]
+    ints[MOST] = [job.most or max(most_of[job.model], job.request) for job in jobs]
+    ints[REQUEST] = [job.request for job in jobs]
+    ints[UNIT] = 1
+    ints[JOB] = np.arange(len(jobs))
+    roles: list[tuple[str, tuple[tuple[str, int], ...]]] = [WORKERS] * len(jobs)
+    for number, job in enumerate(jobs):
+        if job.roles:
+            role, others, fixed = elastic(job)
+            roles[number] = role.name, others
+            unit = max(1, role.gpus)
+            ints[[LEAST, MOST, UNIT, FIXED], number] = max(1, role.least), role.most, unit, fixed
+    np.minimum(ints[REQUEST], np.maximum(ints[MOST], ints[LEAST]), out=ints[REQUEST])
+    np.maximum(ints[REQUEST], ints[LEAST], out=ints[REQUEST])
+    room = np.maximum(gpus // ints[UNIT], 1)
+    np.maximum(np.minimum(ints[MOST], room), ints[LEAST], out=ints[MOST])
+    # a curve for each model, as it is trained: batch and roles
+    index: dict[tuple[Any, ...], int] = {}
+    keys = zip((job.model for job in jobs), (job.batch for job in jobs), roles, strict=True)
+    ints[CURVE] = [index.setdefault(key, len(index)) for key in keys]
+    far = np.zeros(max(1, len(index)), dtype=np.int64)
+    np.maximum.at(far, ints[CURVE], np.maximum(ints[MOST], np.minimum(ints[REQUEST], room)))
+    seconds = np.full((len(far), int(far.max(initial=1)) + 1), np.inf)
+    for (name, batch, (role_name, others)), at in index.items():
+        end = int(far[at])
+        model = workload.models[name]
+        seconds[at, 1 : end + 1] = _seconds(model, role_name, others, end, per_node, product, batch)
+        seconds[at, end + 1 :] = seconds[at, end]
+    with np.errstate(invalid="ignore"):
+        relative = seconds[:, 1:2] / seconds
+    relative[:, 0] = 0.0
+    relative[~np.isfinite(relative)] = 0.0
+    floats[REMAINING] = floats[WORK] * seconds[ints[CURVE], 1]
+    unknown = [n for n, job in enumerate(jobs) if not job.known]
+    floats[REMAINING, unknown] = np.nan
+    sizes = {n: tuple(sorted(job.sizes)) for n, job in enumerate(jobs) if job.sizes}
+    simple = not sizes and bool(
+        (ints[UNIT] == 1).all() and (ints[LEAST] == 1).all() and (ints[FIXED] == 0).all()
+    )
+    return Truth(seconds, relative, floats, ints, roles, sizes, not unknown, simple)
+
+
+def elastic(job: Submission) -> tuple[RoleSpec, tuple[tuple[str, int], ...], int]:
+    """The elastic role (as `core.table.elastic_role`), the others at their least, and the GPUs of those."""
+    role = next((r for r in job.roles if r.most > r.least), job.roles[0])
+    others = [r for r in job.roles if r is not role]
+    return role, tuple((r.name, r.least) for r in others), sum(r.least * r.gpus for r in others)
+
+
+def _seconds(
+    model: Model,
+    role: str,
+    others: Sequence[tuple[str, int]],
+    most: int,
+    per_node: int,
+    product: str,
+    batch: int,
+) -> FloatArray:
+    """(most,) s of one iteration at 1, 2, ... replicas: as measured where that is known, else 1 / speed."""
+    measured = getattr(model, "seconds", ())
+    if measured:
+        return np.array([measured[min(n, len(measured)) - 1] for n in range(1, most + 1)])
+    if isinstance(model, Linear):
+        return 1.0 / np.arange(1, most + 1)
+    speeds = [speed_of(model, role, n, others, per_node, product, batch) for n in range(1, most + 1)]
+    return np.array([1.0 / s if s > 0.0 else np.inf for s in speeds])
+
+
+def speed_of(
+    model: Model,
+    role: str,
+    count: int,
+    others: Sequence[tuple[str, int]],
+    per_node: int,
+    product: str,
+    batch: int,
+) -> float:
+    """Iterations/s on as few nodes as hold the replicas: without placement a job has no neighbours."""
+    whole, rest = divmod(count, per_node)
+    nodes = (per_node,) * whole + ((rest,) if rest else ())
+    roles = tuple(sorted([(role, count), *others]))
+    return model.speed(Config(roles=roles, nodes=nodes, product=product, batch=batch))
+
+
+def _floats(row: int) -> Any:
+    """A column that is a row of `floats`."""
+    return property(lambda self: self.floats[row, : self.count])
+
+
+def _ints(row: int) -> Any:
+    """A column that is a row of `ints`."""
+    return property(lambda self: self.ints[row, : self.count])
+
+
+class Columns(Table):
+    """The table of one simulation. See the module; `now` is the time for which it is right (s)."""
+
+    __slots__ = (
+        *("_believed", "_keys", "_sizes", "count", "floats", "ints"),
+        *("configs", "kept", "memory", "names", "now", "simple", "speeds", "stale", "truth"),
+    )
+
+    def __init__(self, known: Truth, names: Sequence[str], gpus: int, per_node: int) -> None:
+        self.truth = known
+        self.names = names
+        self.gpus, self.per_node, self.products = gpus, per_node, {}
+        self.simple = known.simple
+        self.floats: FloatArray = np.zeros((FLOATS, 64), dtype=np.float64)
+        self.ints: IntArray = np.zeros((INTS, 64), dtype=np.int64)
+        self.memory: dict[str, dict[str, FloatArray]] = {}  # by plugin and field, (J,): `points.Fold`
+        # Made once a curve, for Job objects: declared speeds, and configurations with their true speeds.
+        self.speeds: dict[int, tuple[tuple[int, float], ...]] = {}
+        self.configs: dict[int, tuple[tuple[Config, float], ...]] = {}
+        self.kept: dict[int, dict[str, Mapping[str, object]]] = {}  # by job and plugin: `points.Observe`
+        self.count = 0
+        self.now = 0.0
+        # Progress that is not written yet: rows, iterations left, and s of one iteration on one replica.
+        self.stale: tuple[IntArray, FloatArray, FloatArray] | None = None
+        self._moved()
+
+    def __len__(self) -> int:
+        return self.count
+
+    # ---- rows ----
+
+    def add(self, jobs: Sequence[int]) -> None:
+        """Jobs that have been submitted, as the last rows."""
+        end = self.count + len(jobs)
+        while end > self.floats.shape[1]:
+            self.floats = np.concatenate((self.floats, np.zeros_like(self.floats)), axis=1)
+            self.ints = np.concatenate((self.ints, np.zeros_like(self.ints)), axis=1)
+        first, last = jobs[0], jobs[-1] + 1
+        self.floats[:, self.count : end] = self.truth.floats[:, first:last]
+        self.ints[:, self.count : end] = self.truth.ints[:, first:last]
+        for columns in self.memory.values():
+            for name, column in columns.items():
+                columns[name] = np.concatenate((column, np.zeros(len(jobs))))
+        self.count = end
+        self._moved()
+
+    def remove(self, rows: Sequence[int]) -> None:
+        """Rows of jobs that have ended; the rows behind them move up."""
+        for row in reversed(rows):
+            end = self.count
+            if row + 1 < end:
+                self.floats[:, row : end - 1] = self.floats[:, row + 1 : end]
+                self.ints[:, row : end - 1] = self.ints[:, row + 1 : end]
+            self.count = end - 1
+        for columns in self.memory.values():
+            for name, column in columns.items():
+                columns[name] = np.delete(column, rows)
+        self._moved()
+
+    def _moved(self) -> None:
+        """Rows have come or gone: what was worked out by row is not right any more."""
+        self._keys: list[JobKey] | None = None
+        self._sizes: dict[int, tuple[int, ...]] | None = None
+        self._believed: tuple[FloatArray, IntArray, FloatArray] | None = None
+
+    def believe(self, remaining: Sequence[float], curve: IntArray, curves: FloatArray) -> None:
+        """What the profile's Estimate says instead of the truth, until rows change or it is asked again."""
+        self._believed = np.array(remaining, dtype=np.float64), curve, curves
+
+    submitted = _floats(SUBMITTED)
+    first_start = _floats(FIRST)
+    run_start = _floats(RUN)
+    last_resize = _floats(RESIZE)
+    least = _ints(LEAST)
+    most = _ints(MOST)
+    request = _ints(REQUEST)
+    have = _ints(HAVE)
+    unit = _ints(UNIT)
+    fixed = _ints(FIXED)
+    priority = _ints(PRIORITY)
+    job = _ints(JOB)
+    """(J,) the number of each job in the workload."""
+
+    # ---- what is worked out when it is asked for ----
+
+    def flush(self) -> None:
+        """Writes the running jobs' progress to the columns."""
+        if self.stale is not None:
+            rows, left, alone = self.stale
+            self.stale = None
+            self.floats[WORK][rows] = left
+            remaining = left * alone
+            if not self.truth.known:
+                remaining[np.isnan(self.floats[REMAINING, rows])] = np.nan
+            self.floats[REMAINING][rows] = remaining
+
+    @property
+    def remaining(self) -> FloatArray:  # type: ignore[override]
+        if self._believed is not None:
+            return self._believed[0]
+        self.flush()
+        return self.floats[REMAINING, : self.count]
+
+    def times(self, replicas: IntArray) -> FloatArray:
+        """(J,) s that each job would still take at a number of replicas, nan = unknown (see `core.greedy.times`)."""
+        if self._believed is not None:
+            remaining, curve, curves = self._believed
+            with np.errstate(divide="ignore", invalid="ignore"):
+                believed: FloatArray = remaining / curves[curve, replicas]
+            return believed
+        self.flush()
+        left: FloatArray = self.floats[WORK, : self.count] * self.truth.seconds[self.curve, replicas]
+        if not self.truth.known:
+            left[np.isnan(self.floats[REMAINING, : self.count])] = np.nan
+        return left
+
+    @property
+    def curve(self) -> IntArray:  # type: ignore[override]
+        return self.ints[CURVE, : self.count] if self._believed is None else self._believed[1]
+
+    @property
+    def curves(self) -> FloatArray:  # type: ignore[override]
+        return self.truth.relative if self._believed is None else self._believed[2]
+
+    def _held(self) -> IntArray:
+        held: IntArray = self.have * self.unit + np.where(self.have > 0, self.fixed, 0)
+        return held
+
+    @property
+    def gpu_seconds(self) -> FloatArray:  # type: ignore[override]
+        total = self.floats[GPU_SECONDS, : self.count]
+        return total + self._held() * (self.now - self.floats[SINCE, : self.count])
+
+    @property
+    def run_gpu_seconds(self) -> FloatArray:  # type: ignore[override]
+        total = self.floats[RUN_GPU_SECONDS, : self.count]
+        return total + self._held() * (self.now - self.floats[SINCE, : self.count])
+
+    @property
+    def executed(self) -> FloatArray:  # type: ignore[override]
+        length = self.now - self.floats[SINCE, : self.count]
+        return self.floats[EXECUTED, : self.count] + np.where(self.have > 0, length, 0.0)
+
+    @property
+    def progress(self) -> FloatArray:  # type: ignore[override]
+        self.flush()
+        done: FloatArray = self.truth.floats[WORK, self.job] - self.floats[WORK, : self.count]
+        progress: FloatArray = done * self.truth.seconds[self.ints[CURVE, : self.count], 1]
+        return progress
+
+    @property
+    def keys(self) -> Sequence[JobKey]:  # type: ignore[override]
+        if self._keys is None:
+            self._keys = [JobKey("sim", self.names[n]) for n in self.job.tolist()]
+        return self._keys
+
+    @property
+    def row(self) -> Mapping[JobKey, int]:  # type: ignore[override]
+        return {key: row for row, key in enumerate(self.keys)}
+
+    @property
+    def sizes(self) -> Mapping[int, tuple[int, ...]]:  # type: ignore[override]
+        if self._sizes is None:
+            known = self.truth.sizes
+            found = enumerate(self.job.tolist()) if known else iter(())
+            self._sizes = {row: known[n] for row, n in found if n in known}
+        return self._sizes

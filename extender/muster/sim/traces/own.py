@@ -1,0 +1,303 @@
+"""Our own format: CSV for what fits in a row, JSON for the rest. README.md beside this folder describes it.
+
+CSV columns: job, submit_s, request; then `work` (iterations of the model) or `duration_s` (on `request` replicas);
+and, all optional: model, least, most, sizes (1|2|4), roles, batch, known, gpu_memory_mib, priority, tag:NAME.
+A role is NAME=LEAST-MOST/GPUS/CPU/MEMORY (from the second slash on optional), several are parted by spaces.
+Without a model a job is linear: n replicas are n times as fast as one, work counts in seconds on one replica.
+
+JSON: {"muster_workload": 1, "models": {...}, "cluster": [...], "preset": {...}, "jobs": [{...}]}: a job has the same
+keys, with lists for sizes and objects for roles and tags. `preset` names one whose models the jobs train.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from muster.sim import models as kinds
+from muster.sim import presets
+from muster.sim.engine import Options
+from muster.sim.models import measured
+from muster.sim.traces import source
+from muster.sim.traces.drawn import Drawn
+from muster.sim.traces.source import LEFT_OUT, Asked, Row, UnreadableError
+from muster.sim.workload import Cluster, Group, Linear, Model, Problem, RoleSpec, Submission, Workload
+from muster.types import Config
+
+NAME = "muster"
+COLUMNS = ("job", "submit_s", "request")
+MODELS = ""
+VERSION = 1
+OPTIONAL = (
+    *("work", "duration_s", "model", "least", "most", "sizes"),
+    *("roles", "batch", "known", "gpu_memory_mib", "priority"),
+)
+TAG = "tag:"
+Part = TypeVar("Part", RoleSpec, Group)
+JOBS = re.compile(r'"jobs"\s*:\s*\[')
+SHAPES: Mapping[str, type] = {"roles": list, "sizes": list, "tags": dict}
+"""Keys of a JSON job that are no plain value."""
+NOT_OF_A_TRACE = ("seed", "record")
+"""Options that are of a run."""
+FIELDS = {"name": "job", "submitted": "submit_s", "gpu_memory": "gpu_memory_mib"}
+"""Where a column is not called as its field of Submission."""
+
+
+def read(
+    asked: Asked, rows: Iterator[Row], models: Mapping[str, Model]
+) -> tuple[list[Submission], list[Problem]]:
+    line, header = next(rows)
+    names = [name.strip() for name in header]
+    for name in names:
+        if name not in COLUMNS + OPTIONAL and not name.startswith(TAG):
+            raise UnreadableError(
+                asked.path,
+                line,
+                f"column {name!r} is not known; there are {', '.join(COLUMNS + OPTIONAL)} and tag:NAME",
+            )
+    if len(set(names)) < len(names):
+        raise UnreadableError(asked.path, line, "a column stands twice")
+    if not {"work", "duration_s"} & set(names):
+        raise UnreadableError(asked.path, line, "column work or duration_s is missing")
+    builder = _Builder(asked, models)
+
+    def job(row: Sequence[str]) -> Submission:
+        given = dict(zip(names, row, strict=False))
+        plain: dict[str, Any] = {
+            k: v.strip() for k, v in given.items() if v.strip() and not k.startswith(TAG)
+        }
+        tags = {k[len(TAG) :]: _value(v) for k, v in given.items() if k.startswith(TAG) and v.strip()}
+        if "sizes" in plain:
+            plain["sizes"] = plain["sizes"].split("|")
+        if "roles" in plain:
+            plain["roles"] = [_role(text) for text in plain["roles"].split()]
+        return builder(plain, tags)
+
+    return source.collect(asked, rows, len(COLUMNS), job)
+
+
+def read_json(asked: Asked, text: str) -> tuple[Workload, tuple[str, ...]]:
+    """A JSON workload with its models and cluster. Raises UnreadableError with line and reason."""
+    try:
+        plain = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UnreadableError(asked.path, error.lineno, f"is not JSON: {error.msg}") from error
+    if not isinstance(plain, dict) or plain.get("muster_workload") != VERSION:
+        raise UnreadableError(asked.path, 1, f'not a workload: "muster_workload": {VERSION} is missing')
+    stray = set(plain) - {"muster_workload", "models", "cluster", "preset", "origin", "options", "jobs"}
+    jobs = plain.get("jobs")
+    if stray or not isinstance(jobs, list):
+        reason = f"key {min(stray)!r} is not known" if stray else '"jobs" must be a list'
+        raise UnreadableError(asked.path, 1, reason)
+    try:
+        based = _preset(plain.get("preset"))
+        models = dict(based.models) if based else {}
+        if plain.get("models"):
+            models.update(measured.curves(plain["models"]))
+        cluster = _cluster(plain["cluster"]) if plain.get("cluster") else based.cluster if based else None
+    except (ValueError, TypeError) as error:
+        raise UnreadableError(asked.path, 1, str(error)) from error
+    if asked.models is not None:
+        models.update(kinds.read("measured", asked.models))
+    builder = _Builder(asked, models)
+    lines = Lines(text, len(jobs))
+    submissions: list[Submission] = []
+    problems: list[Problem] = []
+    for number, job in enumerate(jobs):
+        try:
+            if not isinstance(job, dict):
+                raise ValueError("must be an object")
+            known = {k: v for k, v in job.items() if k != "tags"}
+            for key in known:
+                if key not in COLUMNS + OPTIONAL:
+                    raise ValueError(f"key {key!r} is not known")
+            for key, kind in SHAPES.items():
+                if not isinstance(job.get(key, kind()), kind):
+                    raise ValueError(f"{key} must be {'an object' if kind is dict else 'a list'}")
+            if known.get("roles"):
+                known["roles"] = [_given_role(role) for role in known["roles"]]
+            found = builder(known, dict(job.get("tags") or {}))
+            source.fits(found, asked.gpus or (cluster.gpus if cluster else 1 << 62))
+            submissions.append(found)
+        except (ValueError, TypeError) as error:
+            problems.append(Problem(lines[number], str(error), LEFT_OUT))
+    submissions, problems = source.tidy(asked.path, submissions, problems)
+    if any(s.model == "linear" for s in submissions):
+        models.setdefault("linear", Linear())
+    read = Workload(submissions, models, tuple(problems), cluster, str(plain.get("origin") or NAME))
+    if based is not None:  # with all else that the preset's jobs need to be understood
+        parts = {
+            key: getattr(read, key) for key in ("submissions", "models", "problems", "cluster", "origin")
+        }
+        read = dataclasses.replace(based, **parts)
+    return read, notes(asked, submissions)
+
+
+def notes(asked: Asked, submissions: Sequence[Submission]) -> tuple[str, ...]:
+    found = []
+    if any(s.model == "linear" for s in submissions):
+        found.append("jobs without a model are linear: n replicas are n times as fast as one")
+    if asked.draw is not None:
+        found.append(f"models drawn with seed {asked.draw} for jobs that name none")
+    return tuple(found)
+
+
+class _Builder:
+    """A Submission from plain values (text or numbers) by column name."""
+
+    def __init__(self, asked: Asked, models: Mapping[str, Model]) -> None:
+        self.models = {"linear": Linear(), **models}
+        self.draw = Drawn(models, asked.draw) if asked.draw is not None and models else None
+
+    def __call__(self, plain: dict[str, Any], tags: Mapping[str, float | str]) -> Submission:
+        for column in COLUMNS:
+            if plain.get(column) in (None, ""):
+                raise ValueError(f"{column} is missing")
+        name = str(plain["job"])
+        request = source.count(str(plain["request"]), "request")
+        model = source.known(str(plain.get("model") or "linear"), list(self.models))
+        found = Submission(
+            name=name,
+            submitted=source.moment(str(plain["submit_s"]), "submit_s"),
+            model=model,
+            work=0.0,
+            request=request,
+            least=source.count(str(plain.get("least", 1)), "least"),
+            most=_whole(plain, "most"),
+            sizes=tuple(sorted({source.count(str(size), "sizes") for size in plain.get("sizes", ())})),
+            roles=tuple(plain.get("roles", ())),
+            batch=_whole(plain, "batch"),
+            known=_truth(plain.get("known", True)),
+            gpu_memory=_whole(plain, "gpu_memory_mib"),
+            priority=int(source.number(str(plain.get("priority", 0)), "priority")),
+            tags=tags,
+        )
+        if found.most and found.most < found.least:
+            raise ValueError(f"most ({found.most}) is less than least ({found.least})")
+        work, length = plain.get("work"), plain.get("duration_s")
+        if work not in (None, ""):
+            return dataclasses.replace(found, work=source.amount(str(work), "work"))
+        if length in (None, ""):
+            raise ValueError("work is missing (or duration_s)")
+        seconds = source.amount(str(length), "duration_s")
+        if self.draw is not None and model == "linear":
+            return dataclasses.replace(self.draw(found, seconds), least=found.least, most=found.most)
+        roles = tuple(sorted((r.name, r.least) for r in found.roles)) or (("worker", request),)
+        speed = self.models[model].speed(Config(roles=roles, nodes=(request,), batch=found.batch))
+        if speed <= 0:
+            raise ValueError(
+                f"model {model!r} can't run on {request} replicas: give work in place of duration_s"
+            )
+        return dataclasses.replace(found, work=seconds * speed)
+
+
+def _whole(plain: Mapping[str, Any], column: str) -> int:
+    value = plain.get(column)
+    return 0 if value in (None, "", 0, "0") else source.count(str(value), column)
+
+
+def _truth(value: Any) -> bool:
+    if value in (True, "true", "True", "1", "yes"):
+        return True
+    if value in (False, "false", "False", "0", "no"):
+        return False
+    raise ValueError(f"known must be true or false; found {value!r}")
+
+
+def _value(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text.strip()
+
+
+def _role(text: str) -> RoleSpec:
+    """A role as CSV has it: server=1-3/0/4000/8589934592."""
+    name, _, rest = text.partition("=")
+    span, *asks = rest.split("/")
+    least, _, most = span.partition("-")
+    try:
+        numbers = [int(least), int(most or least), *(int(ask) for ask in asks)]
+    except ValueError:
+        raise ValueError(f"roles: {text!r} is not NAME=LEAST-MOST/GPUS/CPU/MEMORY") from None
+    if len(numbers) > 5 or not name:
+        raise ValueError(f"roles: {text!r} is not NAME=LEAST-MOST/GPUS/CPU/MEMORY")
+    return _checked(RoleSpec(name, *numbers), "roles")
+
+
+def _given_role(plain: Any) -> RoleSpec:
+    if not isinstance(plain, dict):
+        raise ValueError("roles must be objects")
+    return _checked(RoleSpec(**plain), "roles")
+
+
+def _cluster(plain: Any) -> Cluster:
+    if not isinstance(plain, list) or not all(isinstance(group, dict) for group in plain):
+        raise ValueError("cluster must be a list of groups of nodes")
+    return Cluster(tuple(_checked(Group(**group), "cluster") for group in plain))
+
+
+def _checked(value: Part, where: str) -> Part:
+    """Text where text belongs, whole numbers from 0 on elsewhere; least is not above most."""
+    for spec in dataclasses.fields(value):
+        found = getattr(value, spec.name)
+        if spec.type == "str" and not isinstance(found, str):
+            raise ValueError(f"{where}: {spec.name} must be text; found {found!r}")
+        if spec.type == "int" and (type(found) is not int or found < 0):
+            raise ValueError(f"{where}: {spec.name} must be a whole number, 0 or more; found {found!r}")
+    if isinstance(value, RoleSpec) and not value.least <= value.most:
+        raise ValueError(f"{where}: least ({value.least}) is above most ({value.most})")
+    return value
+
+
+def _preset(plain: Any) -> Workload | None:
+    if plain is None:
+        return None
+    if not isinstance(plain, dict) or not isinstance(plain.get("name"), str):
+        raise ValueError('preset must be an object with "name"')
+    return presets.load(plain["name"], int(plain.get("seed", 0)), plain.get("parameters") or {})
+
+
+class Lines:
+    """Where the jobs of a JSON text stand, found out only when somebody asks: the parser does not tell."""
+
+    def __init__(self, text: str, jobs: int) -> None:
+        self.text, self.jobs = text, jobs
+        self.found: list[int] | None = None
+
+    def __getitem__(self, number: int) -> int:
+        if self.found is None:
+            self.found = self._find()
+        return self.found[number]
+
+    def _find(self) -> list[int]:
+        decoder = json.JSONDecoder()
+        start = JOBS.search(self.text)
+        assert start is not None  # it was parsed, and had jobs
+        place = start.end()
+        lines = []
+        for _ in range(self.jobs):
+            while self.text[place] in " \t\r\n,":
+                place += 1
+            lines.append(self.text.count("\n", 0, place) + 1)
+            _, place = decoder.raw_decode(self.text, place)
+        return lines
+
+
+def options(text: str) -> Options:
+    """The overheads and rounds that a JSON workload brings with it. ValueError where they can't be used."""
+    plain = json.loads(text).get("options") or {}
+    known = {spec.name: spec.type for spec in dataclasses.fields(Options) if spec.name not in NOT_OF_A_TRACE}
+    for key, value in plain.items():
+        if key not in known:
+            raise ValueError(f"options: {key!r} is not known; there are {', '.join(known)}")
+        if (
+            isinstance(value, bool) != (known[key] == "bool")
+            or not isinstance(value, int | float)
+            or value < 0
+        ):
+            raise ValueError(f"options: {key} must be {known[key]}, 0 or more; found {value!r}")
+    return Options(**plain)

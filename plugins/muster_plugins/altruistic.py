@@ -1,0 +1,39 @@
+"""Share `altruistic`: leftover GPUs to where they add most throughput (papers/afs-coddl, section 5.5).
+
+Stands behind a policy that decides who gets what it asked for (`srtf-e` = srtf, then this; `srsf-e` likewise). The
+GPUs that are left go one by one to the job whose throughput, relative to its own on one GPU, grows most; that sum
+is the cluster's efficiency (section 2.2), so jobs of different models can be compared.
+
+Choices (the paper describes it in one sentence): jobs that wait take part, with their least as the first step and
+all of its throughput as the gain; `waiting: false` leaves them out. Ties go to the earlier submission.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from muster.core import greedy
+from muster.types import Shares, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Altruistic:
+    """waiting: whether jobs that the policy before granted nothing take part."""
+
+    waiting: bool = True
+
+    def share(self, shares: Shares, snapshot: Snapshot) -> Shares:
+        """What was granted, and more where GPUs are left."""
+        table, granted = snapshot.table, shares.replicas
+        left = table.gpus - int(greedy.cost(table, granted)[granted > 0].sum())
+        if left <= 0:
+            return shares
+        speeds, curve = table.curves, table.curve.tolist()
+
+        def gain(row: int, here: int, following: int) -> float:
+            return float(speeds[curve[row], following] - speeds[curve[row], here])
+
+        rows = np.arange(len(table)) if self.waiting else np.flatnonzero(granted)
+        return Shares(greedy.by_gain(table, granted, left, gain, rows), shares.wants, shares.why)

@@ -1,0 +1,363 @@
+"""`coach`: Coach's choice of workers and parameter servers, epoch by epoch, on a speed surface fitted to each job.
+
+Source: papers/gang-scheduler-coach, sections 4.1 (mini-epochs, budget, timeout, three epochs at the target) and 4.2
+(marginal utility). Placement and order are the gang scheduler's (`gang`, 4.5), which the profile names beside it.
+
+For each job by itself, at the end of each of its epochs:
+
+1. Four mini-epochs with set counts ("statically set number of workers and servers", which the paper does not
+   name): `design`, by default (1, 1), (2, 1), (1, 2), (2, 2), all that its static experiments' range {1, 2} has.
+2. The surface e = -b1 (w - b2)^2 - b3 (p - b4)^2 + b5 (epochs/s), fitted anew to all epochs so far. Four points do
+   not determine five coefficients; `muster.core.fits.fit_surface` says what is done: the surface that bends least.
+3. The counts of highest e that the budget allows, at least the minimum of each role.
+4. From one of each (the minimum), the worker or server of larger marginal utility is added while it is positive, up
+   to those counts and to what is free.
+
+Where this differs from the paper, and why:
+
+- The text prints the formula with s on its left and once f(w, s) for what it calls workers and servers w, p, and the
+  gain of a worker as f(w, s) - f(w + 1, s): negative where a worker helps. Here it is f(w + 1, p) - f(w, p).
+- The budget was switched off in its experiments and its unit is not given. Here: replica-seconds of the whole job
+  (functions are billed by time). What the rest of the job costs needs the epochs that are left: the loss curve to
+  the target where it can be fitted, else one epoch. No budget by default, as there.
+- "a timeout can occur which starts the epoch with the currently available workers and servers", at least one of each
+  role: a job that waits and can't have its counts waits `timeout` for them, then takes what there is. A running job
+  does not wait: at a boundary it takes what is free at that moment.
+- All jobs of the paper's Coach wait for each other's tuning ("simply a mistake", section 7). Here none does.
+- Counts change at boundaries only (`resizeAt: boundary`); a job that reports none is left as it is.
+- It ends when its loss was at the target three epochs running: the training's own matter (`fits.reached`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+import numpy as np
+
+from muster.core.fits import Surface, fit_convergence, fit_surface
+from muster.core.table import elastic_role
+from muster.points import Estimation
+from muster.types import Config, IntArray, Job, Nodes, Role, Shares, Snapshot, Want
+
+DESIGN = ((1, 1), (2, 1), (1, 2), (2, 2))
+Counts = tuple[int, int]
+"""Workers, servers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Coach:
+    """design: (workers, servers) of the mini-epochs, one each. static: fixed counts instead of all that (the paper's
+    "w = 2, s = 2"), empty = dynamic. budget: replica-seconds a job may use, 0 = no limit. timeout: s that a job
+    waits for all of its counts. worker, server: names of the roles; others keep their minimum.
+    """
+
+    design: Sequence[Sequence[int]] = DESIGN
+    static: Sequence[int] = ()
+    budget: float = 0.0
+    timeout: float = 60.0
+    worker: str = "worker"
+    server: str = "server"
+
+    def __post_init__(self) -> None:
+        if any(
+            len(pair) != 2 or min(pair) < 1
+            for pair in (*self.design, *([self.static] if self.static else []))
+        ):
+            raise ValueError("expected pairs (workers, servers) of at least one each")
+        if self.budget < 0.0 or self.timeout < 0.0:
+            raise ValueError("expected a budget and a timeout of at least 0")
+
+    # ---- Share ----
+
+    def share(self, shares: Shares, snapshot: Snapshot) -> Shares:
+        """Counts for jobs at a boundary and jobs that wait, by submission; the others keep theirs."""
+        free = _left(snapshot)
+        table = snapshot.table
+        replicas = shares.replicas.copy()
+        wants = dict(shares.wants)
+        why = dict(shares.why)
+        for row, key in enumerate(table.keys):
+            job = snapshot.jobs[key]
+            have = self.have(job)
+            runs = bool(shares.replicas[row])
+            if runs and not at_boundary(job):
+                wants[row] = replace(wants.get(row, Want()), roles=self.roles(job, have))
+                replicas[row] = self.elastic(job, have)
+                continue
+            ideal = self.ideal(job)
+            if runs:
+                _give_back(free, job, snapshot.nodes)
+            granted = self.pruned(job, ideal, free, snapshot.nodes)
+            if granted is None or (not runs and granted != ideal and not self.overdue(job, snapshot.now)):
+                replicas[row] = 0
+                why[row] = (
+                    f"it waits for room for {ideal[0]} workers and {ideal[1]} servers"
+                    if granted
+                    else "there is no room for one of each of its roles"
+                )
+                if not runs:
+                    continue
+                granted = have  # a job that runs stays as it is
+            replicas[row] = self.elastic(job, granted)
+            wants[row] = replace(wants.get(row, Want()), roles=self.roles(job, granted))
+            _take(free, self.roles(job, granted), job, snapshot.nodes)
+            if runs and granted != have:
+                why[row] = f"{granted[0]} workers and {granted[1]} servers from this epoch on"
+        return Shares(replicas, wants, why)
+
+    def ideal(self, job: Job) -> Counts:
+        """Steps 1 to 3: what it should have, whatever is free."""
+        if self.static:
+            return self.within(job, (self.static[0], self.static[1]))
+        seen = epochs_of(job)
+        if seen < len(self.design):
+            return self.within(job, (self.design[seen][0], self.design[seen][1]))
+        surface = surface_of(job)
+        if surface is None:
+            return self.within(job, (1, 1))
+        return self.affordable(job, surface)
+
+    def affordable(self, job: Job, surface: Surface) -> Counts:
+        """The counts of highest epochs/s that the budget allows; among equals the fewest replicas, then workers."""
+        least = self.within(job, (1, 1))
+        most = self.within(job, (1 << 30, 1 << 30))
+        left = self.budget - spent(job) if self.budget else math.inf
+        epochs = epochs_left(job)
+        other = sum(role.min for role in job.roles if role.name not in (self.worker, self.server))
+        best = (-math.inf, 0, 0)
+        chosen = least
+        for w, p in product(range(least[0], most[0] + 1), range(least[1], most[1] + 1)):
+            speed = surface.speed(w, p)
+            if speed <= 0.0 or (w + p + other) * epochs / speed > left:
+                continue
+            key = (speed, -(w + p), -w)
+            if key > best:
+                best, chosen = key, (w, p)
+        return chosen
+
+    def pruned(self, job: Job, ideal: Counts, free: IntArray, nodes: Nodes) -> Counts | None:
+        """Step 4: from the minimum, by marginal utility, within what is free; None where the minimum has no room."""
+        counts = self.within(job, (1, 1))
+        room = free.copy()
+        if not _take(room, self.roles(job, counts), job, nodes):
+            return None
+        surface = None if self.static else surface_of(job)
+        while counts != ideal:
+            w, p = counts
+            options = [(w + 1, p)] * (w < ideal[0]) + [(w, p + 1)] * (p < ideal[1])
+            if surface is not None and epochs_of(job) >= len(self.design):
+                options = sorted(options, key=lambda c: -gain(surface, counts, c))  # stable: a worker first
+            for option in options:
+                role = self.worker if option[0] > w else self.server
+                if _take(room, {role: 1}, job, nodes):
+                    counts = option
+                    break
+            else:
+                return counts
+        return counts
+
+    # ---- Estimate, Observe, Wake ----
+
+    def estimate(self, job: Job, snapshot: Snapshot) -> Estimation:  # noqa: ARG002
+        """Speed in iterations/s on the fitted surface; the length is not known to anybody."""
+        surface = surface_of(job)
+        if surface is None:
+            return Estimation()
+        steps = job.report.steps_per_epoch if job.report else 1.0
+
+        def speed(config: Config) -> float:
+            return max(0.0, surface.speed(config.count(self.worker), config.count(self.server))) * max(
+                1.0, steps
+            )
+
+        return Estimation(speed=speed)
+
+    def observe(self, job: Job, snapshot: Snapshot) -> Mapping[str, object] | None:  # noqa: ARG002
+        """Each epoch's counts, speed (epochs/s) and loss. By counts the mean of all epochs is kept."""
+        report = job.report
+        seen = epochs_of(job)
+        if report is None or not report.boundary or report.epoch <= _number(job, "epoch"):
+            return None
+        if report.speed <= 0.0 or report.steps_per_epoch <= 0.0:
+            return None
+        w, p = self.have(job)
+        if not w or not p:
+            return None
+        speed = report.speed / report.steps_per_epoch
+        points = {(a, b): (e, n) for a, b, e, n in points_of(job)}
+        mean, count = points.get((w, p), (0.0, 0))
+        points[w, p] = ((mean * count + speed) / (count + 1), count + 1)
+        losses = losses_of(job)
+        if report.loss is not None:
+            losses = [*losses, (report.step / report.steps_per_epoch, report.loss)][-64:]
+        used = sum(role.bound for role in job.roles) / speed * _share_of_epoch(job, report.step)
+        return {
+            "epochs": seen + 1,
+            "epoch": report.epoch,
+            "step": report.step,
+            "spent": spent(job) + used,
+            "points": [[a, b, e, n] for (a, b), (e, n) in sorted(points.items())],
+            "losses": [list(x) for x in losses],
+            "target": report.target,
+        }
+
+    def wake(self, snapshot: Snapshot) -> float | None:
+        """When the next job that waits has waited long enough for all of its counts."""
+        times = [
+            job.submitted + self.timeout
+            for job in snapshot.jobs.values()
+            if not job.started and job.submitted + self.timeout > snapshot.now
+        ]
+        return min(times, default=None)
+
+    def overdue(self, job: Job, now: float) -> bool:
+        return now >= job.submitted + self.timeout
+
+    # ---- counts and roles ----
+
+    def within(self, job: Job, counts: Counts) -> Counts:
+        w, p = (self.bounds(job, name) for name in (self.worker, self.server))
+        return max(w[0], min(w[1], counts[0])), max(p[0], min(p[1], counts[1]))
+
+    def bounds(self, job: Job, name: str) -> tuple[int, int]:
+        """Fewest and most of a role; one of each is the minimum. A job without the role has none of it."""
+        return next(((max(1, r.min), r.max) for r in job.roles if r.name == name), (0, 0))
+
+    def have(self, job: Job) -> Counts:
+        return _placed(job, self.worker), _placed(job, self.server)
+
+    def roles(self, job: Job, counts: Counts) -> dict[str, int]:
+        found = {role.name: role.min for role in job.roles}
+        for name, count in zip((self.worker, self.server), counts, strict=True):
+            if name in found:
+                found[name] = count
+        return found
+
+    def elastic(self, job: Job, counts: Counts) -> int:
+        """What the table's column means: replicas of the elastic role."""
+        return self.roles(job, counts)[elastic_role(job).name]
+
+
+def gain(surface: Surface, now: Counts, then: Counts) -> float:
+    """Marginal utility of one replica more (epochs/s): f(w + 1, p) - f(w, p), printed the other way round."""
+    return surface.speed(*then) - surface.speed(*now)
+
+
+def at_boundary(job: Job) -> bool:
+    return job.report is not None and job.report.boundary
+
+
+def _placed(job: Job, name: str) -> int:
+    role = next((r for r in job.roles if r.name == name), None)
+    return 0 if role is None else max(role.bound, sum(1 for hold in job.holds if hold.role == name))
+
+
+# ---- memory: what `observe` kept ----
+
+
+def _memory(job: Job) -> Mapping[str, object]:
+    found = job.memory.get("coach")
+    return found if isinstance(found, Mapping) else {}
+
+
+def _number(job: Job, name: str) -> float:
+    found = _memory(job).get(name, 0)
+    return float(found) if isinstance(found, int | float) else 0.0
+
+
+def _rows(job: Job, name: str) -> list[list[float]]:
+    found = _memory(job).get(name, ())
+    return [list(row) for row in found] if isinstance(found, Sequence) else []
+
+
+def epochs_of(job: Job) -> int:
+    """Epochs done, mini-epochs included."""
+    return int(_number(job, "epochs"))
+
+
+def points_of(job: Job) -> list[tuple[int, int, float, int]]:
+    """(workers, servers, mean epochs/s, epochs)."""
+    return [(int(w), int(p), e, int(n)) for w, p, e, n in _rows(job, "points")]
+
+
+def losses_of(job: Job) -> list[tuple[float, float]]:
+    """(epochs done, loss)."""
+    return [(k, loss) for k, loss in _rows(job, "losses")]
+
+
+def spent(job: Job) -> float:
+    """Replica-seconds used."""
+    return _number(job, "spent")
+
+
+def _share_of_epoch(job: Job, step: float) -> float:
+    """How much of an epoch the last one was (a mini-epoch is a part)."""
+    length = job.report.steps_per_epoch if job.report else 0.0
+    return (step - _number(job, "step")) / length if length > 0.0 else 0.0
+
+
+def surface_of(job: Job) -> Surface | None:
+    points = points_of(job)
+    return fit_surface([x[0] for x in points], [x[1] for x in points], [x[2] for x in points])
+
+
+def epochs_left(job: Job) -> float:
+    """Epochs until the loss is at the target by its curve, at least one; one where nothing can be said."""
+    target = _memory(job).get("target")
+    if not isinstance(target, int | float):
+        return 1.0
+    losses = losses_of(job)
+    curve = (
+        fit_convergence([k for k, _ in losses], [loss for _, loss in losses]) if len(losses) >= 3 else None
+    )
+    end = curve.step_at(float(target)) if curve else math.inf
+    return max(1.0, end - losses[-1][0]) if math.isfinite(end) else 1.0
+
+
+# ---- room ----
+
+
+def _request(role: Role, nodes: Nodes) -> IntArray:
+    row = np.zeros(len(nodes.resources), dtype=np.int64)
+    for resource, amount in (*role.shape.requests, ("pods", 1)):
+        if resource in nodes.resource_index:
+            row[nodes.resource_index[resource]] = amount
+    return row
+
+
+def _take(free: IntArray, roles: Mapping[str, int], job: Job, nodes: Nodes) -> bool:
+    """Places for so many replicas, most demanding role first, on the first node with room; all or nothing. A guess
+    of what the core will find, not a promise."""
+    before = free.copy()
+    ordered = sorted(job.roles, key=lambda r: (-r.shape.gpus, -r.shape.request("cpu"), r.name))
+    for role in ordered:
+        ask = _request(role, nodes)
+        for _ in range(roles.get(role.name, 0)):
+            fits = np.flatnonzero((free >= ask).all(axis=1) & nodes.open)
+            if not len(fits):
+                free[:] = before
+                return False
+            free[fits[0]] -= ask
+    return True
+
+
+def _left(snapshot: Snapshot) -> IntArray:
+    """(N, R) what is free; in a simulation without places, where `free` is all there is, what our jobs leave."""
+    used = np.zeros_like(snapshot.free)
+    for job in snapshot.jobs.values():
+        if job.started:
+            _give_back(used, job, snapshot.nodes)
+    left: IntArray = np.minimum(snapshot.free, snapshot.nodes.total - used)
+    return left
+
+
+def _give_back(free: IntArray, job: Job, nodes: Nodes) -> None:
+    """What a job at a boundary uses counts as free for it."""
+    for role in job.roles:
+        ask = _request(role, nodes)
+        for member in role.members:
+            if member.phase.on_node and member.node in nodes.index:
+                free[nodes.index[member.node]] += ask

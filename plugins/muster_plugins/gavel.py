@@ -1,0 +1,295 @@
+"""Gavel's mechanism (Narayanan et al., OSDI'20, §5): shares of time by GPU product, carried out in rounds.
+
+A policy (one file each: gavel_*.py) says what part of its time each job is to spend on each product. Rounds of
+`round` seconds bring it about: for each product, jobs in falling order of
+
+    priority = share of the product / time received on it since the allocation was made     (§5, "priorities")
+
+take its GPUs while their number fits; a job runs on one product at a time, all its GPUs or none. A job whose share
+of a product is 0 comes last (then: by what it is owed from earlier allocations), so no GPU idles while one fits.
+Shares are made anew when jobs have come or gone, at most every `interval` seconds.
+
+As in the authors' simulator, and not in the paper: every job starts with half a round received; a job that came
+since the last allocation holds back the GPUs that it would take and does not run before the next (`idle`: false lets
+it run); an allocation made at time 0 does not start the interval; jobs that don't know GPU products
+(`perf` false) go through the products in random order, the others through `products`.
+
+What a policy knows of speeds is `job.samples`: measured iterations/s by product at the number of replicas that the
+job asks for. A product that was not measured counts as good as the best one that was, so that it is tried.
+
+With `packed` pairs of jobs that ask for as many GPUs may share them (§3.1, space sharing): each pair that was
+measured (`job.samples` with `beside`) and together does more than taking turns is a combination of its own, with a
+share of time and a priority; it starts with half a round received too (the authors' simulator: with none, so that
+pairs go first).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from muster.core.lp import Market
+from muster.core.table import elastic_role
+from muster.types import GPU, PRODUCT, FloatArray, Job, JobKey, Shares, Snapshot, Want
+from muster_plugins.gavel_draws import Draws
+from muster_plugins.gavel_pairs import rode, there, with_pairs
+
+Memory = Mapping[str, Any]
+TURNS = 5
+"""Gavel's simulator shuffles products with the seed plus this."""
+HOUR = 3600.0
+"""Seconds on one replica that a job of unknown length is taken to need."""
+
+
+@dataclass(frozen=True)
+class Asking:
+    """Who asks a policy for shares of time. jobs by submission; products by name, as the market's columns; before:
+    what the policy wanted to be told of each job last time (with the mechanism's own words, empty = new job)."""
+
+    jobs: Sequence[Job]
+    products: Sequence[str]
+    market: Market
+    before: Sequence[Memory]
+    now: float
+    seed: int
+
+    def of_one_product(self, product: str) -> Market:
+        """Every product as good as one of them: what a policy believes that knows no products."""
+        one = np.array([speeds(job, [product])[0] for job in self.jobs])
+        return replace(self.market, speed=np.tile(one[:, None], (1, len(self.products))))
+
+
+@dataclass(frozen=True)
+class Gavel:
+    """Rounds, and what all policies share. round, interval: s. perf: whether speeds by product are taken into
+    account. packed: whether two jobs may share GPUs. products: in which order they are handed out (others follow
+    by name). idle: see above."""
+
+    round: float = 360.0
+    interval: float = 1920.0
+    perf: bool = True
+    packed: bool = False
+    products: tuple[str, ...] = ("v100", "p100", "k80")
+    idle: bool = True
+    _seen: list[tuple[Snapshot, Mapping[JobKey, Memory]]] = field(
+        default_factory=list, init=False, repr=False, compare=False
+    )
+
+    name: ClassVar[str] = ""
+    """The entry point, under which the jobs' memory stands."""
+    granted_only: ClassVar[bool] = False
+    """Whether a job never runs on a product of which it has no share."""
+
+    def allocate(self, asking: Asking) -> tuple[FloatArray, Sequence[Memory]]:
+        """(J + Q, P) shares of time, and what the policy wants to be told of each job next time."""
+        raise NotImplementedError
+
+    # ---- the allocation: made now and then, kept in the jobs' memory ----
+
+    def observe(self, job: Job, snapshot: Snapshot) -> Mapping[str, object] | None:
+        """This job's part of a new allocation, None while the last one stands."""
+        if not self._seen or self._seen[0][0] is not snapshot:
+            self._seen[:] = [(snapshot, self._anew(snapshot))]  # one computation for all jobs of the snapshot
+        anew = self._seen[0][1].get(job.key)
+        if anew is not None or not self.packed:
+            return anew
+        return rode(job, memory_of(job, self.name), snapshot)
+
+    def _anew(self, snapshot: Snapshot) -> Mapping[JobKey, Memory]:
+        jobs = sorted(
+            (j for j in snapshot.jobs.values() if not j.invalid and asked(j)),
+            key=lambda j: (j.submitted, j.key),
+        )
+        before = [memory_of(job, self.name) for job in jobs]
+        now, last = snapshot.now, max((m["at"] for m in before if m), default=None)
+        same = [m for m in before if m and m["at"] == last]
+        if not jobs or (same and len(same) == len(jobs) == same[0]["jobs"]):
+            return {}
+        if last and now - last < self.interval - 1e-6:
+            return {}
+        capacity = capacity_of(snapshot)
+        names = sorted(capacity)
+        market = Market(
+            np.array([speeds(job, names) for job in jobs]),
+            np.array([asked(job) for job in jobs], dtype=np.float64),
+            np.array([capacity[name] for name in names], dtype=np.float64),
+        )
+        if self.packed:
+            market = with_pairs(market, jobs, names)
+        asking = Asking(jobs, names, market, before, now, snapshot.seed)
+        shares, told = self.allocate(asking)
+        since = now - (last or 0.0)
+        turns = 0 if self.perf else self._turned(same[0] if same else {}, names, snapshot).read
+        beside: dict[JobKey, dict[str, dict[str, float]]] = {}
+        for (a, b), row in zip(market.pairs, shares[len(jobs) :], strict=True):
+            part = {name: float(x) for name, x in zip(names, row, strict=True) if x > 0.0}
+            if part:
+                beside.setdefault(jobs[a].key, {})[str(jobs[b].key)] = part
+        return {
+            job.key: {
+                "at": now,
+                "jobs": len(jobs),
+                "share": {name: float(x) for name, x in zip(names, row, strict=True) if x > 0.0},
+                "had": {name: received(job, name, now, self.round) for name in names},
+                "owed": owed(job, kept, names, now, since, self.round),
+                **({} if self.perf else {"turns": turns}),
+                **({"beside": beside.get(job.key, {})} if self.packed else {}),
+                **extra,
+            }
+            for job, kept, row, extra in zip(jobs, before, shares[: len(jobs)], told, strict=True)
+        }
+
+    # ---- a round ----
+
+    def share(self, shares: Shares, snapshot: Snapshot) -> Shares:
+        """Who runs in this round, and on which product."""
+        table = snapshot.table
+        jobs = [snapshot.jobs[key] for key in table.keys]
+        kept = [memory_of(job, self.name) for job in jobs]
+        need = (table.request * table.unit).tolist()
+        granted = np.zeros_like(shares.replicas)
+        wants: dict[int, Want] = {}
+        why: dict[int, str] = {}
+        taken: set[int] = set()
+        left = dict(table.products) or {"": table.gpus}
+        order = self._order(sorted(left), kept, snapshot)
+        rates = [dict(zip(order, speeds(job, order), strict=True)) for job in jobs]
+        for product in order:
+            for rows, priority in self._queue(jobs, kept, product, snapshot):
+                if taken.intersection(rows) or need[rows[0]] > left[product]:
+                    continue
+                if not rates[rows[0]][product] or (self.granted_only and priority <= 0.0):
+                    continue
+                left[product] -= need[rows[0]]
+                taken.update(rows)
+                if not kept[rows[0]] and self.idle:
+                    why[rows[0]] = "it came after the last allocation of time, and runs from the next one on"
+                    continue
+                owner, *riders = sorted(rows, key=lambda row: not there(jobs[row], product))
+                for row in rows:
+                    granted[row] = table.request[row]
+                    wants[row] = Want(product=product, beside=jobs[owner].key if row in riders else None)
+        turn = "in this round the GPUs go to jobs that have had less of their share of time"
+        for row in np.flatnonzero(granted == 0).tolist():
+            why.setdefault(row, turn)
+        largest = tuple(sorted(range(len(table)), key=lambda row: (-need[row], row)))
+        return Shares(granted, wants, why, whole=True, order=largest)
+
+    def _order(self, names: Sequence[str], kept: Sequence[Memory], snapshot: Snapshot) -> list[str]:
+        """Products as they are handed out: `products` first; without `perf` shuffled anew for each round."""
+        place = {name: i for i, name in enumerate(self.products)}
+        ordered = sorted(names, key=lambda name: (place.get(name.lower(), len(place)), name))
+        if self.perf:
+            return ordered
+        last: Memory = max((m for m in kept if m), key=lambda m: m["at"], default={})
+        draws = self._turned(last, names, snapshot)
+        return draws.shuffled(ordered)
+
+    def _turned(self, last: Memory, names: Sequence[str], snapshot: Snapshot) -> Draws:
+        """The random numbers after the rounds since the last allocation."""
+        draws = Draws(snapshot.seed + TURNS, int(last.get("turns", 0)))
+        for _ in range(round((snapshot.now - last["at"]) / self.round) if last else 0):
+            draws.shuffled(names)
+        return draws
+
+    def _queue(
+        self, jobs: Sequence[Job], kept: Sequence[Memory], product: str, snapshot: Snapshot
+    ) -> list[tuple[tuple[int, ...], float]]:
+        """Rows that run together and their priority: by priority, what is owed, share, then submission."""
+        queue: list[tuple[float, float, float, tuple[int, ...]]] = []
+        row_of = {str(job.key): row for row, job in enumerate(jobs)}
+        paired = [0.0] * len(jobs)  # s of this allocation in pairs
+        for row, memory in enumerate(kept if self.packed else ()):
+            for name, spent in memory.get("rode", {}).items():
+                for each in (row, row_of.get(name)):
+                    if each is not None:
+                        paired[each] += spent.get(product, 0.0)
+        for row, (job, memory) in enumerate(zip(jobs, kept, strict=True)):
+            share = memory["share"].get(product, 0.0) if memory else 0.0
+            had = 0.0
+            if share > 0.0:
+                had = (
+                    received(job, product, snapshot.now, self.round)
+                    - memory["had"].get(product, 0.0)
+                    - paired[row]
+                )
+            short = memory["owed"].get(product, 0.0) if memory else 0.0
+            queue.append((-share / (0.5 * self.round + max(0.0, had)), -short, -share, (row,)))
+            for name, parts in memory.get("beside", {}).items() if self.packed else ():
+                other, part = row_of.get(name), parts.get(product, 0.0)
+                if other is None or part <= 0.0:
+                    continue
+                spent = memory.get("rode", {}).get(name, {}).get(product, 0.0)
+                spent += kept[other].get("rode", {}).get(str(job.key), {}).get(product, 0.0)
+                queue.append((-part / (0.5 * self.round + spent), 0.0, -part, (row, other)))
+        return [(rows, -priority) for priority, _, _, rows in sorted(queue)]
+
+
+def memory_of(job: Job, name: str) -> Memory:
+    """What the plugin remembers of a job; empty = nothing yet."""
+    kept = job.memory.get(name)
+    return kept if isinstance(kept, Mapping) else {}
+
+
+def asked(job: Job) -> int:
+    """GPUs that it asks for; 0 for a job without GPUs, or one whose replicas have all ended."""
+    role = elastic_role(job)
+    return (min(job.request, role.max) if job.request else role.max) * role.shape.gpus
+
+
+def capacity_of(snapshot: Snapshot) -> dict[str, int]:
+    """GPUs of open nodes by product; "" where nodes carry none."""
+    nodes = snapshot.nodes
+    column = nodes.resource_index.get(GPU)
+    if column is None:
+        return {"": 0}
+    gpus = np.where(nodes.open, nodes.total[:, column], 0)
+    ids, names = nodes.domains(PRODUCT)
+    found = {name: int(gpus[ids == i].sum()) for i, name in enumerate(names)}
+    return {name: count for name, count in found.items() if count} or {"": int(gpus.sum())}
+
+
+def speeds(job: Job, names: Sequence[str]) -> list[float]:
+    """iterations/s on each product at the replicas that it asks for; 1 where nothing was measured at all."""
+    count = job.request or elastic_role(job).max
+    found = {c.product: s for c, s in job.samples.items() if c.replicas == count and not c.beside}
+    best = max(found.values(), default=1.0)
+    return [found.get(name, best) for name in names]
+
+
+def received(job: Job, product: str, now: float, length: float) -> float:
+    """Seconds that it has spent on iterations on a product in all: in a round of `length` s only whole ones are
+    made, and the authors' simulator counts no more than those."""
+    meter = job.facts.by_product.get(product)
+    if meter is None:
+        return 0.0
+    made = speeds(job, [product])[0] * length
+    return meter.at(now) * (math.floor(made + 1e-9) / made if made >= 1.0 else 1.0)
+
+
+def owed(
+    job: Job, kept: Memory, names: Sequence[str], now: float, since: float, length: float
+) -> dict[str, float]:
+    """By product: what its shares came to, less what it received, over all allocations so far (s)."""
+    if not kept:
+        return dict.fromkeys(names, 0.0)
+    return {
+        name: kept["owed"].get(name, 0.0)
+        + kept["share"].get(name, 0.0) * since
+        - (received(job, name, now, length) - kept["had"].get(name, 0.0))
+        for name in names
+    }
+
+
+def steps_left(job: Job, now: float) -> float:
+    """Iterations to do: what the job reports, else what its owner declared, in seconds at its best speed."""
+    report = job.report
+    if report is not None and report.total > 0.0:
+        return max(0.0, report.total - report.step)
+    work = HOUR if job.remaining_work is None else job.remaining_work - job.facts.progress.at(now)
+    best = max(job.samples.values(), default=1.0)
+    return max(0.0, work) * (best if math.isfinite(best) else 1.0)

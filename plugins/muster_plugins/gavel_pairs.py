@@ -1,0 +1,78 @@
+"""Gavel's space sharing (Narayanan et al., OSDI'20, §3.1): which jobs may share GPUs, and their time together.
+
+Only a pair that was measured is one, and only on products where the two together do more than taking turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from muster.core.lp import Market
+from muster.core.table import elastic_role
+from muster.types import Job, Snapshot
+
+
+def with_pairs(market: Market, jobs: Sequence[Job], names: Sequence[str]) -> Market:
+    """The market with every pair that was measured and does more together than taking turns on some product."""
+    pairs: list[tuple[int, int]] = []
+    together: list[list[list[float]]] = []
+    known: dict[tuple[str, str, float], list[float]] = {}  # jobs of one model and size are alike
+
+    def beside(job: Job, other: Job, gpus: float) -> list[float]:
+        key = (job.model, other.model, gpus)
+        if key not in known:
+            known[key] = packed_speeds(job, other, names)
+        return known[key]
+
+    for second, other in enumerate(jobs):
+        for first in range(second):
+            if market.gpus[first] != market.gpus[second]:
+                continue
+            gpus = float(market.gpus[first])
+            both = [beside(jobs[first], other, gpus), beside(other, jobs[first], gpus)]
+            worth = [
+                a / alone + b / alone_too if a > 0.0 and b > 0.0 and alone > 0.0 and alone_too > 0.0 else 0.0
+                for a, b, alone, alone_too in zip(
+                    *both, market.speed[first], market.speed[second], strict=True
+                )
+            ]
+            if max(worth) > 1.0:
+                pairs.append((first, second))
+                together.append(
+                    [[x if w > 1.0 else 0.0 for x, w in zip(row, worth, strict=True)] for row in both]
+                )
+    shape = (len(pairs), 2, len(names))
+    return replace(market, pairs=tuple(pairs), together=np.array(together, dtype=np.float64).reshape(shape))
+
+
+def packed_speeds(job: Job, other: Job, names: Sequence[str]) -> list[float]:
+    """iterations/s on each product beside another job; 0 where that was not measured."""
+    count = job.request or elastic_role(job).max
+    found = {c.product: s for c, s in job.samples.items() if c.replicas == count and c.beside == other.model}
+    return [found.get(name, 0.0) for name in names]
+
+
+def rode(job: Job, kept: Mapping[str, Any], snapshot: Snapshot) -> Mapping[str, Any] | None:
+    """The memory of a job, with the time since the last look counted to the pair that it rode in."""
+    if not kept:
+        return None
+    now = snapshot.now
+    total = {product: meter.at(now) for product, meter in sorted(job.facts.by_product.items())}
+    seen = kept.get("seen", kept["had"])
+    spent = {name: dict(parts) for name, parts in kept.get("rode", {}).items()}
+    partner = job.want.beside if job.want is not None else None
+    if partner is not None:
+        for product, seconds in total.items():
+            if seconds > seen.get(product, 0.0):
+                parts = spent.setdefault(str(partner), {})
+                parts[product] = parts.get(product, 0.0) + seconds - seen.get(product, 0.0)
+    return {**kept, "rode": spent, "seen": total}
+
+
+def there(job: Job, product: str) -> bool:
+    """Whether it owns GPUs of the product now."""
+    return job.started and job.want is not None and job.want.product == product and job.want.beside is None

@@ -1,0 +1,63 @@
+"""Estimate `measured`: speeds as they were measured, too high at first (papers/afs-coddl, section 4.5).
+
+"Overestimate first and re-adjust later": a job of which nothing is measured is believed to grow linearly, but not
+beyond its fair part M/n of the GPUs. Once it has run, it is believed as measured at every smaller unit (shrinking
+costs milliseconds, so CoDDL measures them all; a speed that was not measured is interpolated in the time of an
+iteration), and linear from the largest measured one on.
+
+Choices: the fair part is rounded down, at least 1, and bounds only jobs of which nothing is measured. A cycle is
+asked for `settle` seconds after a start or a change, when there is something to read. Lengths are what the owner
+declares (AFS-P, for which the paper has this, needs none).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from muster.core.table import elastic_role, interpolated
+from muster.points import Estimation
+from muster.types import Job, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """settle: s after a start or a change until the speeds up to its number of replicas are measured."""
+
+    settle: float = 60.0
+
+    def estimate(self, job: Job, snapshot: Snapshot) -> Estimation:
+        """Relative speeds at 0, 1, 2 ... replicas of the elastic role."""
+        role = elastic_role(job)
+        remaining = math.nan
+        if job.remaining_work is not None:
+            remaining = max(0.0, job.remaining_work - job.facts.progress.at(snapshot.now))
+        points: dict[int, float] = {}
+        for config, speed in job.samples.items():
+            count = config.count(role.name)
+            if count > 0 and speed > 0.0:
+                points[count] = max(speed, points.get(count, 0.0))
+        if not points:
+            fair = max(1, self._gpus(snapshot) // max(1, len(snapshot.jobs)) // max(1, role.shape.gpus))
+            return Estimation(remaining, tuple(float(n) for n in range(min(fair, role.max) + 1)))
+        speeds = list(interpolated(sorted(points.items())))
+        each = speeds[-1] / (len(speeds) - 1)
+        speeds += [each * n for n in range(len(speeds), role.max + 1)]
+        return Estimation(remaining, tuple(speeds))
+
+    def _gpus(self, snapshot: Snapshot) -> int:
+        nodes = snapshot.nodes
+        return sum(
+            int(nodes.total[:, n].sum()) for r, n in nodes.resource_index.items() if r.endswith("/gpu")
+        )
+
+    def wake(self, snapshot: Snapshot) -> float | None:
+        """When the next job that was started or changed is measured."""
+        table = snapshot.table
+        running = np.flatnonzero(table.have)
+        changed = np.maximum(table.run_start[running], table.last_resize[running])
+        coming = changed[np.isfinite(changed) & (changed + self.settle > snapshot.now)] + self.settle
+        wake = float(coming.min(initial=math.inf))
+        return wake if math.isfinite(wake) else None

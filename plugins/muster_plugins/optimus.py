@@ -1,0 +1,43 @@
+"""Share `optimus`: the next GPU to where it takes most off a job's remaining time (papers/afs-coddl, section 5.1).
+
+AFS's baseline after Optimus (EuroSys 2018): every job gets a first GPU in the order of submission, then GPU by GPU
+the job whose remaining time falls most in absolute terms, as long as any falls. The paper assumes that Optimus'
+estimates of length and speed are right, and so do we: they are the profile's Estimate.
+
+Choices: the first step of a job is the least that it may have; a job whose next step gains nothing takes no more
+even where a later one would (curves are not concave); a job of unknown length gains nothing beyond its first step;
+a step of several GPUs counts by its gain per GPU. Ties go to the earlier submission.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from muster.core import greedy
+from muster.types import Shares, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Optimus:
+    """No parameters."""
+
+    def share(self, shares: Shares, snapshot: Snapshot) -> Shares:  # noqa: ARG002
+        """The least for each in order, then steps by absolute drop of remaining time (s per GPU)."""
+        table = snapshot.table
+        granted = greedy.in_order(table, np.arange(len(table)), table.least)
+        left = table.gpus - int(greedy.cost(table, granted)[granted > 0].sum())
+        if left <= 0:
+            return Shares(granted)
+        rows = np.flatnonzero(granted)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            times = table.remaining[rows, None] / table.curves[table.curve[rows]]
+        at = {row: n for n, row in enumerate(rows.tolist())}
+        times = np.where(np.isnan(times), 0.0, times).tolist()
+
+        def gain(row: int, here: int, following: int) -> float:
+            time: list[float] = times[at[row]]
+            return time[here] - time[following]
+
+        return Shares(greedy.by_gain(table, granted, left, gain, rows))

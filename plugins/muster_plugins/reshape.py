@@ -1,0 +1,363 @@
+"""`reshape`: SideCar's adaptive scheduler, which makes jobs smaller for one that arrives and larger when GPUs idle.
+
+Source: papers/adaptive-gpu-scheduler-sidecar, III-C, Algorithms 1 ("reshaping down") and 2 ("reshaping up"); the
+prediction with all its overheads is `muster.core.completion`. A job is one container, so it lives on one node, and
+each has a set of allowed counts ("optional numbers of GPUs", Table III). The makespan MS_predict of a choice is the
+largest predicted completion time over all running jobs and the incoming one.
+
+Where this differs from the print, and why:
+
+- Algorithm 1, line 9: N_remove "ranges from N_min to N_max" of the set. What is meant is any number whose removal
+  leaves an allowed count (line 10 tests it); as printed {4, 5} could not go from 5 to 4. Here: all of them.
+- The idle GPUs are a node's, not the cluster's (one container). With one node it is the print. A count for which
+  some node has idle GPUs is not served by removal, as lines 15 and 21 have it.
+- Both algorithms take the first of equals (line 18: strictly smaller), and most choices are equal, since a job that
+  isn't the last one changes no makespan. Kept: fewest GPUs first, then jobs by submission. Between nodes, which the
+  print has none of: the earlier completion of the job itself, then the fullest node, then its name.
+- Algorithm 2 compares choices with each other, never with doing nothing, and so does the paper: in Fig. 3(b) job 1
+  is restarted for 242 s when its last 86 s on four GPUs would have taken about 100 on two. Kept as printed;
+  `worthwhile` leaves out steps by which the job itself would end no earlier.
+- "One job a step": the steps of one moment are decided in one cycle, one after another on what the last one left;
+  two for the same job are carried out as one change.
+- A job is "running" (lines 6 and 4) when it is not "adjusting" or "initialized" (Table III): when its training has
+  reported a speed since its last start or change. One that reports none counts as adjusting for `settling`
+  seconds. While there is one, and GPUs idle or a job waits, a cycle is asked for every `period` seconds ("the Job
+  Launcher periodically checks", no period given).
+- GPUs on another node (III-C.2 and VI-E, "SideCar limitation"): the job is restarted there with all its GPUs,
+  and pays for it in the prediction. The way there is open only if that node has room for all of them and the job
+  ends earlier by it; among equal makespans GPUs of its own node come first.
+- Jobs of unknown length take no part in a makespan until enough of their accuracy is known (three points).
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from muster.core.completion import Forecast, Overheads, forecast
+from muster.core.table import elastic_role
+from muster.points import Estimation
+from muster.types import GPU, PRODUCT, Config, Job, Shares, Snapshot, Want
+
+POINTS = 48
+"""Points of an accuracy curve that are kept; beyond that every second one goes, the newest stays."""
+
+
+@dataclass
+class Standing:
+    """One job while the policy thinks: `count` replicas on `node` ("" = it waits)."""
+
+    row: int
+    job: Job
+    sizes: tuple[int, ...]
+    unit: int
+    believed: Forecast
+    count: int = 0
+    node: str = ""
+    fresh: bool = False  # granted in this cycle: not started yet
+    movable: bool = True  # running, neither adjusting nor just initialized
+    had: int = 0
+    came_from: str = ""
+    why: str = ""
+
+
+@dataclass
+class Scene:
+    """The cluster while the policy thinks: idle GPUs and product by node, and all jobs by submission."""
+
+    idle: dict[str, int]
+    product: Mapping[str, str]
+    jobs: list[Standing]
+    overheads: Overheads
+    restart: bool
+    latest: list[tuple[float, int]] | None = None  # of the jobs as they stand, the three that end last; row
+
+    def finish(self, standing: Standing, count: int, node: str) -> float:
+        """Predicted completion (s from now) with `count` replicas on `node`; nan = unknown."""
+        o = self.overheads
+        before = 0.0
+        if standing.fresh or not standing.count:
+            before = o.beginning
+        elif count != standing.had or node != standing.came_from:
+            moved = node != standing.came_from
+            before = o.change(grows=count > standing.had, restart=self.restart or moved)
+        return before + standing.believed.training(count, self.product[node]) + o.ending
+
+    def makespan(self, changed: Mapping[int, float]) -> float:
+        """MS_predict: the largest completion time over all jobs, of one or two rows as given."""
+        if self.latest is None:
+            times = [(self.finish(s, s.count, s.node), s.row) for s in self.jobs if s.count]
+            self.latest = heapq.nlargest(3, [x for x in times if not math.isnan(x[0])])
+        others = next((time for time, row in self.latest if row not in changed), 0.0)
+        return max([others, *(time for time in changed.values() if not math.isnan(time))])
+
+    def give(self, standing: Standing, count: int, node: str) -> None:
+        """It has `count` replicas on `node` from now on."""
+        if standing.count:
+            self.idle[standing.node] += standing.count * standing.unit
+        self.idle[node] -= count * standing.unit
+        standing.count, standing.node = count, node
+        self.latest = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reshape:
+    """Parameters, times in s.
+
+    overheads as in `core.completion.Overheads`. settling: how long a job that reports no speed counts as adjusting
+    (the longest that Fig. 3 shows: 242). period: see above.
+    restart: whether every change restarts the whole job (the paper's "advanced approach" of Fig. 3(b)); a profile
+    with it has resize "restart". down, up: Algorithm 1's reshaping and Algorithm 2, to leave one of them out.
+    worthwhile: see above. ceiling: what accuracies rise towards. accuracy: the offline profile of accuracies
+    (Table V), (iterations, accuracy) by model. memory: the name under which the profile keeps this plugin's points.
+    """
+
+    job_start: float = 83.0
+    process_start: float = 9.0
+    checkpoint: float = 9.0
+    process_stop: float = 9.0
+    job_stop: float = 91.0
+    more: float = 10.0
+    settling: float = 242.0
+    period: float = 10.0
+    restart: bool = False
+    down: bool = True
+    up: bool = True
+    worthwhile: bool = False
+    ceiling: float = 1.0
+    accuracy: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
+    memory: str = "reshape"
+
+    def __post_init__(self) -> None:
+        times = (
+            self.job_start,
+            self.process_start,
+            self.checkpoint,
+            self.process_stop,
+            self.job_stop,
+            self.more,
+        )
+        if min(*times, self.settling) < 0.0 or self.period <= 0.0:
+            raise ValueError("expected times of at least 0 s and a period above")
+
+    # ---- Share ----
+
+    def share(self, shares: Shares, snapshot: Snapshot) -> Shares:
+        """Algorithm 1 for each job that waits, by submission; where none is left waiting, Algorithm 2."""
+        scene = self.scene(shares, snapshot)
+        waiting = [s for s in scene.jobs if not s.count]
+        for standing in waiting:
+            incoming(scene, standing, down=self.down)
+        if self.up and all(s.count for s in scene.jobs):
+            while grow_one(scene, worthwhile=self.worthwhile):
+                pass
+        replicas = shares.replicas.copy()
+        wants = dict(shares.wants)
+        why = dict(shares.why)
+        for s in scene.jobs:
+            replicas[s.row] = s.count
+            if s.count:
+                wants[s.row] = replace(
+                    wants.get(s.row, Want()), max_nodes=1, product=scene.product[s.node] if s.node else ""
+                )
+            if s.why:
+                why[s.row] = s.why
+        return Shares(replicas, wants, why)
+
+    def scene(self, shares: Shares, snapshot: Snapshot) -> Scene:
+        nodes, table = snapshot.nodes, snapshot.table
+        column = nodes.resource_index.get(GPU)
+        used = dict.fromkeys(nodes.names, 0)  # of `free` of a simulation without places nothing is taken off
+        for row, key in enumerate(table.keys):
+            node = where(snapshot.jobs[key]) if table.have[row] else ""
+            used[node] = used.get(node, 0) + int(table.have[row] * table.unit[row])
+        idle = {
+            name: max(0, min(int(snapshot.free[i, column]), int(nodes.total[i, column]) - used[name]))
+            if column is not None and nodes.open[i]
+            else 0
+            for i, name in enumerate(nodes.names)
+        }
+        product = {record.name: record.labels.get(PRODUCT, "") for record in nodes.records}
+        jobs: list[Standing] = []
+        for row, key in enumerate(table.keys):
+            job = snapshot.jobs[key]
+            least, most = int(table.least[row]), int(table.most[row])
+            sizes = tuple(n for n in table.sizes.get(row, range(least, most + 1)) if least <= n <= most)
+            count = int(shares.replicas[row])
+            node = where(job) if count else ""
+            standing = Standing(row, job, sizes, int(table.unit[row]), self.believe(job, snapshot.now))
+            if count and node in idle:
+                standing.count, standing.had = count, count
+                standing.node = standing.came_from = node
+                standing.movable = self.runs(job, snapshot.now)
+            jobs.append(standing)
+        return Scene(idle, product, jobs, self.terms(), self.restart)
+
+    def terms(self) -> Overheads:
+        return Overheads(
+            self.job_start, self.process_start, self.checkpoint, self.process_stop, self.job_stop, self.more
+        )
+
+    # ---- Estimate, Observe, Wake ----
+
+    def believe(self, job: Job, now: float) -> Forecast:
+        return forecast(job, now, self.points(job), self.ceiling)
+
+    def estimate(self, job: Job, snapshot: Snapshot) -> Estimation:
+        """Remaining seconds on one replica, speeds from the profile, cost of a change by its terms."""
+        believed = self.believe(job, snapshot.now)
+        products = sorted(p for p, n in believed.rates if n == 1) or [""]
+        best = max(products, key=lambda p: (believed.rate(1, p), p))
+        one = believed.rate(1, best)
+        most = min(elastic_role(job).max, 1024)
+        terms = self.terms()
+
+        def cost(before: Config | None, after: Config) -> float:
+            if before is None:
+                return terms.beginning
+            moved = before.product != after.product
+            return terms.change(grows=after.replicas > before.replicas, restart=self.restart or moved)
+
+        return Estimation(
+            remaining=believed.training(1, best),
+            speeds=(0.0, *(believed.rate(n, best) / one for n in range(1, most + 1))) if one > 0.0 else (),
+            speed=lambda config: believed.rate(config.replicas, config.product),
+            cost=cost,
+        )
+
+    def observe(self, job: Job, snapshot: Snapshot) -> Mapping[str, object] | None:  # noqa: ARG002
+        """The points of the accuracy curve, for a job that stops at a target and declares no total."""
+        report = job.report
+        if report is None or report.total > 0.0 or report.target is None or report.loss is None:
+            return None
+        seen = kept_points(job, self.memory)
+        if report.step <= 0.0 or (seen and seen[-1][0] >= report.step):
+            return None
+        points = [*seen, (report.step, report.loss)]
+        if len(points) > POINTS:
+            points = points[-1:-POINTS:-2][::-1]
+        return {"points": [list(p) for p in points]}
+
+    def wake(self, snapshot: Snapshot) -> float | None:
+        """Soon, while a job adjusts that could be donor or receiver: if GPUs idle or a job waits."""
+        started = [job for job in snapshot.jobs.values() if job.started]
+        column = snapshot.nodes.resource_index.get(GPU)
+        idle = column is not None and bool(np.any(snapshot.free[:, column] > 0))
+        adjusting = any(not self.runs(job, snapshot.now) for job in started)
+        return (
+            snapshot.now + self.period if adjusting and (idle or len(started) < len(snapshot.jobs)) else None
+        )
+
+    def runs(self, job: Job, now: float) -> bool:
+        """Whether it is neither initialized nor adjusting."""
+        if job.report is not None and job.report.speed > 0.0:
+            return True
+        start, change = job.facts.run_start, job.facts.last_resize
+        return now >= max([t for t in (start, change) if t is not None], default=-math.inf) + self.settling
+
+    def points(self, job: Job) -> tuple[tuple[float, float], ...]:
+        profile = [(float(k), float(a)) for k, a in self.accuracy.get(job.model, ())]
+        return (*profile, *kept_points(job, self.memory))
+
+
+def incoming(scene: Scene, new: Standing, *, down: bool) -> bool:
+    """Algorithm 1: the triple T = (count, donor, removed) of the least predicted makespan; False if none exists."""
+    best: tuple[float, int, int, int] | None = None
+    chosen: tuple[int, str, Standing | None, int] | None = None
+    for count in sorted(new.sizes):
+        gpus = count * new.unit
+        homes = homes_of(scene, new, count)
+        options: list[tuple[str, Standing | None, int]] = []
+        if homes:
+            options = [(node, None, 0) for node in homes]
+        elif down:
+            options = [
+                (donor.node, donor, gpus - scene.idle[donor.node])
+                for donor in scene.jobs
+                if donor.count and not donor.fresh and donor.movable
+            ]
+        for position, (node, donor, removed) in enumerate(options):
+            changed = {new.row: scene.finish(new, count, node)}
+            if donor is not None:
+                left = donor.count - removed // donor.unit
+                if removed <= 0 or removed % donor.unit or left not in donor.sizes:
+                    continue
+                changed[donor.row] = scene.finish(donor, left, node)
+            key = (scene.makespan(changed), count, position, 0)
+            if best is None or key < best:
+                best, chosen = key, (count, node, donor, removed)
+    if chosen is None:
+        new.why = "no node has idle GPUs for it, and no running job can spare any"
+        return False
+    count, node, donor, removed = chosen
+    if donor is not None:
+        scene.give(donor, donor.count - removed // donor.unit, node)
+        donor.movable = False
+        donor.why = f"{removed} of its GPUs go to {new.job.key}, which arrives"
+    new.fresh = True
+    scene.give(new, count, node)
+    return True
+
+
+def homes_of(scene: Scene, standing: Standing, count: int) -> list[str]:
+    """Nodes with idle GPUs for `count`: where it ends first, then the fullest, then by name."""
+    gpus = count * standing.unit
+    fits = [node for node, idle in scene.idle.items() if idle >= gpus]
+
+    def key(node: str) -> tuple[float, int, str]:
+        time = standing.believed.training(count, scene.product[node])
+        return (math.inf if math.isnan(time) else time, scene.idle[node], node)
+
+    return sorted(fits, key=key)
+
+
+def grow_one(scene: Scene, *, worthwhile: bool) -> bool:
+    """Algorithm 2: the one job, and the one number of GPUs, of the least predicted makespan; False if none."""
+    best: tuple[float, bool, int, int] | None = None
+    chosen: tuple[Standing, int, str] | None = None
+    for standing in scene.jobs:
+        if not standing.movable:
+            continue
+        now = scene.finish(standing, standing.count, standing.node)
+        for count in standing.sizes:
+            add = count - standing.count
+            if add <= 0:
+                continue
+            node = standing.node
+            if scene.idle[node] < add * standing.unit:  # not here: all of it on another node, by a restart
+                others = [n for n in homes_of(scene, standing, count) if n != node]
+                if not others:
+                    continue
+                node = others[0]
+            finish = scene.finish(standing, count, node)
+            moved = node != standing.node
+            if (worthwhile or moved) and not finish < now:
+                continue
+            key = (scene.makespan({standing.row: finish}), moved, add, standing.row)
+            if best is None or key < best:
+                best, chosen = key, (standing, count, node)
+    if chosen is None:
+        return False
+    standing, count, node = chosen
+    scene.give(standing, count, node)
+    if not standing.fresh:
+        standing.why = f"{count - standing.had} idle GPUs are added"
+    return True
+
+
+def where(job: Job) -> str:
+    """The node of its replicas (the first by name, should it be on several)."""
+    names = {m.node for m in elastic_role(job).members if m.node and (m.phase.on_node or m.pinned)}
+    names |= {hold.node for hold in job.holds}
+    return min(names, default="")
+
+
+def kept_points(job: Job, name: str) -> tuple[tuple[float, float], ...]:
+    """Points of the accuracy curve that earlier cycles kept."""
+    memory = job.memory.get(name)
+    found = memory.get("points", ()) if isinstance(memory, Mapping) else ()
+    return tuple((float(k), float(a)) for k, a in found) if isinstance(found, Sequence) else ()

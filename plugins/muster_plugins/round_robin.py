@@ -1,0 +1,57 @@
+"""Score `round-robin`: one node after another, in the order of submission (SpeCon, section VI-A).
+
+The paper compares SpeCon with the default scheduler under "a fixed initial container placement, where workload
+are evenly distributed based on the number of containers": container 1, 2, 3, 4 on worker 1, 2, 3, 4, container
+5 on worker 1 again (section VI-C). A job's turn is kept in its memory; the next one is one more than the latest
+turn of the jobs that are still there. (After the last of them has ended, and nobody came meanwhile, it starts
+anew at the first node: on an empty cluster one node is as good as another.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from muster.points import Candidates
+from muster.types import FloatArray, Job, Role, Snapshot
+
+NAME = "round-robin"
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRobin:
+    """No parameters. Nodes by name, those that are cordoned left out of the round."""
+
+    def score(self, job: Job, role: Role, candidates: Candidates, snapshot: Snapshot) -> FloatArray:  # noqa: ARG002
+        """(N,) 100 for the node whose turn it is, less the farther round it a node stands; 0 for cordoned ones."""
+        count = len(snapshot.nodes)
+        opened = np.flatnonzero(snapshot.nodes.open)
+        scores = np.zeros(count, dtype=np.float64)
+        if len(opened):
+            first = turn(job, snapshot) + int(candidates.own.sum())
+            away = (np.arange(len(opened)) - first) % len(opened)
+            scores[opened] = 100.0 * (1.0 - away / len(opened))
+        return scores
+
+    def observe(self, job: Job, snapshot: Snapshot) -> Mapping[str, object] | None:
+        """The job's turn, from its first cycle on."""
+        return None if NAME in job.memory else {"turn": turn(job, snapshot)}
+
+
+def turn(job: Job, snapshot: Snapshot) -> int:
+    """Which one it is, from 0: as remembered, else after the latest remembered one, by submission and key."""
+    own = _remembered(job)
+    if own is not None:
+        return own
+    turns = {other.key: _remembered(other) for other in snapshot.jobs.values()}
+    last = max((t for t in turns.values() if t is not None), default=-1)
+    new = sorted((o.submitted, o.key) for o in snapshot.jobs.values() if turns[o.key] is None)
+    return last + 1 + sum(1 for place in new if place < (job.submitted, job.key))
+
+
+def _remembered(job: Job) -> int | None:
+    kept = job.memory.get(NAME)
+    found = kept.get("turn") if isinstance(kept, Mapping) else None
+    return found if isinstance(found, int) else None

@@ -1,0 +1,56 @@
+"""`sidecar-default`: what the SideCar paper calls Kubernetes's default scheduler.
+
+Source: papers/adaptive-gpu-scheduler-sidecar, V-B and VI-A: "the number of GPUs allocated to each job is randomly
+chosen from the optional numbers of GPUs", stays as it is, and jobs that don't fit are skipped ("out-of-order
+scheduling": "if a new job that requests 2 GPUs is submitted, the new job is scheduled before the 8-GPU job").
+
+This is not `kube-default` (pods bound one by one): a job of this paper is one container with all its GPUs, so one
+pod, which fits on a node or waits. The node is the one with most idle GPUs, as kube-scheduler spreads by default
+(ties by name). The number is drawn from the seed and the job's key, so it is the same whatever else happens.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from muster.types import JobKey, Shares, Snapshot, Want
+from muster_plugins.reshape import Reshape
+
+
+@dataclass(frozen=True, slots=True)
+class SidecarDefault:
+    """draw: whether the number is drawn from the allowed counts; else it is the job's request. seed: of the draw."""
+
+    draw: bool = True
+    seed: int = 0
+
+    def share(self, shares: Shares, snapshot: Snapshot) -> Shares:
+        """Each job that waits, by submission, gets its number if a node has that many idle GPUs."""
+        table = snapshot.table
+        scene = Reshape().scene(shares, snapshot)
+        replicas = shares.replicas.copy()
+        wants = dict(shares.wants)
+        why = dict(shares.why)
+        for standing in scene.jobs:
+            if not standing.count:
+                request = int(table.request[standing.row])
+                count = drawn(standing.sizes, self.seed, standing.job.key) if self.draw else request
+                node = min(scene.idle, key=lambda n: (-scene.idle[n], n), default="")
+                if not node or scene.idle[node] < count * standing.unit:
+                    why[standing.row] = f"no node has {count * standing.unit} idle GPUs"
+                    continue
+                scene.give(standing, count, node)
+            replicas[standing.row] = standing.count
+            wants[standing.row] = replace(
+                wants.get(standing.row, Want()), max_nodes=1, product=scene.product.get(standing.node, "")
+            )
+        return Shares(replicas, wants, why, whole=True)
+
+
+def drawn(sizes: tuple[int, ...], seed: int, key: JobKey) -> int:
+    """One of the allowed counts, each as likely."""
+    generator = np.random.default_rng([seed, zlib.crc32(f"{key.namespace}/{key.name}".encode())])
+    return int(sizes[int(generator.integers(len(sizes)))])

@@ -1,0 +1,261 @@
+"""`specon`: jobs that hardly learn any more make room for those that do (SpeCon, Algorithms 1 to 3).
+
+Every interval a container's gain G = |E(t_m) - E(t_{m-1})| of the normalised evaluation function E is read, and
+the container is *progressing* (PC), *watching* (WC) or *converged* (CC). A converged one is sent to the node with
+the least weighted number of containers, at most once (Algorithm 2); nodes that fall idle, or far behind the
+others, are given one of those back (Algorithm 3). First places are `round-robin`'s.
+
+Misprints, and what is done:
+- Algorithm 1, lines 10 to 12 move a watching container from PC to WC once more; the text moves it to CC.
+- Lines 7, 10 and 13 are three `if`s in a row, by which a container would go from PC to CC and be sent away in one
+  interval; by the text each asks for its category "currently". They exclude each other here.
+- Line 15, |PC| + |WC| > 1, is the only place without the worker's index: it is read as printed, over the
+  cluster. (Per worker, nothing could ever move in Fig. 5: a worker has two containers there, so at most one that
+  is not converged beside the one that asks.) `across=False` reads it per worker.
+- Algorithm 3, line 7 stands inside the loop over the containers of a worker and so never sees an empty one.
+- Lines 23 to 31 take one container and send it to every worker of T; here each worker gets the next one, as in
+  line 14. A container leaves only a worker that still has more than the other then: line 13 would also swap an
+  idle worker for another.
+- Algorithm 3 has no condition to be run; it is looked at in every cycle, on containers that Algorithm 2 has marked
+  (only they have a t_c). "Reallocated at most once" counts both: `most_moves`.
+- The scores that section VI-C prints for one decision (63, 88, 92, 72) can't come from eight containers a worker and
+  weights of at most 2; Algorithm 2's formula is used.
+
+Choices: t_m are the multiples of the interval, one clock for all. E is normalised by the largest |E| seen of that
+job, the only scale that is known while it trains. The first gain is of a whole interval, has nothing to be compared
+with and decides nothing but line 19. R(w, t) is the largest used share of a node's cpu, memory or GPUs, ties by the
+node's name. Only jobs of one replica move; a node that has no room is no candidate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from muster.types import GPU, BoolArray, IntArray, Job, Move, Phase, Shape, Snapshot
+
+NAME = "specon"
+PC, WC, CC = "progressing", "watching", "converged"
+SLACK = 1e-6
+"""Seconds by which a cycle may come too early: times are sums of floats."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpeCon:
+    """alpha: threshold of the gain (of normalised E) in an interval. interval: s. w_pc > w_wc > w_cc: weights of a
+    container in its node's score. cost: s to save and resume (for the words only). most_moves: how often one
+    container may be moved, by both algorithms together. rebalance: whether Algorithm 3 runs. across: whether
+    line 15 counts the whole cluster (as printed) or the container's own node.
+    """
+
+    alpha: float = 0.01
+    interval: float = 30.0
+    w_pc: float = 2.0
+    w_wc: float = 1.5
+    w_cc: float = 1.0
+    cost: float = 5.0
+    most_moves: int = 1
+    rebalance: bool = True
+    across: bool = True
+
+    def observe(self, job: Job, snapshot: Snapshot) -> Mapping[str, object] | None:
+        """Algorithm 1, for one container at t_m; None in between."""
+        report, last = job.report, memory_of(job)
+        if report is None or report.loss is None or not job.running:
+            return None
+        if last is None:
+            return Seen(snapshot.now, report.loss, scale=abs(report.loss)).as_mapping()
+        if last.asked is not None:  # line 3: migrated = True, it is watched no more
+            return last._replace(settled=True).as_mapping()
+        if self._tick(snapshot.now) == self._tick(last.at):
+            return None
+        scale = max(last.scale, abs(report.loss))
+        if last.gain is None and snapshot.now - last.at < 0.99 * self.interval:  # started within the interval
+            return Seen(snapshot.now, report.loss, scale=scale).as_mapping()
+        gain = abs(report.loss - last.value) / scale if scale > 0.0 else 0.0
+        category, asks = self.judged(last.category, gain, last.gain)
+        asked = snapshot.now if asks and self._others(job, snapshot) else None
+        return Seen(snapshot.now, report.loss, gain, scale, category, asked).as_mapping()
+
+    def _tick(self, time: float) -> int:
+        """Which interval a time belongs to: all containers are read at its start, t_m."""
+        return math.floor((time + SLACK) / self.interval)
+
+    def judged(self, category: str, gain: float, before: float | None) -> tuple[str, bool]:
+        """Lines 6 to 22: the new category, and whether the container asks to be moved (line 16)."""
+        if gain < self.alpha and before is not None and gain < before:
+            if category == PC:
+                return WC, False
+            return CC, category == CC
+        if gain > self.alpha:
+            return PC, False
+        return category, False
+
+    def wake(self, snapshot: Snapshot) -> float | None:
+        """The next t_m, while there is anything to be read."""
+        watched = [memory_of(job) for job in snapshot.jobs.values()]
+        if all(last is not None and last.asked is not None for last in watched):
+            return None
+        return (self._tick(snapshot.now) + 1) * self.interval
+
+    def moves(self, snapshot: Snapshot) -> Sequence[Move]:
+        """Algorithm 2 for every container that has just asked, in the order of keys, then Algorithm 3."""
+        board = Board(snapshot, {PC: self.w_pc, WC: self.w_wc, CC: self.w_cc})
+        result = []
+        for key, job in sorted(snapshot.jobs.items()):
+            last = memory_of(job)
+            if last is not None and last.asked is not None and not last.settled and self._movable(job, board):
+                to = board.lightest(board.row[key], job.roles[0].shape)
+                if to is not None:
+                    words = f"its gain has stayed below {self.alpha:g}; {board.name(to)} has the least score"
+                    result.append(board.move(job, to, self.cost, words))
+        if self.rebalance:
+            result += self._rebalanced(snapshot, board)
+        return result
+
+    def _rebalanced(self, snapshot: Snapshot, board: Board) -> list[Move]:
+        """Algorithm 3. D: marked containers by how long ago they were marked, the latest first."""
+        marked = []
+        for key, job in snapshot.jobs.items():
+            last = memory_of(job)
+            if last is None or last.asked is None or key in board.moved:
+                continue
+            if self._movable(job, board):
+                marked.append((-last.asked, key, job))
+        marked.sort(key=lambda m: m[:2])
+        even = int(board.count[board.open].sum()) // max(1, int(board.open.sum()))  # bf, line 9
+        rows = [int(row) for row in np.flatnonzero(board.open)]
+        idle = [row for row in rows if not board.count[row]]
+        least = even if idle else even - 1  # lines 12 and 21
+        result = []
+        for row in idle or rows:
+            if board.count[row] >= least:
+                continue
+            for position, (_, key, job) in enumerate(marked):
+                if board.count[board.row[key]] > board.count[row] + 1 and board.fits(job.roles[0].shape)[row]:
+                    words = f"{board.name(row)} has {board.count[row]} of {even} jobs that would be even"
+                    result.append(board.move(job, row, self.cost, words))
+                    del marked[position]
+                    break
+        return result
+
+    def _others(self, job: Job, snapshot: Snapshot) -> bool:
+        """Line 15: more than one container that still makes progress (a new one is progressing, line 2)."""
+        here = home(job)
+        count = 0
+        for other in snapshot.jobs.values():
+            if other.running and (self.across or here in (home(other), "")):
+                last = memory_of(other)
+                count += last is None or last.category != CC
+        return count > 1
+
+    def _movable(self, job: Job, board: Board) -> bool:
+        return job.key in board.row and job.facts.moves < self.most_moves
+
+
+class Seen(NamedTuple):
+    """What is remembered of a container: the last reading (at, in s), the gain before it (None: no two readings
+    yet), the normaliser, its category, when it asked to be moved (= t_c; None: not yet) and whether that was
+    answered."""
+
+    at: float
+    value: float
+    gain: float | None = None
+    scale: float = 0.0
+    category: str = PC
+    asked: float | None = None
+    settled: bool = False
+
+    def as_mapping(self) -> Mapping[str, object]:
+        return self._asdict()
+
+
+def memory_of(job: Job) -> Seen | None:
+    """What was remembered, None where nothing is, or not in this form."""
+    kept = job.memory.get(NAME)
+    if not isinstance(kept, Mapping):
+        return None
+    try:
+        return Seen(**kept)
+    except TypeError:
+        return None
+
+
+def home(job: Job) -> str:
+    """The node of a job of one replica, "" of any other."""
+    on = [m.node for role in job.roles for m in role.members if m.phase is Phase.BOUND]
+    return on[0] if len(on) == 1 and len(job.roles) == 1 else ""
+
+
+class Board:
+    """The nodes while moves are made up: counts and scores follow each move at once.
+
+    count: (N,) containers; score: (N,) S of Algorithm 2; used: (N,) R; row: node of each job that could move.
+    """
+
+    def __init__(self, snapshot: Snapshot, weights: Mapping[str, float]) -> None:
+        nodes = snapshot.nodes
+        self.nodes, self.weights = nodes, weights
+        self.open: BoolArray = nodes.open
+        self.free: IntArray = snapshot.free.copy()
+        self.count: IntArray = np.zeros(len(nodes), dtype=np.int64)
+        self.score = np.zeros(len(nodes), dtype=np.float64)
+        self.row: dict[object, int] = {}
+        self.moved: set[object] = set()
+        for key, job in snapshot.jobs.items():
+            on = {m.node for role in job.roles for m in role.members if m.phase is Phase.BOUND}
+            for row in (nodes.index[name] for name in on if name in nodes.index):
+                self.count[row] += 1
+                self.score[row] += self.weight(job)
+                if home(job):
+                    self.row[key] = row
+
+    def weight(self, job: Job) -> float:
+        last = memory_of(job)
+        return self.weights[PC if last is None else last.category]
+
+    def name(self, row: int) -> str:
+        return self.nodes.names[row]
+
+    def fits(self, shape: Shape) -> BoolArray:
+        """(N,) nodes in use that have room for one more of a shape."""
+        result: BoolArray = self.open.copy()
+        for resource, amount in shape.requests:
+            result &= self.free[:, self.nodes.resource_index[resource]] >= amount
+        return result
+
+    def used(self) -> list[float]:
+        """(N,) R(w, t)."""
+        columns = [
+            self.nodes.resource_index[r] for r in ("cpu", "memory", GPU) if r in self.nodes.resource_index
+        ]
+        total = np.maximum(self.nodes.total[:, columns], 1)
+        shares = np.where(self.nodes.total[:, columns] > 0, 1.0 - self.free[:, columns] / total, 0.0)
+        most: list[float] = shares.max(axis=1).tolist()
+        return most
+
+    def lightest(self, here: int, shape: Shape) -> int | None:
+        """Lines 2 to 21: the node with the least score, None where the container's own is among them."""
+        fits = self.fits(shape)
+        fits[here] = True
+        least = self.score[fits].min()
+        candidates = [int(row) for row in np.flatnonzero(fits & (self.score == least))]
+        if here in candidates:
+            return None
+        used = self.used()
+        return min(candidates, key=lambda row: (used[row], row))
+
+    def move(self, job: Job, to: int, cost: float, why: str) -> Move:
+        here, shape = self.row[job.key], job.roles[0].shape
+        for row, sign in ((here, 1), (to, -1)):
+            self.count[row] -= sign
+            self.score[row] -= sign * self.weight(job)
+            for resource, amount in shape.requests:
+                self.free[row, self.nodes.resource_index[resource]] += sign * amount
+        self.row[job.key] = to
+        self.moved.add(job.key)
+        return Move(job.key, job.roles[0].name, (self.name(to),), cost=cost, why=why)

@@ -1,0 +1,32 @@
+"""Share `srsf`: shortest remaining service first, all or nothing (papers/afs-coddl, section 2.2; from Tiresias).
+
+As `srtf`, but the order is that of remaining time x GPUs: a job that asks for many GPUs waits for those that
+finish as soon with fewer. `size: most` (profile `srsf-max`, Fig. 6) grants the model's most GPUs.
+
+Choices: a job of unknown length comes last. Ties go to the earlier submission.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from muster.core import greedy
+from muster.types import Shares, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Srsf:
+    """size: "request" (what the owner asked for) or "most" (where the model stops gaining)."""
+
+    size: str = "request"
+
+    def __post_init__(self) -> None:
+        if self.size not in ("request", "most"):
+            raise ValueError(f"size: must be request or most; found {self.size!r}")
+
+    def share(self, shares: Shares, snapshot: Snapshot) -> Shares:  # noqa: ARG002
+        """The size or nothing, in the order of remaining service at that size (GPU-s)."""
+        table = snapshot.table
+        size = table.request if self.size == "request" else table.most
+        service = greedy.cost(table, size) * greedy.times(table, size)
+        return Shares(greedy.by_key(table, service, size))

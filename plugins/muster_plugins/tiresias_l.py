@@ -1,0 +1,58 @@
+"""Share `tiresias-l`: two queues by attained service, all or nothing (papers/afs-coddl, section 5.1; Tiresias-L).
+
+A job is in the first queue until its present run has used `threshold` GPU-seconds, then in the second. A job that is
+preempted keeps its queue until it runs again; then its service starts at 0 in the first queue (as in the AFS
+authors' simulator; Tiresias itself counts over all runs and promotes starving jobs). Both queues are in the order of
+the first start (never started: last), then of submission. Each job gets what it asked for or nothing, and what
+doesn't fit is skipped. `size: most` (profile `tiresias-l-max`, Fig. 6) grants the model's most GPUs.
+
+Besides at every event, queues are looked at on a timer of each run: at ceil(start + (threshold + g - 1) / g) s for a
+job on g GPUs, and again and again after as long, since it may have been ahead of nobody the first time.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from muster.core import greedy
+from muster.types import Shares, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class TiresiasL:
+    """threshold: GPU-seconds of the present run after which a job is in the second queue (50 GPU-hours).
+    size: "request" or "most"."""
+
+    threshold: float = 180_000.0
+    size: str = "request"
+
+    def __post_init__(self) -> None:
+        if self.size not in ("request", "most"):
+            raise ValueError(f"size: must be request or most; found {self.size!r}")
+        if self.threshold <= 0.0:
+            raise ValueError(f"threshold: must be above 0; found {self.threshold}")
+
+    def share(self, shares: Shares, snapshot: Snapshot) -> Shares:  # noqa: ARG002
+        """The size or nothing: the first queue, then the second."""
+        table = snapshot.table
+        size = table.request if self.size == "request" else table.most
+        second = table.run_gpu_seconds >= self.threshold
+        order = np.lexsort((table.submitted, table.first_start, second))
+        return Shares(greedy.in_order(table, order, size))
+
+    def wake(self, snapshot: Snapshot) -> float | None:
+        """The next time at which a running job's timer goes off (s)."""
+        table = snapshot.table
+        running = np.flatnonzero(table.have)
+        if not len(running):
+            return None
+        gpus = greedy.cost(table, table.have)[running]
+        period = (self.threshold + gpus - 1) / gpus
+        first = np.ceil(table.run_start[running] + period)
+        again = np.ceil(period)
+        passed = np.maximum(np.floor((snapshot.now - first) / again) + 1.0, 0.0)
+        wake = float((first + passed * again).min())
+        return wake if math.isfinite(wake) else None
