@@ -14,9 +14,12 @@ from muster.points import Profile
 from muster.types import (
     GPU,
     Action,
+    AskNodes,
     DeleteGang,
+    DropNodes,
     Event,
     Evict,
+    Expose,
     GangGone,
     GangRecord,
     GangSeen,
@@ -62,6 +65,7 @@ class FakeCluster:
         self.gangs: dict[tuple[str, str], GangRecord] = {}
         self.owners: dict[str, OwnerRecord] = {}
         self.said: list[Say] = []
+        self.requests: set[str] = set()
         self.sent: list[Action] = []
         self.counts = {"gang-writes": 0, "patches": 0}
         self._made = 0
@@ -218,6 +222,17 @@ class FakeCluster:
             case DeleteGang():
                 self.gangs.pop((action.job.namespace, action.gang), None)
                 return [GangGone(action.job.namespace, action.gang, action.object_uid), Outcome(action, 200)]
+            case AskNodes() | DropNodes():
+                wanted = isinstance(action, AskNodes)
+                (self.requests.add if wanted else self.requests.discard)(action.name)
+                return [Outcome(action, 201)]
+            case Expose():
+                pod = self.pods.get(action.uid)
+                if pod is None:
+                    return [Outcome(action, 404)]
+                notes = {**pod.annotations, "muster.dev/exposed": "true"}
+                pod = self.update(pod, phase=Phase.UNGATED, annotations=notes)
+                return [PodSeen(pod), Outcome(action, 200)]
             case Say():
                 self.said.append(action)
                 return [Outcome(action, 201)]
@@ -245,8 +260,11 @@ class FakeCluster:
             placement=tuple(
                 Hold(p["role"], p["node"], p.get("pod", ""), p.get("uid", "")) for p in placement
             ),
-            backoff=int(ledger.get("backoff", 0)),  # type: ignore[attr-defined]
-            not_before=float(ledger.get("notBefore", 0.0)),  # type: ignore[attr-defined]
+            backoff=int(ledger.get("backoff") or 0),  # type: ignore[attr-defined]
+            not_before=float(ledger.get("notBefore") or 0.0),  # type: ignore[attr-defined]
+            barred=tuple(action.barred),
+            asked=action.asked,
+            sizes=action.sizes,
         )
         return [*events, GangSeen(self.gangs[key]), Outcome(action, 200)]
 
@@ -279,7 +297,7 @@ class Muster:
         for uid in self._known - set(self.cluster.pods):
             self.ledger.apply(PodGone(uid), self.cluster.now)
         self._known = set(self.cluster.pods)
-        for name in [n for n in self.ledger._nodes if n not in self.cluster.nodes]:
+        for name in [n for n in self.ledger._charges.nodes if n not in self.cluster.nodes]:
             self.ledger.apply(NodeGone(name), self.cluster.now)
         for event in self.cluster.events():
             self.ledger.apply(event, self.cluster.now)

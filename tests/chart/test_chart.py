@@ -172,8 +172,68 @@ def test_a_bad_value_is_refused_by_its_name(value: str, said: str) -> None:
     assert said in refused(value)
 
 
-def test_what_is_not_supported_yet_is_refused_and_not_ignored() -> None:
-    assert "binder: cluster is not supported yet" in refused("replicas=0", "binder=cluster")
+def test_the_clusters_scheduler_binds_without_a_second_one() -> None:
+    manifests = rendered(IMAGE, "binder=cluster", "networkPolicy.enabled=true")
+    assert set(containers(manifests)) == {"muster"}
+    data = named(manifests, "ConfigMap")["data"]
+    assert set(data) == {"muster.yaml"}
+    settings = yaml.safe_load(data["muster.yaml"])
+    assert settings["leader"]["own"] is True
+    assert (settings["binder"], settings["clusterScheduler"]) == ("cluster", "default-scheduler")
+    ports = [p["port"] for p in named(manifests, "NetworkPolicy")["spec"]["ingress"][0]["ports"]]
+    assert ports == ["service"]
+    roles = {m["roleRef"]["name"] for m in manifests if m["kind"] in ("ClusterRoleBinding", "RoleBinding")}
+    assert not {name for name in roles if name.startswith(("system:", "extension-"))}, "rights of a scheduler"
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (("mode=active",), ["gate"]),
+        (("mode=active", "binder=cluster"), ["label", "name", "gate"]),
+        (("mode=observe", "binder=cluster"), ["label", "name"]),
+    ],
+)
+def test_admission_hands_pods_to_the_clusters_scheduler_with_a_label_that_keeps_their_choice(
+    values: tuple[str, ...], expected: list[str]
+) -> None:
+    policy = named(rendered("replicas=0", *values), "MutatingAdmissionPolicy", "muster-gate")
+    mutation = policy["spec"]["mutations"][0]["applyConfiguration"]["expression"]
+    found = {
+        "label": 'labels: {"muster.dev/scheduler": "muster"}' in mutation,
+        "name": 'schedulerName: "default-scheduler"' in mutation,
+        "gate": 'name: "muster.dev/queue"' in mutation,
+    }
+    assert [what for what, there in found.items() if there] == expected
+
+
+def test_in_mode_observe_nothing_is_mutated_where_muster_binds_itself() -> None:
+    assert "MutatingAdmissionPolicy" not in kinds(rendered("replicas=0", "mode=observe"))
+
+
+def test_the_webhook_hands_pods_over_in_mode_observe_too() -> None:
+    manifests = rendered("replicas=0", "binder=cluster", "mode=observe", "admission.mode=webhook")
+    assert "MutatingWebhookConfiguration" in kinds(manifests)
+    assert "webhook" in yaml.safe_load(named(manifests, "ConfigMap")["data"]["muster.yaml"])
+
+
+def test_rights_to_ask_for_nodes_come_only_with_asking() -> None:
+    def rights(*values: str) -> set[str]:
+        role = named(rendered("replicas=0", *values), "ClusterRole")
+        return {resource for rule in role["rules"] for resource in rule["resources"]}
+
+    asked = rights("autoscaler.ask=provisioning-request") - rights()
+    assert asked == {"provisioningrequests", "podtemplates"}
+    assert rights("autoscaler.ask=ungate") == rights()
+    data = named(rendered("replicas=0", "autoscaler.ask=ungate"), "ConfigMap")["data"]["muster.yaml"]
+    assert yaml.safe_load(data)["autoscaler"]["ask"] == "ungate"
+    said = refused("replicas=0", "autoscaler.ask=ungate", "binder=cluster")
+    assert "autoscaler.ask: ungate needs binder own" in said
+
+
+def test_a_name_that_is_muster_s_and_the_clusters_is_refused() -> None:
+    said = refused("replicas=0", "binder=cluster", "schedulerName=team", "clusterScheduler=team")
+    assert "schedulerName: team is clusterScheduler too" in said
 
 
 def test_the_clusters_own_scheduler_name_is_refused() -> None:

@@ -54,6 +54,19 @@ def test_a_scored_pod_is_not_pinned() -> None:
     assert "affinity" not in ungate(pin=False)["spec"]
 
 
+def test_a_scored_pod_can_be_kept_within_its_domain_by_a_label() -> None:
+    rack = {"key": "rack", "operator": "In", "values": ["r1"]}
+    zone = {"key": "zone", "operator": "Exists"}
+
+    def terms(before: bytes) -> Any:
+        action = Ungate(JOB, "u", "p", "7", "n1", False, "start", before, ("rack", "r1"))
+        affinity = json.loads(ungate_patch(action))["spec"]["affinity"]["nodeAffinity"]
+        return affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+
+    assert terms(b"") == [{"matchExpressions": [rack]}]
+    assert terms(json.dumps([{"matchExpressions": [zone]}]).encode()) == [{"matchExpressions": [zone, rack]}]
+
+
 class FakeApi:
     """Answers by a function; remembers what was asked."""
 
@@ -84,8 +97,7 @@ def evict(api: FakeApi, tracked: bool = True) -> tuple[list[str], int]:
     heard: list[Event] = []
     hands = Hands(cast(Api, api), heard.extend, "muster")
     hands.carry_out((Evict(JOB, "u", "p", "7", tracked, "test"),))
-    hands._pool.shutdown(wait=True)
-    hands.close()
+    hands.close(all_of_it=True)
     outcome = heard[-1]
     assert isinstance(outcome, Outcome)
     return api.asked, outcome.status
@@ -114,7 +126,8 @@ def test_the_finalizer_is_put_back_when_the_eviction_is_refused_after_all() -> N
 
 
 def test_a_gang_is_owned_by_its_jobs_owner() -> None:
-    write = WriteGang(JOB, "job-train", Owner("batch/v1", "Job", "train", "u1"), {}, exists=False)
+    status = {"state": "Waiting", "ended": None}
+    write = WriteGang(JOB, "job-train", Owner("batch/v1", "Job", "train", "u1"), status, exists=False)
     assert gang_object(write) == {
         "apiVersion": "muster.dev/v1alpha1",
         "kind": "Gang",
@@ -128,6 +141,7 @@ def test_a_gang_is_owned_by_its_jobs_owner() -> None:
             "uid": "u1",
             "owner": {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u1"},
         },
+        "status": {"state": "Waiting"},
     }
 
 

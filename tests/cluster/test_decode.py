@@ -163,6 +163,15 @@ def test_foreign_pods_are_node_requests_and_priority() -> None:
     assert (pod.ours, pod.node, pod.priority, pod.shape.gpus, pod.labels) == (False, "n", 5, 4, {})
 
 
+def test_a_pod_that_admission_gave_to_the_clusters_scheduler_is_ours_by_its_label() -> None:
+    spec = {"schedulerName": "default-scheduler", "schedulingGates": [{"name": "muster.dev/queue"}]}
+    labelled = {"labels": {"muster.dev/scheduler": "muster"}}
+    pod = decode.pod(body(spec, metadata=labelled), "muster")
+    assert (pod.ours, pod.phase) == (True, Phase.GATED)
+    assert not decode.pod(body(spec, metadata=labelled), "team-b").ours
+    assert not decode.pod(body(spec), "muster").ours
+
+
 def test_pods_of_one_template_share_one_shape() -> None:
     first = decode.pod(body({"containers": [asks(gpu="4")]}), "muster")
     second = decode.pod(body({"containers": [asks(gpu="4")]}, metadata={"uid": "v"}), "muster")

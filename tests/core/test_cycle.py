@@ -480,21 +480,26 @@ def test_a_job_starts_with_its_minimum_and_takes_the_rest_as_it_fits() -> None:
     }
 
 
+def test_in_strict_order_a_job_that_can_never_fit_is_told_so_although_the_head_waits_too() -> None:
+    jobs = [
+        job("busy", worker=1, gpus=4, on=["n0"]),
+        job("head", worker=1, gpus=8),
+        job("huge", worker=1, gpus=9),
+        job("next", worker=1, gpus=1),
+    ]
+    after = plan(snapshot(nodes=1, jobs=jobs), order="strict")
+    assert [after.statuses[key(name)].code for name in ("head", "huge", "next")] == [
+        Code.RESOURCES,
+        Code.NEVER_FITS,
+        Code.BEHIND_HEAD,
+    ]
+
+
 def test_growth_keeps_to_the_sizes_that_are_allowed() -> None:
     jobs = [job("elastic", worker=8, gpus=1, least=1, most=8, sizes=(1, 2, 4, 8), on=["n0"])]
     before = snapshot(nodes=1, gpus=7, jobs=jobs)
     assert starts(plan(before)) == {"elastic": {"n0": 3}}
     assert said(plan(before)) == {"elastic": "Resizing Binding: grows from 1 to 4 replicas"}
-
-
-def test_a_share_plugin_bounds_growth() -> None:
-    @dataclass(frozen=True)
-    class AtMostTwo:
-        def share(self, wants: Sequence[Want], *_: Any) -> Sequence[Want]:
-            return [Want(w.job, {"worker": 2}) for w in wants]
-
-    jobs = [job("elastic", worker=8, gpus=1, least=1, most=8, on=["n0"])]
-    assert starts(plan(snapshot(nodes=1, jobs=jobs), shares=(AtMostTwo(),))) == {"elastic": {"n0": 1}}
 
 
 def test_a_job_at_its_maximum_just_runs() -> None:
@@ -593,17 +598,6 @@ def test_a_score_that_is_nonsense_still_gives_a_legal_plan(nonsense: float) -> N
 
     after = plan(snapshot(nodes=2, jobs=[job("train", worker=9)]), scores=((Nonsense(), 1.0),))
     assert {n: sum(c.values()) for n, c in starts(after).items()} == {"train": 9}
-
-
-def test_a_share_for_jobs_that_do_not_exist_is_left_out_and_said() -> None:
-    @dataclass(frozen=True)
-    class Invents:
-        def share(self, wants: Sequence[Want], *_: Any) -> Sequence[Want]:
-            return [*wants, Want(key("ghost"), {"worker": 1})]
-
-    after = plan(snapshot(jobs=[job("train", worker=1)]), shares=(Invents(),))
-    assert starts(after) == {"train": {"n0": 1}}
-    assert after.complaints == ("Invents: wants for jobs that do not exist, left out",)
 
 
 # ---- the plan as a whole ----

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from e2e.demo import trace
-from e2e.demo.philly import PHILLY
 from e2e.demo.statistics import work_out
 from e2e.demo.trace import BadTraceError
 from e2e.demo.workload import drawn, manifest, traced, workers
+from muster.sim.philly import PHILLY
 
 HEAD = "timestamp,duration,num_gpus,gpu_time,cluster\n"
 

@@ -54,6 +54,7 @@ def test_a_waiting_job_is_told_its_reason_and_its_place_among_those_that_may_be_
         "Reason:    needs 16 GPUs (2 replicas of 8) in one rack (Topology)\n"
         "Position:  3 of 4 waiting jobs that you may read\n"
         "Held by:   team/runs (8 GPUs)\n"
+        "Expected:  see eta in GET /v1/jobs; a Gang does not tell how long jobs run\n"
         "Submitted: 2026-01-01T00:30:00Z (30m ago)\n"
         "Priority:  0\n"
         "GPUs:      16 asked for\n"

@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from muster.core.guard import NO_PLAN, NO_ROOM, OTHER_NODE, Guard
+from muster.core.view import View
 from muster.points import Profile
 from muster_plugins.gang import Gang
 from muster_plugins.gang_pack import GangPack
-from tests.scenario import FIFO, RACK, asks, job, node, snapshot
+from tests.scenario import FIFO, NOW, RACK, asks, job, node, snapshot
 from tests.server.reading import viewed
 
 SCORED = ("asked for",)
@@ -45,6 +46,55 @@ def test_a_scored_pod_passes_where_it_fits_beside_all_holds() -> None:
     assert guard.passes("spread-worker-0", ALL) == (["n1", "n2", "n3"], NO_ROOM)
     assert guard.passes("spread-worker-1", ALL) == (["n1", "n2", "n3"], NO_ROOM)
     assert guard.passes("pinned-worker-0", ALL) == (["n0"], OTHER_NODE)
+
+
+def contested() -> View:
+    """n0 has 16 GPUs, 8 of them held for a pinned job; `spread` has its own places on n1 and n2."""
+    nodes = [node("n0", 16), node("n1", 8), node("n2", 8)]
+    jobs = [
+        job("pinned", worker=1, gpus=8, held=[("worker", "n0", 0)]),
+        job("spread", worker=2, gpus=8, scored=SCORED, held=[("worker", "n1", 0), ("worker", "n2", 1)]),
+    ]
+    return viewed(snapshot(nodes, jobs=jobs))
+
+
+def test_two_scored_pods_between_two_views_do_not_take_the_place_that_is_held_for_a_pinned_one() -> None:
+    guard = Guard(contested())
+    names = ["n0", "n1", "n2"]
+    assert guard.passes("spread-worker-0", names) == (names, NO_ROOM)
+    # Only n0 is contested: on n1 and n2 nobody else has a place, and kube-scheduler counts there.
+    assert guard.passes("spread-worker-1", names) == (["n1", "n2"], NO_ROOM)
+    assert guard.passes("pinned-worker-0", names) == (["n0"], OTHER_NODE)
+
+
+def test_the_answer_for_a_pod_stays_the_same_however_often_it_is_asked() -> None:
+    guard = Guard(contested())
+    names = ["n0", "n1", "n2"]
+    for _ in range(3):
+        assert guard.passes("spread-worker-0", names)[0] == names
+        assert guard.passes("spread-worker-1", names)[0] == ["n1", "n2"]
+    assert guard.passes("spread-worker-1", ["n0"])[0] == []
+
+
+def test_a_pod_that_was_let_onto_its_own_place_only_is_in_nobodys_way() -> None:
+    guard = Guard(contested())
+    assert guard.passes("spread-worker-0", ["n1"])[0] == ["n1"], (
+        "kube-scheduler tries the nominated node first"
+    )
+    assert guard.passes("spread-worker-1", ["n0", "n1", "n2"])[0] == ["n0", "n1", "n2"]
+
+
+def test_a_promise_counts_in_the_next_views_until_the_pod_is_bound_or_two_seconds_have_passed() -> None:
+    names = ["n0", "n1", "n2"]
+    view = contested()
+    guard = Guard(view)
+    guard.passes("spread-worker-0", names)
+    later = replace(view, snapshot=replace(view.snapshot, now=NOW + 1.0))
+    assert Guard(later, guard).passes("spread-worker-1", names)[0] == ["n1", "n2"]
+    bound = replace(later, holds={u: h for u, h in view.holds.items() if u != "spread-worker-0"})
+    assert Guard(bound, guard).passes("spread-worker-1", names)[0] == ["n0", "n2"], "n1 is in use now"
+    much_later = replace(view, snapshot=replace(view.snapshot, now=NOW + 3.0))
+    assert Guard(much_later, guard).passes("spread-worker-1", names)[0] == names
 
 
 def test_a_scored_pod_stays_off_nodes_that_its_selector_or_a_refusal_rules_out() -> None:

@@ -67,6 +67,7 @@ def test_an_item_has_exactly_the_public_shape() -> None:
         "gpus": 16,
         "roles": {"worker": {"min": 2, "max": 2, "granted": 0, "bound": 0}},
         "eta": None,
+        "etaUnknown": "the start of a job ahead of it is not known",
     }
 
 
@@ -93,8 +94,17 @@ def test_the_head_is_told_when_it_is_expected_to_start() -> None:
         job("head", worker=2, gpus=8),
         job("next", worker=1, gpus=8),
     ]
-    read = {s.key.name: s.eta for s in standings(viewed(snapshot(nodes=3, jobs=jobs)), everywhere)}
-    assert read == {"short": None, "long": None, "unknown": None, "head": NOW + 800, "next": None}
+    read = {s.key.name: s for s in standings(viewed(snapshot(nodes=3, jobs=jobs)), everywhere)}
+    assert {name: s.eta for name, s in read.items()} == {
+        "short": None,
+        "long": None,
+        "unknown": None,
+        "head": NOW + 800,
+        "next": None,
+    }
+    assert {name: s.eta_unknown for name, s in read.items() if s.eta_unknown} == {
+        "next": "2 jobs before it declare no run time (muster.dev/remaining-work)"
+    }
 
 
 def rich() -> Snapshot:

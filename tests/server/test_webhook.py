@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from muster.server.webhook import make_webhook_app
+from muster.server.webhook import Admits, make_webhook_app
 
 
-def ask(spec: dict[str, Any]) -> Any:
+def ask(spec: dict[str, Any], admits: Admits | None = None, labels: dict[str, str] | None = None) -> Any:
     """The patch that a pod with this spec gets, None for none."""
-    body = {"request": {"uid": "u1", "object": {"metadata": {"name": "p"}, "spec": spec}}}
-    answer = TestClient(make_webhook_app()).post("/mutate", json=body).json()["response"]
+    metadata: dict[str, Any] = {"name": "p"} | ({"labels": labels} if labels else {})
+    body = {"request": {"uid": "u1", "object": {"metadata": metadata, "spec": spec}}}
+    answer = TestClient(make_webhook_app(admits)).post("/mutate", json=body).json()["response"]
     assert (answer["uid"], answer["allowed"]) == ("u1", True)
     return json.loads(base64.b64decode(answer["patch"])) if "patch" in answer else None
 
@@ -27,6 +28,30 @@ def test_our_gate_is_added_alone_and_beside_others_and_once() -> None:
         {"op": "add", "path": "/spec/schedulingGates/-", "value": ours}
     ]
     assert ask({"schedulingGates": [ours]}) is None
+
+
+def test_with_the_clusters_binder_the_pod_is_handed_over_and_a_label_keeps_what_it_asked_for() -> None:
+    cluster = Admits(binder="default-scheduler")
+    gate = {"op": "add", "path": "/spec/schedulingGates", "value": [{"name": "muster.dev/queue"}]}
+    name = {"op": "add", "path": "/spec/schedulerName", "value": "default-scheduler"}
+    assert ask({"schedulerName": "muster"}, cluster) == [
+        gate,
+        name,
+        {"op": "add", "path": "/metadata/labels", "value": {"muster.dev/scheduler": "muster"}},
+    ]
+    assert ask({"schedulerName": "muster"}, cluster, {"app": "x"}) == [
+        gate,
+        name,
+        {"op": "add", "path": "/metadata/labels/muster.dev~1scheduler", "value": "muster"},
+    ]
+    # Opted in by the label: only the gate is missing.
+    assert ask({"schedulerName": "other"}, cluster, {"muster.dev/scheduler": "muster"}) == [gate]
+
+
+def test_in_mode_observe_the_pod_is_handed_over_without_a_gate() -> None:
+    patch = ask({"schedulerName": "muster"}, Admits(gate=False, binder="default-scheduler"))
+    assert [step["path"] for step in patch] == ["/spec/schedulerName", "/metadata/labels"]
+    assert ask({"schedulerName": "muster"}, Admits(gate=False)) is None
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"request": {"uid": "u"}}', b'{"request": 7}'])

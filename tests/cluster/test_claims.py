@@ -1,0 +1,63 @@
+"""Reading a claim: what counts as a volume that any node can use."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, cast
+
+import pytest
+
+from muster.cluster.api import Api
+from muster.cluster.claims import usable_anywhere
+from muster.errors import ClusterError
+
+CLAIM = ("team", "data")
+BOUND: dict[str, Any] = {
+    "spec": {"volumeName": "pv-1", "accessModes": ["ReadWriteMany"]},
+    "status": {"phase": "Bound"},
+}
+AFFINITY: dict[str, Any] = {"required": {"nodeSelectorTerms": [{"matchExpressions": []}]}}
+
+
+class FakeApi:
+    """Objects by path; a number is a status without an object."""
+
+    def __init__(self, **objects: Any) -> None:
+        self.objects = {
+            "/api/v1/namespaces/team/persistentvolumeclaims/data": objects.get("claim", BOUND),
+            "/api/v1/persistentvolumes/pv-1": objects.get("volume", {"spec": {}}),
+        }
+
+    def request(self, method: str, path: str) -> tuple[int, bytes]:
+        assert method == "GET"
+        found = self.objects.get(path, 404)
+        return (found, b"{}") if isinstance(found, int) else (200, json.dumps(found).encode())
+
+
+def read(**objects: Any) -> bool:
+    return usable_anywhere(cast(Api, FakeApi(**objects)), CLAIM)
+
+
+@pytest.mark.parametrize(
+    ("objects", "anywhere"),
+    [
+        ({}, True),
+        ({"claim": BOUND | {"status": {"phase": "Pending"}}}, False),
+        ({"claim": BOUND | {"spec": {"volumeName": "pv-1", "accessModes": ["ReadWriteOncePod"]}}}, False),
+        ({"claim": 404}, False),
+        ({"claim": 403}, False),
+        ({"volume": 403}, False),
+        ({"volume": {"spec": {"nodeAffinity": AFFINITY}}}, False),
+        ({"volume": {"spec": {}, "metadata": {"labels": {"topology.kubernetes.io/zone": "a"}}}}, False),
+        ({"volume": {"spec": {}, "metadata": {"labels": {"team": "a"}}}}, True),
+    ],
+)  # fmt: skip
+def test_a_bound_claim_of_a_volume_without_a_place_of_its_own_can_be_used_anywhere(
+    objects: dict[str, Any], anywhere: bool
+) -> None:
+    assert read(**objects) is anywhere
+
+
+def test_a_server_that_has_no_answer_is_asked_again() -> None:
+    with pytest.raises(ClusterError):
+        read(claim=503)

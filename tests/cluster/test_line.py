@@ -1,0 +1,147 @@
+"""The client's kept connections, against a server of its own on loopback."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from kubernetes.client import Configuration
+
+from muster.cluster import api as module
+from muster.cluster.api import Api
+from muster.errors import ClusterError
+
+
+class Server:
+    """Answers as it is told, and remembers what came over which connection."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, str, bytes, int]] = []
+        self.answers: list[tuple[int, dict[str, str], bytes]] = []
+        self.close_after = self._ended = False
+        self.hangs = threading.Event()
+        self.hangs.set()
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+            def do(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
+                outer.hangs.wait()
+                outer.seen.append((self.command, self.path, body, self.client_address[1]))
+                status, headers, answer = outer.answers.pop(0) if outer.answers else (200, {}, b"{}")
+                if status == 0:  # no answer
+                    self.close_connection = True
+                    return
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                if headers.get("Transfer-Encoding") == "chunked":
+                    self.end_headers()
+                    for part in (answer[:3], answer[3:], b""):
+                        self.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
+                else:
+                    self.send_header("Content-Length", str(len(answer)))
+                    self.end_headers()
+                    self.wfile.write(answer)
+                self.close_connection = self.close_connection or outer.close_after
+
+            do_GET = do_POST = do_PATCH = do_DELETE = do  # noqa: N815
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._server.handle_error = lambda *_: None  # type: ignore[method-assign]  # who gave up is gone
+        self.address = f"http://127.0.0.1:{self._server.server_address[1]}"
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+
+    def end(self) -> None:
+        if not self._ended:
+            self._ended = True
+            self._server.shutdown()
+            self._server.server_close()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    one = Server()
+    yield one
+    one.end()
+
+
+@pytest.fixture
+def client(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
+    monkeypatch.setattr(module, "PAUSE", 0.0)
+    config = Configuration()
+    config.host, config.proxy = f"{server.address}/clusters/a", None
+    one = Api(config)
+    yield one
+    one.close()
+
+
+def test_requests_share_a_connection_and_keep_the_hosts_path(server: Server, client: Api) -> None:
+    server.answers = [(200, {}, b"one"), (201, {"Transfer-Encoding": "chunked"}, b"two and more")]
+    assert client.request("GET", "/api") == (200, b"one")
+    assert client.request("PATCH", "/api/p", {"a": 1}, "text/patch") == (201, b"two and more")
+    assert [seen[:3] for seen in server.seen] == [
+        ("GET", "/clusters/a/api", b""),
+        ("PATCH", "/clusters/a/api/p?fieldValidation=Ignore", b'{"a": 1}'),
+    ]
+    assert server.seen[0][3] == server.seen[1][3]
+
+
+def test_a_question_in_the_path_stays_one(server: Server, client: Api) -> None:
+    client.request("PATCH", "/api/p?dryRun=All", {}, "text/patch")
+    assert server.seen[0][1] == "/clusters/a/api/p?dryRun=All&fieldValidation=Ignore"
+
+
+def test_a_busy_server_is_asked_again(server: Server, client: Api) -> None:
+    server.answers = [(429, {}, b"slow down"), (429, {"Retry-After": "0"}, b"slow down")]
+    assert client.request("POST", "/api", {})[0] == 200
+    assert len(server.seen) == 3
+
+
+def test_a_server_that_stays_busy_is_believed(server: Server, client: Api) -> None:
+    server.answers = [(429, {}, b"slow down")] * 9
+    assert client.request("POST", "/api", {})[0] == 429
+    assert len(server.seen) == module.TRIES + 1
+
+
+def test_an_answer_that_does_not_come_is_an_error_and_the_request_is_not_sent_twice(
+    server: Server, client: Api
+) -> None:
+    server.answers = [(0, {}, b"")]
+    with pytest.raises(ClusterError, match="Empty reply from server"):
+        client.request("POST", "/api", {})
+    assert len(server.seen) == 1
+    assert client.request("POST", "/api", {})[0] == 200
+
+
+def test_a_connection_that_was_closed_while_it_rested_is_not_used(server: Server, client: Api) -> None:
+    server.close_after = True
+    for _ in range(3):
+        assert client.request("POST", "/api", {})[0] == 200
+    assert len({seen[3] for seen in server.seen}) == 3
+
+
+def test_a_server_that_hangs_is_given_up(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "REQUEST_TIMEOUT", 0.05)
+    config = Configuration()
+    config.host, config.proxy = server.address, None
+    one = Api(config)
+    server.hangs.clear()
+    with pytest.raises(ClusterError, match="timed out"):
+        one.request("GET", "/api")
+    server.hangs.set()
+    one.close()
+
+
+def test_nobody_there_is_said(server: Server, client: Api) -> None:
+    server.end()
+    with pytest.raises(ClusterError, match="GET /api"):
+        client.request("GET", "/api")

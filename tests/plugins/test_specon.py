@@ -1,0 +1,260 @@
+"""SpeCon, section IV: Algorithm 1 on one container's readings, Algorithms 2 and 3 on a cluster."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from muster.points import Profile
+from muster.types import Facts, Job, Move, Report, Snapshot
+from muster_plugins.round_robin import RoundRobin, turn
+from muster_plugins.specon import CC, PC, WC, Seen, SpeCon, memory_of
+from tests.scenario import NOW, asks, job, key, plan, snapshot
+
+CPU = asks(cpu=1000)
+POLICY = SpeCon()
+PROFILE = Profile(rebalance=(POLICY,), scores=((RoundRobin(), 1.0),), named=(("specon", POLICY),))
+
+
+def container(name: str, node: str, category: str = PC, asked: float | None = None, **more: Any) -> Job:
+    """A container on a node, as it was last seen; `asked` = when it asked to be moved."""
+    seen = Seen(NOW, 0.5, 0.001, 1.0, category, asked, settled=asked is not None and asked < NOW)
+    return job(name, worker=1, on=[node], shape=CPU, memory={"specon": seen.as_mapping()}, **more)
+
+
+def followed(readings: Sequence[float], policy: SpeCon = POLICY) -> list[tuple[str, bool]]:
+    """Category and whether it has asked, after each reading; another container makes progress all the time."""
+    me = job("a", worker=1, on=["n0"], shape=CPU)
+    friends = [container("b", "n1"), container("c", "n1")]
+    result = []
+    for i, value in enumerate(readings):
+        now = NOW + policy.interval * i
+        me = replace(me, report=Report(at=now, loss=value))
+        kept = policy.observe(me, replace(snapshot(jobs=[me, *friends]), now=now))
+        if kept is not None:
+            me = replace(me, memory={"specon": kept})
+        seen = memory_of(me)
+        assert seen is not None
+        result.append((seen.category, seen.asked is not None))
+    return result
+
+
+def moves(jobs: Sequence[Job], nodes: int = 4, policy: SpeCon = POLICY) -> dict[str, str]:
+    """Where who is moved."""
+    return {m.job.name: m.to[0] for m in policy.moves(snapshot(nodes, gpus=0, jobs=jobs))}
+
+
+# ---- Algorithm 1 ----
+
+
+def test_a_container_whose_gains_shrink_below_alpha_is_watched_then_converged_then_asks() -> None:
+    readings = [1.0, 0.5, 0.494, 0.490, 0.487]
+    assert followed(readings) == [
+        (PC, False), (PC, False), (WC, False), (CC, False), (CC, True),
+    ]  # fmt: skip
+
+
+def test_a_gain_below_alpha_that_does_not_shrink_leaves_the_category_as_it_is() -> None:
+    assert [c for c, _ in followed([1.0, 0.5, 0.494, 0.487, 0.480])] == [PC, PC, WC, WC, WC]
+
+
+def test_a_gain_above_alpha_makes_a_converged_container_progress_again() -> None:
+    assert [c for c, _ in followed([1.0, 0.5, 0.494, 0.490, 0.4])] == [PC, PC, WC, CC, PC]
+
+
+def test_the_gain_is_measured_against_the_largest_value_seen() -> None:
+    thousandfold = [1000.0 * v for v in (1.0, 0.5, 0.494, 0.490, 0.487)]
+    assert followed(thousandfold) == followed([1.0, 0.5, 0.494, 0.490, 0.487])
+
+
+def test_an_accuracy_that_grows_is_judged_like_a_loss_that_falls() -> None:
+    assert followed([0.1, 0.9, 0.904, 0.907, 0.909])[-1] == (CC, True)
+
+
+def test_between_two_ends_of_an_interval_nothing_is_read() -> None:
+    start = NOW // 30.0 * 30.0
+    seen = Seen(start, 1.0, None, 1.0)
+    me = job("a", worker=1, on=["n0"], memory={"specon": seen.as_mapping()}, report=Report(loss=0.1))
+    before = snapshot(jobs=[me], now=start + 29.0)
+    assert POLICY.observe(me, before) is None
+    assert POLICY.wake(before) == start + 30.0
+    assert POLICY.observe(me, replace(before, now=start + 30.0)) is not None
+
+
+def test_the_first_gain_is_of_a_whole_interval() -> None:
+    start = NOW // 30.0 * 30.0
+    me = job("a", worker=1, on=["n0"], report=Report(loss=1.0))
+    values: list[float | None] = []
+    for now in (start + 10.0, start + 30.0, start + 60.0):
+        kept = POLICY.observe(me, snapshot(jobs=[me], now=now))
+        assert kept is not None
+        me = replace(me, memory={"specon": kept}, report=Report(loss=0.5))
+        values.append(Seen(**kept).gain)  # type: ignore[arg-type]
+    assert values == [None, None, 0.0]
+
+
+def test_no_cycle_is_asked_for_when_every_container_has_asked() -> None:
+    before = snapshot(jobs=[container("a", "n0", CC, asked=NOW)])
+    assert POLICY.wake(before) is None
+
+
+def test_a_job_that_waits_or_tells_no_loss_is_not_watched() -> None:
+    for each in (job("a", worker=1, report=Report(loss=1.0)), job("a", worker=1, on=["n0"])):
+        assert POLICY.observe(each, snapshot(jobs=[each])) is None
+
+
+def test_a_container_does_not_ask_where_at_most_one_makes_progress() -> None:
+    """Line 15, over the cluster as printed, or on the container's own node."""
+    seen = Seen(NOW - 30.0, 0.5, 0.006, 1.0, CC)
+    me = job("a", worker=1, on=["n0"], memory={"specon": seen.as_mapping()}, report=Report(loss=0.497))
+    elsewhere = [container("b", "n1"), container("c", "n1", WC)]
+    here = [container("b", "n0"), container("c", "n0", WC)]
+    asked = {
+        (across, others): asks_to_move(replace(POLICY, across=across), me, jobs)
+        for across in (True, False)
+        for others, jobs in (("none", []), ("elsewhere", elsewhere), ("here", here))
+    }
+    assert asked == {
+        (True, "none"): False, (True, "elsewhere"): True, (True, "here"): True,
+        (False, "none"): False, (False, "elsewhere"): False, (False, "here"): True,
+    }  # fmt: skip
+
+
+def asks_to_move(policy: SpeCon, me: Job, others: Sequence[Job]) -> bool:
+    kept = policy.observe(me, snapshot(jobs=[me, *others]))
+    assert kept is not None
+    return kept["asked"] is not None
+
+
+@given(st.lists(st.floats(0.0, 10.0), min_size=1, max_size=30))
+def test_whatever_is_reported_a_container_is_in_one_category_and_asks_once(values: list[float]) -> None:
+    states = followed(values)
+    assert {c for c, _ in states} <= {PC, WC, CC}
+    asked = [a for _, a in states]
+    assert asked == sorted(asked), "what has asked stays asked"
+
+
+# ---- Algorithm 2 ----
+
+
+def test_a_converged_container_goes_to_the_node_with_the_least_score() -> None:
+    jobs = [
+        container("ask", "n0", CC, asked=NOW), container("a", "n0"),  # 3
+        container("b", "n1"), container("c", "n1", CC),  # 3
+        container("d", "n2", WC),  # 1.5
+        container("e", "n3"),  # 2
+    ]  # fmt: skip
+    assert moves(jobs) == {"ask": "n2"}
+
+
+def test_it_remains_where_its_own_node_is_among_the_least() -> None:
+    jobs = [container("ask", "n0", CC, asked=NOW), *(container(f"x{i}", f"n{i}", CC) for i in (1, 2, 3))]
+    assert moves(jobs) == {}
+
+
+def test_among_equal_scores_the_node_that_is_used_least_is_taken_then_the_first() -> None:
+    heavy = asks(cpu=8000)
+    jobs = [container("ask", "n0", CC, asked=NOW), container("x", "n0")]
+    one = job("h", worker=1, on=["n1"], shape=heavy)
+    others = [container("y", "n2"), container("z", "n3")]
+    assert moves([*jobs, one, *others]) == {"ask": "n2"}
+
+
+def test_two_that_ask_at_once_see_each_other_s_move() -> None:
+    jobs = [container(n, "n0", CC, asked=NOW) for n in ("p", "q")]
+    jobs += [container("x", "n0"), container("y", "n1", CC), container("z", "n2", WC), container("w", "n3")]
+    assert moves(jobs) == {"p": "n1", "q": "n2"}
+
+
+def test_a_container_that_was_moved_or_answered_before_is_not_moved_again() -> None:
+    moved = container("ask", "n0", CC, asked=NOW, facts=Facts(moves=1))
+    answered = container("old", "n0", CC, asked=NOW - 30.0)
+    others = [container("a", "n0"), *(container(f"x{i}", f"n{i}") for i in (1, 2, 3))]
+    assert moves([moved, answered, *others]) == {}
+
+
+def test_a_node_without_room_or_cordoned_is_no_candidate() -> None:
+    before = snapshot(2, gpus=0, jobs=[container("ask", "n0", CC, asked=NOW), container("x", "n0")])
+    full = before.free.copy()
+    full[1] = 0
+    assert POLICY.moves(before)
+    assert POLICY.moves(replace(before, free=full)) == []
+
+
+# ---- Algorithm 3 ----
+
+
+def marked(name: str, node: str, ago: float, **more: Any) -> Job:
+    return container(name, node, CC, asked=NOW - ago, **more)
+
+
+def test_an_idle_node_is_given_the_container_that_was_marked_last() -> None:
+    jobs = [marked("a", "n0", 60.0), marked("b", "n0", 30.0), marked("c", "n1", 90.0)]
+    jobs += [container("d", "n1"), container("e", "n2")]
+    assert moves(jobs, nodes=4) == {"b": "n3"}
+
+
+def test_nothing_is_moved_to_an_idle_node_while_there_are_fewer_containers_than_nodes() -> None:
+    assert moves([marked("a", "n0", 60.0), marked("b", "n0", 30.0)], nodes=4) == {}
+
+
+def test_without_an_idle_node_one_that_has_less_than_even_less_one_is_filled_up() -> None:
+    crowd = [marked(f"a{i}", "n0", 60.0 + i) for i in range(6)] + [container(f"b{i}", "n1") for i in range(4)]
+    assert moves([*crowd, container("c", "n2"), container("d", "n2")], nodes=3) == {"a0": "n2"}
+
+
+def test_a_container_alone_on_its_node_is_not_sent_to_an_idle_one() -> None:
+    assert moves([marked("a", "n0", 30.0), container("b", "n1"), container("c", "n1")], nodes=3) == {}
+
+
+def test_the_at_most_one_move_counts_both_algorithms() -> None:
+    jobs = [marked("a", "n0", 30.0, facts=Facts(moves=1)), container("b", "n0"), container("c", "n1")]
+    jobs.append(container("d", "n1"))
+    assert moves(jobs, nodes=3) == {}
+    assert moves(jobs, nodes=3, policy=SpeCon(most_moves=2)) == {"a": "n2"}
+
+
+# ---- in a cycle, and first places ----
+
+
+def test_a_move_is_carried_out_by_the_core_and_the_container_s_memory_is_kept() -> None:
+    seen = Seen(NOW - 30.0, 0.5, 0.006, 1.0, CC)
+    me = job(
+        "ask", worker=1, on=["n0"], shape=CPU, memory={"specon": seen.as_mapping()}, report=Report(loss=0.497)
+    )
+    after = plan(snapshot(2, gpus=0, jobs=[me, container("a", "n0"), container("b", "n0")]), PROFILE)
+    assert [h.node for h in after.later[key("ask")]] == ["n1"]
+    assert [s.node for s in after.shrinks] == ["n0"]
+    kept = after.memory[key("ask")]["specon"]
+    assert isinstance(kept, Mapping)
+    assert kept["asked"] == NOW
+    assert not after.complaints
+
+
+def test_first_places_go_round_the_nodes_in_the_order_of_submission() -> None:
+    before = snapshot(3, gpus=0, jobs=[job(f"j{i}", worker=1, shape=CPU) for i in range(5)])
+    after = plan(before, Profile(scores=((RoundRobin(), 1.0),)))
+    assert [after.holds[key(f"j{i}")][0].node for i in range(5)] == ["n0", "n1", "n2", "n0", "n1"]
+
+
+def test_the_round_goes_on_when_earlier_jobs_have_ended() -> None:
+    there = job("j6", worker=1, on=["n0"], shape=CPU, memory={"round-robin": {"turn": 6}})
+    before = snapshot(4, gpus=0, jobs=[there, job("new", worker=1, shape=CPU)])
+    assert turn(before.jobs[key("new")], before) == 7
+    after = plan(before, Profile(scores=((RoundRobin(), 1.0),)))
+    assert after.holds[key("new")][0].node == "n3"
+
+
+@pytest.mark.parametrize("kept", [None, "text", {"at": 1.0}, {"no": 1}])
+def test_a_memory_of_another_form_is_as_none(kept: object) -> None:
+    before: Snapshot = snapshot(2, jobs=[job("a", worker=1, on=["n0"], memory={"specon": kept})])
+    assert POLICY.moves(before) == []
+
+
+def test_a_move_says_why() -> None:
+    jobs = [container("ask", "n0", CC, asked=NOW), container("a", "n0"), container("b", "n0")]
+    move: Move = POLICY.moves(snapshot(2, gpus=0, jobs=jobs))[0]
+    assert move.why == "its gain has stayed below 0.01; n1 has the least score"

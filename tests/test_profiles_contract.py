@@ -1,0 +1,94 @@
+"""What every named profile keeps to on any cluster and any jobs, whatever its plugins are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from functools import cache
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from muster import profiles
+from muster.core.cycle import cycle
+from muster.core.dump import dump
+from muster.core.view import View
+from muster.points import Profile
+from muster.types import GPU_MEMORY, PRODUCT, Facts, Job, Meter, Report, Snapshot
+from tests.scenario import NOW, job, node, role, snapshot
+
+NAMES = sorted(profiles.NAMED)
+
+
+@cache
+def profile(name: str) -> Profile:
+    return profiles.build(name)
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> Snapshot:
+    """A cluster of one or two products with jobs that wait and run, of known and unknown length and speed."""
+    products = draw(st.sampled_from([("V100",), ("V100", "K80")]))
+    records = [
+        node(f"{p.lower()}-{i}", 4, labels={PRODUCT: p, GPU_MEMORY: "16000"})
+        for p in products
+        for i in range(draw(st.integers(1, 2)))
+    ]
+    free = {record.name: 4 for record in records}
+    jobs: list[Job] = []
+    for i in range(draw(st.integers(1, 6))):
+        name = f"j{i}"
+        least = draw(st.integers(1, 2))
+        most = draw(st.integers(least, 8))
+        on: list[str] = []
+        if draw(st.booleans()) and sum(free.values()) >= least:
+            for _ in range(draw(st.integers(least, min(most, sum(free.values()))))):
+                where = draw(st.sampled_from(sorted(n for n in free if free[n])))
+                free[where] -= 1
+                on.append(where)
+        known = draw(st.booleans())
+        age = draw(st.sampled_from([10.0, 500.0, 90_000.0]))
+        speeds = draw(st.sampled_from([(), ((1, 1.0), (2, 1.8), (4, 2.5), (8, 3.0)), ((1, 2.0), (2, 1.5))]))
+        ran = Meter(200.0, float(len(on)), NOW - 5.0)
+        jobs.append(
+            job(
+                name,
+                roles=[role("worker", most, job=name, least=least, most=most, on=on)],
+                submitted=NOW - age,
+                newest_pod=NOW - age,
+                request=draw(st.integers(least, most)),
+                remaining_work=draw(st.sampled_from([1.0, 900.0, 86_400.0])) if known else None,
+                speed=speeds,
+                model=draw(st.sampled_from(["", "resnet", "VGG16:32"])),
+                gpu_memory=draw(st.sampled_from([0, 6000, 12000])),
+                facts=Facts(NOW - 5.0, NOW - 5.0, ran, ran, ran) if on else Facts(),
+                report=draw(st.sampled_from([None, Report(NOW, 50.0, 100.0, 2, 10.0, 0.4, 1.0, True)])),
+            )
+        )
+    return replace(snapshot(records, jobs=jobs), seed=1)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(before=clusters())
+@settings(max_examples=8)
+def test_a_profile_plans_without_complaints_the_same_again_and_within_capacity(
+    name: str, before: Snapshot
+) -> None:
+    plan = cycle(before, profile(name))
+    assert plan.complaints == ()
+    again = cycle(before, profile(name))
+    assert dump(View(before, plan, profile(name))) == dump(View(before, again, profile(name)))
+    used: Counter[str] = Counter()
+    for key, each in before.jobs.items():
+        gone = {shrink.uid for shrink in plan.shrinks if shrink.job == key}
+        back = key in plan.preempted
+        stay = [m.node for m in each.roles[0].members if m.node and m.uid not in gone and not back]
+        places = [h.node for h in (*plan.holds.get(key, ()), *plan.later.get(key, ()))]
+        count = len(stay) + len(places)
+        assert count == 0 or each.roles[0].min <= count <= each.roles[0].max
+        want = plan.wants.get(key)
+        if want is None or want.beside is None:
+            used.update([*stay, *places])
+        assert each.started or count or plan.statuses[key].waits, f"{key} waits and is not told why"
+    assert all(count <= 4 for count in used.values())

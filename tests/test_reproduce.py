@@ -1,0 +1,81 @@
+"""What `make reproduce` calls met, missed and failed."""
+
+from __future__ import annotations
+
+import math
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from e2e.reproduce import run, table
+from e2e.reproduce.entry import Entry
+
+
+def entry(result: float, target: float | None = 10.0, **fields: object) -> Entry:
+    plain = {"unit": "h", "tolerance": 0.05, "why": "because", "quick": True, "measure": lambda: result}
+    return Entry(**{"name": f"figure {result}", "target": target, **plain, **fields})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("expect", "target", "results"),
+    [
+        ("within", 10.0, {9.5: True, 10.5: True, 9.4: False, 10.6: False, math.nan: False}),
+        ("within", -10.0, {-9.5: True, -10.6: False, 10.0: False}),
+        ("at least", 10.0, {9.5: True, 99.0: True, 9.4: False, math.nan: False}),
+        ("at most", 10.0, {10.5: True, 0.0: True, 10.6: False, math.nan: False}),
+        ("sign", -14.7, {-0.1: True, -50.0: True, 0.0: False, 3.0: False, math.nan: False}),
+        ("within", None, {3.0: True}),
+    ],
+)
+def test_a_result_meets_its_target(expect: str, target: float | None, results: dict[float, bool]) -> None:
+    assert {r: entry(r, target, expect=expect).met(r) for r in results} == results
+
+
+@pytest.fixture
+def paper(monkeypatch: pytest.MonkeyPatch) -> str:
+    def broken() -> float:
+        raise ValueError("no data")
+
+    made = types.ModuleType("e2e.reproduce.somebody")
+    made.entries = lambda _: [  # type: ignore[attr-defined]
+        entry(10.1),
+        entry(12.0, claimed=False, why="the paper leaves it open"),
+        entry(10.0, claimed=False),
+        entry(13.0),
+        entry(7.0, None),
+        entry(1.0, quick=False),
+        entry(0.0, measure=broken),
+    ]
+    monkeypatch.setitem(sys.modules, "e2e.reproduce.somebody", made)
+    return "somebody"
+
+
+def test_only_a_claim_that_does_not_hold_or_an_error_fails(paper: str) -> None:
+    rows = run.measure(paper, quick=True)
+    assert [(row.verdict, row.failed) for row in rows] == [
+        ("met", False),
+        ("missed", False),
+        ("met, listed as missed", False),
+        ("FAILS", True),
+        ("shown", False),
+        ("error", True),
+    ]
+    assert len(run.measure(paper, quick=False)) == 7
+    assert len(run.measure(paper, quick=False, only="FIGURE 1.0")) == 1
+
+
+def test_the_table_shows_target_result_tolerance_and_reason(paper: str) -> None:
+    rows = run.measure(paper, quick=True)
+    assert table.cells(rows[0]) == ("figure 10.1 (h)", "10.00", "10.10", "+1.00 %", "5 %", "met", "because")
+    assert table.cells(rows[1])[-2:] == ("missed", "the paper leaves it open")
+    assert table.cells(rows[4])[1:5] == ("-", "7.00", "-", "-")
+    assert table.cells(rows[5])[2:] == ("-", "-", "5 %", "error", "ValueError: no data")
+    assert table.text(rows).splitlines()[0] == "somebody"
+    assert table.markdown(rows).count("\n") == 8
+
+
+def test_a_folder_is_searched_for_papers_and_not_for_the_runner() -> None:
+    assert not {"entry", "run", "table", "__main__"} & set(run.papers())
+    assert all((Path(run.__file__).parent / f"{name}.py").exists() for name in run.papers())

@@ -1,0 +1,88 @@
+"""`muster replay`: a dump through a profile, the plan in words, and what differs from the plan in the dump."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from muster import profiles
+from muster.cli import main
+from muster.core.cycle import cycle
+from muster.core.dump import dump
+from muster.core.view import View
+from tests.scenario import job, node, snapshot
+
+
+def dumped(profile: str = "fifo") -> dict[str, Any]:
+    """Two nodes of 8 GPUs: one job runs, one starts, one is too large for what is left and one never fits."""
+    before = snapshot(
+        [node("n0"), node("n1")],
+        jobs=[
+            job("runs", worker=1, gpus=8, on=["n0"]),
+            job("starts", worker=2, gpus=2, submitted=1.0),
+            job("waits", worker=2, gpus=8, submitted=2.0),
+            job("never", worker=1, gpus=64, submitted=3.0),
+        ],
+    )
+    found = profiles.build(profile)
+    plain: dict[str, Any] = json.loads(json.dumps(dump(View(before, cycle(before, found), found))))
+    return plain
+
+
+def replay(*words: str, dump: object, folder: Path, packed: bool = False) -> Result:
+    text = json.dumps(dump) if not isinstance(dump, str) else dump
+    path = folder / "dump"
+    path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
+    return CliRunner().invoke(main, ["replay", str(path), *words])
+
+
+def test_the_dumps_own_profile_gives_the_dumps_own_plan_and_says_why_jobs_wait(tmp_path: Path) -> None:
+    done = replay(dump=dumped(), folder=tmp_path, packed=True)
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout.startswith("4 jobs, 2 nodes, ")
+    assert "profile fifo, order backfill\n" in done.stdout
+    lines = done.stdout.splitlines()
+    assert any("team/starts" in line and "n1 x2" in line and "0 +2 of 2" in line for line in lines)
+    assert any("team/waits" in line and "needs 16 GPUs" in line for line in lines)
+    assert "team/runs" not in done.stdout
+    assert "and 1 job that runs as before (--all lists it)" in lines
+    assert done.stdout.endswith("The plan is the one in the dump.\n")
+    assert "team/runs" in replay("--all", dump=dumped(), folder=tmp_path).stdout
+
+
+def test_another_profile_shows_where_it_differs(tmp_path: Path) -> None:
+    done = replay("--profile", "fifo:order=strict", "--json", dump=dumped(), folder=tmp_path)
+    found = json.loads(done.stdout)
+    assert (found["profile"], found["dump_profile"]) == ("fifo:order=strict", "fifo")
+    changed = dumped()
+    changed["plan"]["holds"] = []
+    shown = replay(dump=changed, folder=tmp_path).stdout
+    assert "Differs from the plan in the dump in 1 point:" in shown
+    (difference,) = json.loads(replay("--json", dump=changed, folder=tmp_path).stdout)["differences"]
+    assert difference == {"job": "team/starts", "what": "nodes", "dump": "-", "replay": "n1 x2"}
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("{", "dump, line 1: is no snapshot: Expecting property name"),
+        ("[]", "dump: is no snapshot: must be an object"),
+        ({"version": 99}, "not a snapshot of version 1: version is 99"),
+        ({"version": 1, "profile": "fifo"}, "the snapshot can't be read: KeyError: 'snapshot'"),
+    ],
+)
+def test_what_is_no_dump_is_exit_2_with_a_sentence(tmp_path: Path, content: object, why: str) -> None:
+    done = replay(dump=content, folder=tmp_path)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert why in done.stderr
+
+
+def test_a_dump_of_a_profile_that_is_not_known_here_can_be_replayed_with_another(tmp_path: Path) -> None:
+    plain = {**dumped(), "profile": "ours"}
+    assert replay(dump=plain, folder=tmp_path).exit_code == 2
+    assert replay("--profile", "fifo", dump=plain, folder=tmp_path).exit_code == 0

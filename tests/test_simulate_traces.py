@@ -1,0 +1,398 @@
+"""Traces are known by their content, and nothing in them is dropped without a word."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from muster.errors import UsageError
+from muster.sim import generate, presets
+from muster.sim.engine import Options
+from muster.sim.traces import Asked, UnreadableError, options, read
+from muster.sim.traces.written import as_csv, as_json
+from muster.sim.workload import Cluster, Curve, Group, Linear, Problem, RoleSpec, Submission, Workload
+from muster.types import Config
+
+MODELS = {
+    "ResNet": {"time_per_iter_s": [0.5, 0.25, 0.2, 0.125], "max_gpus": 4},
+    "VGG": {"time_per_iter_s": [2.0, 1.25], "max_gpus": 2},
+}
+AFS = "app_id,submit_time,service,num_jobs,sleep_time,model_name\n"
+PHILLY = "timestamp,duration,num_gpus,gpu_time,cluster\n"
+SAMPLES = Path(__file__).parents[1] / "config" / "samples" / "traces"
+
+
+def written(folder: Path, text: str | bytes, name: str = "trace.txt", models: object = MODELS) -> Path:
+    """A trace of that content, with models beside it; its name says nothing about its format."""
+    if models is not None:
+        (folder / "models.json").write_text(json.dumps(models))
+    path = folder / name
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return path
+
+
+def jobs_of(path: Path, **asked: object) -> tuple[Sequence[Submission], tuple[Problem, ...]]:
+    workload, _ = read(Asked(path, **asked))  # type: ignore[arg-type]
+    return workload.submissions, workload.problems
+
+
+def refused(path: Path, **asked: object) -> str:
+    with pytest.raises(UnreadableError) as error:
+        read(Asked(path, **asked))  # type: ignore[arg-type]
+    return str(error.value).replace(str(path), "FILE")
+
+
+# ---- each format ----
+
+
+def test_an_afs_trace_counts_work_in_iterations_of_its_model(tmp_path: Path) -> None:
+    path = written(tmp_path, AFS + "0,0.0,100.0,4,0.0,ResNet\n1,60.5,10.0,1,60.5,VGG\n")
+    workload, notes = read(Asked(path))
+    assert list(workload.submissions) == [
+        Submission("0", 0.0, "ResNet", 200.0, 4),
+        Submission("1", 60.5, "VGG", 5.0, 1),
+    ]
+    assert workload.models == {
+        "ResNet": Curve("ResNet", (2.0, 4.0, 5.0, 8.0), (0.5, 0.25, 0.2, 0.125)),
+        "VGG": Curve("VGG", (0.5, 0.8), (2.0, 1.25)),
+    }
+    assert notes == ("models: models.json, found near the trace (--models names others)",)
+    assert workload.origin == "AFS"
+
+
+def test_models_that_are_named_win_over_those_beside_the_trace(tmp_path: Path) -> None:
+    path = written(tmp_path, AFS + "0,0,100,1,0,Other\n")
+    (tmp_path / "mine.json").write_text('{"Other": {"iterations_per_s": [3, 4]}}')
+    (job,), problems = jobs_of(path, models=tmp_path / "mine.json")
+    assert (job.work, problems) == (300.0, ())
+
+
+def test_a_philly_trace_is_rigid_and_linear_and_starts_at_its_first_submission(tmp_path: Path) -> None:
+    text = PHILLY + "2017-10-09 07:01:55,66.0,1,66.0,11cb48\n2017-10-09 07:01:00,10.0,4,40.0,6214e9\n"
+    workload, notes = read(Asked(written(tmp_path, text)))
+    assert [(s.name, s.submitted, s.work, s.request, s.least, s.most) for s in workload.submissions] == [
+        ("1", 0.0, 40.0, 4, 4, 4),
+        ("0", 55.0, 66.0, 1, 1, 1),
+    ]
+    assert workload.models == {"linear": Linear()}
+    assert "rigid" in notes[0]
+
+
+def test_one_virtual_cluster_of_philly_can_be_chosen(tmp_path: Path) -> None:
+    text = PHILLY + "2017-10-09 07:01:55,66.0,1,66.0,11cb48\n2017-10-09 07:01:00,10.0,4,40.0,6214e9\n"
+    (job,), _ = jobs_of(written(tmp_path, text), cluster="11cb48")
+    assert (job.name, job.submitted) == ("0", 0.0)
+    bare = written(tmp_path, "timestamp,duration,num_gpus\n2017-10-09 07:01:55,66.0,1\n", "bare")
+    assert refused(bare, cluster="x") == "FILE, line 1: has no column cluster to choose a virtual cluster by"
+
+
+def test_drawn_models_gain_up_to_the_request_and_larger_jobs_are_left_out(tmp_path: Path) -> None:
+    lines = [f"2017-10-09 07:{i:02}:00,100,{gpus},1,vc" for i, gpus in enumerate([1, 2, 3, 4, 5] * 8)]
+    path = written(tmp_path, PHILLY + "\n".join(lines))
+    jobs, problems = jobs_of(path, models=tmp_path / "models.json", draw=7)
+    assert {job.model for job in jobs if job.request <= 2} == {"ResNet", "VGG"}
+    assert {job.model for job in jobs if job.request > 2} == {"ResNet"}
+    assert all((job.least, job.most) == (1, 0) for job in jobs)
+    speeds = {("ResNet", 1): 2.0, ("ResNet", 2): 4.0, ("ResNet", 3): 5.0, ("ResNet", 4): 8.0, ("VGG", 1): 0.5}
+    speeds["VGG", 2] = 0.8
+    assert all(job.work == pytest.approx(100 * speeds[job.model, job.request]) for job in jobs)
+    assert problems[0] == Problem(6, "asks for 5 GPUs, and no model gains beyond 4", "left out")
+    assert len(problems) == 8
+    assert jobs_of(path, models=tmp_path / "models.json", draw=7)[0] == jobs
+    assert jobs_of(path, models=tmp_path / "models.json", draw=8)[0] != jobs
+
+
+def test_our_csv_takes_work_or_duration_sizes_roles_and_tags(tmp_path: Path) -> None:
+    text = (
+        "job,submit_s,request,work,duration_s,model,sizes,roles,known,priority,tag:speed,tag:kind\n"
+        "a,0,2,,60,VGG,1|2,,false,7,1.5,x\n"
+        "b,5,1,30,,,,ps=1/0 worker=2-4,,,,\n"
+    )
+    jobs, problems = jobs_of(
+        written(tmp_path, text), models=written(tmp_path, "", "x").parent / "models.json"
+    )
+    assert problems == ()
+    assert list(jobs) == [
+        Submission(
+            "a", 0.0, "VGG", 48.0, 2, sizes=(1, 2), known=False, priority=7, tags={"speed": 1.5, "kind": "x"}
+        ),
+        Submission("b", 5.0, "linear", 30.0, 1, roles=(RoleSpec("ps", 1, 1, 0), RoleSpec("worker", 2, 4))),
+    ]
+
+
+def test_the_samples_are_read_whole() -> None:
+    for name, cluster in (("jobs.csv", None), ("jobs.json", Cluster((Group(2, 4, "v100", 16384),)))):
+        workload, _ = read(Asked(SAMPLES / name))
+        assert (len(workload.submissions), workload.problems, workload.cluster) == (4, (), cluster)
+    first, vgg = workload.submissions[:2]
+    assert first.work / workload.models["resnet"].speed(Config((("worker", 4),), (4,))) == 3600.0
+    assert (vgg.work, vgg.sizes) == (1800 / 0.3, (1, 2, 4))
+
+
+def test_gzip_is_known_by_its_first_bytes(tmp_path: Path) -> None:
+    path = written(tmp_path, gzip.compress((AFS + "0,0,1,1,0,ResNet\n").encode()), "packed.csv")
+    assert len(jobs_of(path)[0]) == 1
+
+
+simple = st.builds(
+    Submission,
+    name=st.from_regex(r"[a-z][a-z0-9-]{0,8}", fullmatch=True),
+    submitted=st.floats(0, 1e7).map(lambda t: round(t, 3)),
+    model=st.sampled_from(["linear", "VGG"]),
+    work=st.floats(0.001, 1e9),
+    request=st.integers(1, 64),
+    least=st.integers(1, 4),
+    most=st.sampled_from([0, 4, 8]),
+    sizes=st.sampled_from([(), (1, 2, 4)]),
+    roles=st.sampled_from([(), (RoleSpec("ps", 1, 2, 0, 500), RoleSpec("worker", 1, 4))]),
+    batch=st.sampled_from([0, 128]),
+    known=st.booleans(),
+    gpu_memory=st.sampled_from([0, 9000]),
+    priority=st.integers(-5, 5),
+    tags=st.sampled_from([{}, {"loss": 0.25}, {"kind": "ps"}]),
+)
+
+
+@given(st.lists(simple, min_size=1, max_size=6, unique_by=lambda s: s.name), st.sampled_from(["csv", "json"]))
+def test_what_we_write_reads_back_as_the_same(
+    tmp_path_factory: pytest.TempPathFactory, jobs: list[Submission], form: str
+) -> None:
+    folder = tmp_path_factory.mktemp("own")
+    models = {"linear": Linear(), "VGG": Curve("VGG", (0.5, 0.8))}
+    made = Workload(sorted(jobs, key=lambda s: s.submitted), models, (), Cluster((Group(2, 32, "a40"),)), "x")
+    text = as_csv(made) if form == "csv" else as_json(made)
+    (folder / "models.json").write_text('{"VGG": {"iterations_per_s": [0.5, 0.8]}}')
+    path = folder / "trace"
+    path.write_text(text)
+    back, _ = read(Asked(path, models=folder / "models.json" if form == "csv" else None))
+    assert list(back.submissions) == list(made.submissions)
+    assert back.problems == ()
+    if form == "json":
+        assert (back.cluster, back.models["VGG"], back.origin) == (made.cluster, models["VGG"], "x")
+
+
+# One with a `table` trains measured models that lie in the folder of traces.
+OF_THEMSELVES = [name for name in presets.names() if "table" not in presets.parameters_of(name)]
+
+
+@pytest.mark.parametrize("name", OF_THEMSELVES)
+def test_a_preset_written_as_json_comes_back_as_it_was(tmp_path: Path, name: str) -> None:
+    path = written(tmp_path, generate.preset(name, 3, "json", None), models=None)
+    back, _ = read(Asked(path))
+    made = presets.load(name, 3, {})
+    assert list(back.submissions) == list(made.submissions)
+    assert (back.cluster, back.problems, set(back.models)) == (made.cluster, (), set(made.models))
+    assert options(path) == replace(presets.options(name), seed=0, record=False)
+
+
+def test_overheads_and_rounds_of_a_paper_go_with_its_workload(tmp_path: Path) -> None:
+    made = Workload([Submission("a", 0.0, "linear", 5.0)], {"linear": Linear()})
+    path = written(tmp_path, as_json(made, None, Options(seed=3, round=180.0, restart=5.0)), models=None)
+    assert options(path) == Options(round=180.0, restart=5.0)
+    assert list(read(Asked(path))[0].submissions) == list(made.submissions)
+    assert options(written(tmp_path, AFS)) == Options()
+    for wrong in ('{"rounds": 3}', '{"round": -1}', '{"round": true}', '{"whole_seconds": 1}'):
+        with pytest.raises(UnreadableError, match="line 1: options: "):
+            options(written(tmp_path, f'{{"options": {wrong}}}'))
+
+
+# ---- what is wrong with a line ----
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("1,-5,10,1,0,VGG", "submit_time must be 0 or more; found '-5'"),
+        ("1,,10,1,0,VGG", "submit_time is missing"),
+        ("1,soon,10,1,0,VGG", "submit_time must be a number; found 'soon'"),
+        ("1,nan,10,1,0,VGG", "submit_time must be a finite number; found 'nan'"),
+        ("1,5,-10,1,0,VGG", "service must be above 0; found '-10'"),
+        ("1,5,inf,1,0,VGG", "service must be a finite number; found 'inf'"),
+        ("1,5,0,1,0,VGG", "service must be above 0; found '0'"),
+        ("1,5,,1,0,VGG", "service is missing"),
+        ("1,5,10,0,0,VGG", "num_jobs must be 1 or more; found '0'"),
+        ("1,5,10,1.5,0,VGG", "num_jobs must be a whole number; found '1.5'"),
+        ("1,5,10,1,0,GPT", "model 'GPT' is not known; the models are: ResNet, VGG"),
+        ("1,5,10", "3 fields, 6 are needed"),
+        ("1,5,10,9,0,ResNet", "asks for 9 GPUs, the cluster has 8"),
+    ],
+)
+def test_a_bad_line_is_told_with_its_reason_and_left_out(tmp_path: Path, line: str, what: str) -> None:
+    path = written(tmp_path, f"{AFS}0,0,10,1,0,VGG\n{line}\n2,7,10,1,0,VGG\n")
+    jobs, problems = jobs_of(path, gpus=8)
+    assert [job.name for job in jobs] == ["0", "2"]
+    assert problems == (Problem(3, what, "left out"),)
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("yesterday,10,1,1,vc", "timestamp must be a time such as 2017-10-09 07:01:55; found 'yesterday'"),
+        (",10,1,1,vc", "timestamp is missing"),
+        ("2017-10-09 07:02:00,-1,1,1,vc", "duration must be above 0; found '-1'"),
+        ("2017-10-09 07:02:00,,1,1,vc", "duration is missing"),
+        ("2017-10-09 07:02:00,10,,1,vc", "num_gpus is missing"),
+    ],
+)
+def test_a_bad_line_of_philly_too(tmp_path: Path, line: str, what: str) -> None:
+    path = written(tmp_path, f"{PHILLY}2017-10-09 07:01:55,66.0,1,66.0,vc\n{line}\n")
+    jobs, problems = jobs_of(path)
+    assert len(jobs) == 1
+    assert problems == (Problem(3, what, "left out"),)
+
+
+def test_a_bad_job_of_our_json_is_told_with_its_line(tmp_path: Path) -> None:
+    text = """{"muster_workload": 1, "jobs": [
+  {"job": "jobs", "submit_s": 0, "request": 1, "duration_s": 5},
+  {"job": "b", "submit_s": -1, "request": 1, "duration_s": 5},
+  {"job": "c", "submit_s": 0, "request": 1},
+  {"job": "d", "submit_s": 0, "request": 1, "duration_s": 5, "colour": "red"}
+]}"""
+    jobs, problems = jobs_of(written(tmp_path, text))
+    assert [job.name for job in jobs] == ["jobs"]
+    assert problems == (
+        Problem(3, "submit_s must be 0 or more; found '-1'", "left out"),
+        Problem(4, "work is missing (or duration_s)", "left out"),
+        Problem(5, "key 'colour' is not known", "left out"),
+    )
+
+
+def test_a_name_that_is_used_twice_is_changed_and_told(tmp_path: Path) -> None:
+    jobs, problems = jobs_of(written(tmp_path, AFS + "a,0,1,1,0,VGG\na,1,1,1,0,VGG\na-2,2,1,1,0,VGG\n"))
+    assert [job.name for job in jobs] == ["a", "a-3", "a-2"]
+    assert problems == (Problem(0, "the job name 'a' is used twice", "called 'a-3'"),)
+
+
+def test_lines_out_of_order_are_sorted_and_ties_keep_the_traces_order(tmp_path: Path) -> None:
+    jobs, problems = jobs_of(written(tmp_path, AFS + "a,9,1,1,0,VGG\nb,1,1,1,0,VGG\nc,9,1,1,0,VGG\n"))
+    assert ([job.name for job in jobs], problems) == (["b", "a", "c"], ())
+
+
+# ---- what is no trace ----
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"", "FILE, line 1: the file is empty"),
+        (b"\n\n", "FILE, line 1: the file is empty"),
+        (AFS.encode(), "FILE, line 1: there is no job in it"),
+        (
+            b"submit_time,service,num_jobs\n0,1,1\n",
+            "FILE, line 1: looks like AFS's format, but has no column model_name",
+        ),
+        (b"a,b\n1,\xff\n", "FILE, line 2: is not UTF-8 text (byte 0xff)"),
+        (
+            gzip.compress(b"a,b\n" * 5000)[:-4],
+            "FILE, line 5001: the gzip data ends in the middle: the file was cut off",
+        ),
+        (b'{"muster_workload": 1,\n"jobs": [}\n', "FILE, line 2: is not JSON: Expecting value"),
+        (b'{"jobs": []}', 'FILE, line 1: not a workload: "muster_workload": 1 is missing'),
+        (b'{"muster_workload": 1, "jobs": []}', "FILE, line 1: there is no job in it"),
+        (b'{"muster_workload": 1, "job": []}', "FILE, line 1: key 'job' is not known"),
+        (b"job,submit_s,request,work,prio\n", "FILE, line 1: column 'prio' is not known; there are job, submit_s, "
+         "request, work, duration_s, model, least, most, sizes, roles, batch, known, gpu_memory_mib, priority and "
+         "tag:NAME"),
+        (b"job,submit_s,request\n", "FILE, line 1: column work or duration_s is missing"),
+        (AFS.encode() + b"0,-1,1,1,0,VGG\n", "FILE, line 2: submit_time must be 0 or more; found '-1' (and no other "
+         "line is a job that can be run)"),
+    ],
+)  # fmt: skip
+def test_what_is_no_trace_is_refused_with_line_and_reason(tmp_path: Path, content: bytes, why: str) -> None:
+    assert refused(written(tmp_path, content)) == why
+
+
+def test_an_unknown_format_says_which_are_known(tmp_path: Path) -> None:
+    why = refused(written(tmp_path, "when,what\n1,2\n"))
+    assert why.startswith(
+        "FILE, line 1: not a trace that is known. Found 'when, what'; a header has one of: "
+    )
+    assert all(name in why for name in ("AFS: submit_time", "Philly: timestamp", "Pollux: name", "Gavel"))
+
+
+@pytest.mark.parametrize(
+    ("models", "why"),
+    [
+        ('{"VGG": {"time_per_iter_s": []}}', ", line 1: VGG: must list numbers above 0, the first for 1 replica"),
+        (
+            '{\n"VGG": {"time_per_iter_s": [1, -2]}}',
+            ", line 2: VGG: must list numbers above 0, the first for 1 replica",
+        ),
+        ('{"VGG": {"max_gpus": 2}}', ", line 1: VGG: must have one of time_per_iter_s and iterations_per_s"),
+        ('{"VGG": {"time_per_iter_s": [1], "max_gpus": 2}}', ", line 1: VGG: max_gpus must be from 1 to 1; found 2"),
+        ("[]", ", line 1: must be an object of models by name"),
+        ('{\n"VGG"', ", line 2: is not JSON: Expecting ':' delimiter"),
+    ],
+)  # fmt: skip
+def test_models_that_cannot_be_used_are_refused_with_line_and_reason(
+    tmp_path: Path, models: str, why: str
+) -> None:
+    path = written(tmp_path, AFS + "0,0,1,1,0,VGG\n")
+    (tmp_path / "models.json").write_text(models)
+    assert refused(path).endswith(f"models.json{why}")
+
+
+def test_a_trace_whose_models_are_nowhere_says_so(tmp_path: Path) -> None:
+    folder = tmp_path / "a" / "b" / "c" / "d"
+    folder.mkdir(parents=True)
+    path = written(folder, AFS + "0,0,1,1,0,VGG\n", models=None)
+    assert refused(path) == "FILE: a trace of AFS names models that are measured elsewhere: give --models"
+
+
+line = st.text(st.characters(codec="utf-8", exclude_characters="\r\n"), max_size=20)
+
+
+@given(st.lists(st.one_of(line, st.just("0,1,1,1,0,VGG"), st.just("x,2,5,9,0,VGG")), max_size=8))
+def test_every_line_is_a_job_or_a_problem(tmp_path_factory: pytest.TempPathFactory, lines: list[str]) -> None:
+    text = AFS + "".join(
+        f"{one}\n" for one in ["first,0,1,1,0,VGG", *(one.replace('"', "") for one in lines)]
+    )
+    jobs, problems = jobs_of(written(tmp_path_factory.mktemp("lines"), text), gpus=8)
+    left_out = [problem for problem in problems if problem.done == "left out"]
+    assert len(jobs) + len(left_out) == 1 + sum(1 for one in lines if one.replace('"', ""))
+
+
+@given(st.one_of(st.binary(max_size=80), st.binary(max_size=60).map(gzip.compress), line.map(str.encode)))
+@example(b"[" * 100_000)
+@example(b'"' + b"x" * 200_000)
+@example(b"\x1f\x8b")
+@example(b'{"muster_workload": 1, "jobs": [[]]}')
+@example(b'{"muster_workload": 1, "models": 3, "jobs": [{}]}')
+@example(b'{"muster_workload": 1, "cluster": [{"nodes": "x"}], "jobs": [{}]}')
+@example(b'{"muster_workload": 1, "cluster": [{"nodes": "x", "gpus": 2}], "jobs": [{}]}')
+@example(b'{"muster_workload": 1, "preset": {"name": "nope"}, "jobs": [{}]}')
+def test_any_bytes_at_all_end_in_one_kind_of_error(
+    tmp_path_factory: pytest.TempPathFactory, raw: bytes
+) -> None:
+    path = written(tmp_path_factory.mktemp("bytes"), raw)
+    with pytest.raises(UsageError):
+        read(Asked(path, gpus=8))
+
+
+# ---- the real ones ----
+
+
+def test_the_real_traces_are_read_to_the_last_job(traces: Path) -> None:
+    count = {
+        path.name: (len(workload.submissions), len(workload.problems), workload.origin)
+        for path in [
+            *sorted((traces / "afs").glob("trace_*")),
+            *sorted((traces / "gavel" / "traces").iterdir()),
+        ]
+        for workload in [read(Asked(path))[0]]
+    }
+    afs = {name: jobs for name, (jobs, problems, origin) in count.items() if (problems, origin) == (0, "AFS")}
+    assert (len(afs), sum(afs.values())) == (11, 109_469)
+    gavel = {name for name, (_, problems, origin) in count.items() if (problems, origin) == (0, "Gavel")}
+    assert gavel == {"max_min_fairness.trace", "minimize_makespan.trace"}
+    pollux, _ = read(Asked(traces / "pollux" / "workloads" / "workload-6.csv"))
+    assert (len(pollux.submissions), pollux.problems, pollux.origin) == (160, (), "Pollux")
+    philly, _ = read(Asked(traces / "philly" / "philly.csv.gz"))
+    assert (len(philly.submissions), philly.problems) == (82_247, ())
