@@ -171,6 +171,11 @@ def test_a_restart_in_the_middle_of_its_creation_does_not_start_a_pytorchjob_in_
     waits_incomplete(cluster, namespace, "kubeflow-bert", 3, reason)
     before = versions(cluster, namespace)
     lab.kill("muster")
+    # A new pod, so that the operator does not seem to have stopped: 10 s later the first ones would start.
+    last = cluster.pod(namespace, pods[2]["metadata"]["name"])
+    assert last is not None
+    cluster.delete_pod(last, grace=0)
+    cluster.submit(pods[2], namespace=namespace)
     lab.start("muster")
     all_wait(cluster, namespace, 3)
     assert versions(cluster, namespace) == before, "a restart has nothing new to write"

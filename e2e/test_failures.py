@@ -99,7 +99,7 @@ def foreign(name: str, node: str, **what: object) -> Json:
         "die after 1 PATCH pods",
         "die after 2 PATCH pods",
         "die-sent after 2 PATCH pods",
-        "die after 1 PATCH gangs",
+        "die after 0 PATCH gangs",
     ],
 )
 def test_muster_killed_at_any_step_of_a_start_goes_on_where_it_was(

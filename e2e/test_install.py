@@ -88,12 +88,16 @@ def test_an_uninstall_releases_what_waits_and_says_what_stays(small: Lab) -> Non
 
 
 def _install_an_older_chart(lab: Lab, folder: Path) -> None:
-    """As one that has no column Reason and no policy `hold` yet."""
+    """As one that has no column Reason and no policy `hold` yet, and a Gang's status apart."""
     shutil.copytree(CHART, folder)
     crd = folder / "templates" / "crd.yaml"
     text = crd.read_text()
     assert REASON in text
-    crd.write_text(text.replace(REASON, ""))
+    assert "subresources" not in text
+    columns = "    additionalPrinterColumns:\n"
+    crd.write_text(
+        text.replace(REASON, "").replace(columns, f"    subresources: {{status: {{}}}}\n{columns}")
+    )
     (folder / "templates" / "admission-hold.yaml").unlink()
     values = json.loads(lab.helm("get", "values", "muster", "-n", "muster-system", "-o", "json"))
     (folder / "these.json").write_text(json.dumps(values))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -372,3 +373,75 @@ def test_sizes_that_contradict_each_other_are_told_too(cluster: Cluster, namespa
     assert "muster.dev/min-replicas" in status["reason"]
     assert "t-0" in status["reason"]
     assert "t-1" in status["reason"]
+
+
+def test_a_quota_that_keeps_pods_from_being_made_is_named_and_the_job_does_not_start_in_part(
+    cluster: Cluster, namespace: str
+) -> None:
+    """Admission can't see quotas, and the Job's controller tries for ever: its owner is told, once."""
+    path = f"/api/v1/namespaces/{namespace}/resourcequotas"
+    quota = {"metadata": {"name": "gpus"}, "spec": {"hard": {"requests.nvidia.com/gpu": "3"}}}
+    cluster.request("POST", path, quota)
+    wait_until(lambda: cluster.get(f"{path}/gpus").get("status", {}).get("used"), what="the quota counts")
+    cluster.submit(job("train", 12, gpus=1), namespace=namespace)
+    reason = "3 of 12 pods exist; ResourceQuota gpus never has room for all (requests.nvidia.com/gpu)"
+    wait_until(
+        lambda: gang(cluster, namespace, "job-train").get("reason") == reason,
+        what="the Gang names the quota",
+        also=lambda: str(cluster.gangs(namespace)),
+    )
+    told = f"Quota: {reason}; 3 of 3 requests.nvidia.com/gpu used"
+    wait_until(lambda: said(cluster, namespace, "train")[-1:] == [told], what="an Event on the Job names it")
+    holds_for(
+        lambda: len(gated(cluster.pods(namespace, "train"))) == 3,
+        seconds=12,  # without the quota, an owner that makes no more pods for 10 s waits for its first ones
+        what="the three pods that exist wait",
+    )
+    cluster.patch(f"{path}/gpus", {"spec": {"hard": {"requests.nvidia.com/gpu": "12"}}})
+    wait_until(
+        lambda: bound(cluster.pods(namespace, "train"), 12),
+        within=120,  # the Job's controller has backed off
+        what="train runs whole",
+        also=lambda: f"{show(cluster.pods(namespace))}\n{cluster.gangs(namespace)}",
+    )
+
+
+def test_when_waiting_jobs_are_expected_to_start_follows_from_what_owners_declare(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    def work(seconds: int) -> dict[str, str]:
+        return {"muster.dev/remaining-work": str(seconds)}
+
+    cluster.submit(
+        job("runs", 1, gpus=8, affinity=on_node("node-00"), annotations=work(600)), namespace=namespace
+    )
+    wait_until(lambda: bound(cluster.pods(namespace, "runs"), 1), what="runs runs")
+    for name, room, declared in (
+        ("a-first", on_node("node-00"), work(300)),
+        ("b-second", on_node("node-00"), work(100)),
+        ("c-unknown", on_node("node-00"), {}),
+        ("d-behind", on_node("node-00"), {}),
+    ):
+        cluster.submit(job(name, 1, gpus=8, affinity=room, annotations=declared), namespace=namespace)
+        wait_until(
+            lambda name=name: in_state(cluster, namespace, f"job-{name}", "Waiting"),  # type: ignore[misc]
+            what=f"{name} waits",
+        )
+    token = account(cluster, namespace, "reader", "view")
+
+    def read() -> dict[str, Json]:
+        found = jobs(lab, token, namespace)
+        return {key.partition("/job-")[2]: item for key, item in found.items()}
+
+    found = wait_until(
+        lambda: (r := read()) and all("eta" in item for item in r.values()) and r,
+        what="the reader may read",
+    )
+    start = datetime.fromisoformat(found["a-first"]["eta"])
+    assert 500 < (start - datetime.now(UTC)).total_seconds() <= 600
+    after = {name: found[name]["eta"] for name in ("b-second", "c-unknown")}
+    assert datetime.fromisoformat(after["b-second"]) - start == timedelta(seconds=300)
+    assert datetime.fromisoformat(after["c-unknown"]) - start == timedelta(seconds=400)
+    assert found["d-behind"]["eta"] is None
+    why = found["d-behind"]["etaUnknown"]
+    assert why.endswith("before it declares no run time (muster.dev/remaining-work)"), why

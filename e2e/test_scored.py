@@ -179,6 +179,46 @@ def test_a_job_whose_volumes_wait_for_it_starts_where_they_are_among_pinned_jobs
     assert over_committed(cluster) == []
 
 
+def test_a_bound_volume_that_any_node_can_use_is_no_obstacle_and_its_pods_are_pinned(
+    cluster: Cluster, namespace: str
+) -> None:
+    shared = volume(f"{namespace}-shared", "", f"none-{namespace}")
+    del shared["spec"]["nodeAffinity"]
+    del shared["spec"]["local"]
+    shared["spec"] |= {"nfs": {"server": "nfs.invalid", "path": "/"}, "accessModes": ["ReadWriteMany"]}
+    cluster.request("POST", "/api/v1/persistentvolumes", shared)
+    try:
+        claim = {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "shared"},
+            "spec": {
+                "accessModes": ["ReadWriteMany"],
+                "storageClassName": f"none-{namespace}",
+                "volumeName": f"{namespace}-shared",
+                "resources": {"requests": {"storage": "1Gi"}},
+            },
+        }
+        cluster.submit(claim, namespace=namespace)
+        path = f"/api/v1/namespaces/{namespace}/persistentvolumeclaims/shared"
+        wait_until(lambda: cluster.get(path)["status"]["phase"] == "Bound", what="the claim is bound")
+        cluster.submit(*(with_claim("shared", number, gpus=4) for number in range(2)), namespace=namespace)
+        pods = wait_until(
+            lambda: bound(cluster.pods(namespace, "data"), 2),
+            what="both pods are bound",
+            also=lambda: f"{show(cluster.pods(namespace))}\n{cluster.gangs(namespace)}",
+        )
+        assert all(one.pinned_to == one.node for one in pods)
+        assert gang(cluster, namespace, "data")["mode"] == "pinned"
+    finally:
+        for one in cluster.pods(namespace):
+            cluster.delete_pod(one, grace=0)
+        path = f"/api/v1/persistentvolumes/{namespace}-shared"
+        cluster.delete(path)
+        with contextlib.suppress(Refused):  # pv-protection; the claim goes with the namespace
+            cluster.patch(path, {"metadata": {"finalizers": None}})
+
+
 # --- the profiles gang and gang-pack ------------------------------------------------------------------------
 
 

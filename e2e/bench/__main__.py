@@ -12,6 +12,7 @@ import click
 from e2e.bench import crowd as crowds
 from e2e.bench import gangs as many_gangs
 from e2e.bench import planning as plans
+from e2e.bench import sim as simulator
 from e2e.bench import sizes as all_sizes
 from e2e.bench import verbs as both_verbs
 from e2e.bench.course import VARIANTS
@@ -102,13 +103,20 @@ def crowd(**options: Any) -> None:
     _finish(crowds.measure, **options)
 
 
+@main.command()
+@click.option("--rounds", default=3, show_default=True, type=click.IntRange(1))
+def sim(**options: Any) -> None:
+    """The simulator against the papers' own; AFS's shares for 10,000 jobs."""
+    _finish(simulator.measure, **options)
+
+
 @main.command("all")
 @click.option("--long", is_flag=True, help="With `crowd`.")
 def everything(long: bool) -> None:
     """Every measure, and one table at the end."""
     progress, results = Progress(), []
     measures: list[Callable[[Progress], Result]] = [
-        plans.measure, both_verbs.measure, all_sizes.measure, many_gangs.measure,
+        plans.measure, both_verbs.measure, simulator.measure, all_sizes.measure, many_gangs.measure,
     ]  # fmt: skip
     for measure in (*measures, *((crowds.measure,) if long else ())):
         try:

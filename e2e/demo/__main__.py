@@ -17,13 +17,13 @@ from e2e.demo import picture, trace
 from e2e.demo.course import Course
 from e2e.demo.drive import Pace, drive
 from e2e.demo.outcome import NOTES, Outcome, as_json, comparison, outcome
-from e2e.demo.philly import PHILLY
 from e2e.demo.show import Show, final_table
 from e2e.demo.trace import HOUR, BadTraceError
 from e2e.demo.workload import Workload, drawn, traced
 from e2e.lab import Lab, NodeGroup, Shape
 from e2e.lab.errors import LabError
 from e2e.lab.say import say
+from muster.sim.philly import PHILLY
 
 SCHEDULERS = ("default-scheduler", "muster")
 MUSTER_PATIENCE = 300.0  # seconds: its default, the time after which the head of the queue gets a reservation

@@ -1,39 +1,24 @@
-"""Work out the constants of philly.py from the trace: `python -m e2e.demo.statistics ../shared/data`.
+"""Work out the constants of muster.sim.philly from the trace: `python -m e2e.demo.statistics ../shared/data`.
 
 The part of Philly that is as big as the demo's 128 GPUs is one of its virtual clusters (`nearest_cluster`).
 Of its jobs: how many of each size; quantiles (each 5 %) of duration, for four classes of size; quantiles of the
 gap between two submissions of one busy hour (10 jobs or more), in units of that hour's mean gap; and the
-submissions of its busiest hour."""
+submissions of its busiest hour. Of the whole trace: submissions by hour of the day."""
 
 from __future__ import annotations
 
 import sys
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from e2e.demo import trace
+from muster.sim.philly import CLASSES, Statistics
 
 QUANTILES = 21
 BUSY = 10  # submissions an hour
-CLASSES = (1, 4, 8, 128)  # the greatest size of each class of durations
 GPUS = 128
-
-
-@dataclass(frozen=True)
-class Statistics:
-    """`sizes`: (GPUs, jobs). `durations`: for each of CLASSES, its quantiles in seconds. `gaps`: quantiles in
-    mean gaps. `busiest`: submissions in the busiest hour."""
-
-    cluster: str
-    jobs: int
-    mean_use: int
-    busiest: int
-    sizes: tuple[tuple[int, int], ...]
-    durations: tuple[tuple[float, ...], ...]
-    gaps: tuple[float, ...]
 
 
 def work_out(path: Path) -> Statistics:
@@ -60,6 +45,7 @@ def work_out(path: Path) -> Statistics:
             for above, most in zip(lowest, CLASSES, strict=True)
         ),
         gaps=_quantiles(gaps, 3),
+        hours=tuple(Counter(job.submitted.hour for job in everything)[hour] for hour in range(24)),
     )
 
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from e2e import scenario
 from e2e.demo import trace
-from e2e.demo.statistics import CLASSES, Statistics
 from e2e.demo.trace import HOUR, BadTraceError, TracedJob
+from muster.sim.philly import CLASSES, Statistics, quantile
 
 Json = dict[str, Any]
 
@@ -74,14 +74,14 @@ def drawn(
     `largest(gpus)`."""
     rng = random.Random(seed)
     sizes = [(size, count) for size, count in statistics.sizes if size <= largest(gpus)]
-    gaps = [_quantile(statistics.gaps, rng.random()) for _ in range(jobs)]
+    gaps = [quantile(statistics.gaps, rng.random()) for _ in range(jobs)]
     scale = window / sum(gaps)
     submissions = []
     now = 0.0
     for number, gap in enumerate(gaps):
         now += gap * scale
         (size,) = rng.choices([size for size, _ in sizes], weights=[count for _, count in sizes])
-        duration = _quantile(statistics.durations[bisect_left(CLASSES, size)], rng.random())
+        duration = quantile(statistics.durations[bisect_left(CLASSES, size)], rng.random())
         submissions.append(
             _submission(number, now - gaps[0] * scale, duration, size, cap, workers(size, worker, rng))
         )
@@ -185,10 +185,3 @@ def _submission(
 ) -> Submission:
     pods, size = worker
     return Submission(f"job-{number:03}-{gpus}gpu", at, min(duration, cap), pods, size)
-
-
-def _quantile(values: Sequence[float], at: float) -> float:
-    """Between the quantiles: linear."""
-    place = at * (len(values) - 1)
-    low = min(int(place), len(values) - 2)
-    return values[low] + (values[low + 1] - values[low]) * (place - low)

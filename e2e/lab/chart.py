@@ -62,6 +62,11 @@ def pairs(shape: Shape) -> list[Pair]:
     return [Pair(index) for index in range(shape.replicas)] if shape.chart else []
 
 
+def processes(shape: Shape, pair: Pair) -> tuple[str, ...]:
+    """What runs of a pair, in the order of starting: with binder=cluster no kube-scheduler stands beside."""
+    return (pair.muster, pair.scheduler) if shape.binder == "own" else (pair.muster,)
+
+
 @dataclass(frozen=True)
 class Chart:
     """The chart in one lab."""
@@ -115,7 +120,7 @@ class Chart:
         for pair in pairs(self.shape):
             service, extender, webhook, _ = (self.ports[name] for name in pair.ports)
             muster = yaml.safe_load(data["muster.yaml"])
-            scheduler = yaml.safe_load(data["scheduler.yaml"])
+            scheduler = yaml.safe_load(data.get("scheduler.yaml", "{}"))
             # The one change: in the cluster both find the API by themselves.
             scheduler.setdefault("clientConnection", {})["kubeconfig"] = str(self.kubeconfig(ACCOUNT))
             if "webhook" in muster:  # what the pod mounts from the Secret

@@ -168,8 +168,8 @@ class Lab:
         self._chart.install(*arguments)
         if restart:
             for pair in self.pairs:
-                self.restart(pair.scheduler)
-                self.restart(pair.muster)
+                for name in reversed(charts.processes(self.shape, pair)):
+                    self.restart(name)
 
     def service_url(self, replica: int = 0) -> str:
         """Muster's service port (/readyz, /metrics, /v1/jobs)."""
@@ -192,7 +192,7 @@ class Lab:
     @property
     def processes(self) -> tuple[str, ...]:
         """Names in the order of starting."""
-        own = [name for pair in self.pairs for name in (pair.muster, pair.scheduler)]
+        own = [name for pair in self.pairs for name in charts.processes(self.shape, pair)]
         return (*self._control_plane.names, *own)
 
     @property
@@ -316,7 +316,7 @@ class Lab:
                 self.wait_ready(name)
         self._restore_nodes()
         if self.pairs:
-            self._wait(lambda: self.leader() is not None, "nobody leads", self.pairs[0].scheduler)
+            self._wait(lambda: self.leader() is not None, "nobody leads", self.processes[-1])
 
     @property
     def ports(self) -> dict[str, int]:
@@ -366,8 +366,8 @@ class Lab:
         say("installing charts/muster")
         self._chart.install()
         for pair in self.pairs:
-            self._start(pair.muster)
-            self._start(pair.scheduler)
+            for name in charts.processes(self.shape, pair):
+                self._start(name)
             say(f"{pair.muster} at {self.service_url(pair.index)}, verbs at {self.extender_url(pair.index)}")
 
     def _create_nodes(self) -> None:
@@ -398,8 +398,8 @@ class Lab:
         if self.pairs:
             self._wait(
                 lambda: self.leader() is not None,
-                "no kube-scheduler of ours holds the Lease",
-                self.pairs[0].scheduler,
+                "nobody of ours holds the Lease",
+                self.processes[-1],
             )
             if self._chart.expects_gate():
                 self._wait(

@@ -64,6 +64,17 @@ class Shape:
         return sum(group.count for group in self.groups)
 
     @property
+    def binder(self) -> str:
+        """Who binds: "own", the kube-scheduler of the chart, or "cluster", the lab's default-scheduler."""
+        found = "own"
+        for file in self.values:
+            found = (yaml.safe_load(Path(file).read_text()) or {}).get("binder", found)
+        for setting in self.set_values:
+            name, _, value = setting.partition("=")
+            found = value if name == "binder" else found
+        return str(found)
+
+    @property
     def rack_count(self) -> int:
         return -(-self.nodes // NODES_A_RACK) if self.racks is None else self.racks
 

@@ -103,10 +103,13 @@ admissionregistration.k8s.io/v1beta1
 (request.userInfo.username in [{{ $account | squote }}, {{ printf "%s-hooks" $account | squote }}] || {{ .Values.breakGlassGroup | squote }} in request.userInfo.?groups.orValue([]))
 {{- end -}}
 
-{{/* What the chart can't do yet is refused, never installed as something that does nothing. */}}
+{{/* What can't work is refused, never installed as something that does nothing. */}}
 {{- define "muster.refuse" -}}
-{{- if eq .Values.binder "cluster" -}}
-{{- fail "binder: cluster is not supported yet: Muster binds with the kube-scheduler of this chart. Use binder: own (the default)." -}}
+{{- if and (eq .Values.binder "cluster") (eq .Values.schedulerName .Values.clusterScheduler) -}}
+{{- fail (printf "schedulerName: %s is clusterScheduler too: no pod could say whether it is Muster's. Choose another schedulerName (default: muster); with binder: cluster admission replaces it." .Values.schedulerName) -}}
+{{- end -}}
+{{- if and (eq .Values.binder "cluster") (eq .Values.autoscaler.ask "ungate") -}}
+{{- fail "autoscaler.ask: ungate needs binder own: the cluster's scheduler would bind the pods one by one, since no filter of ours guards them. Use provisioning-request." -}}
 {{- end -}}
 {{- if and (eq .Values.admission.mode "policy") (not (include "muster.mutatingPolicyVersion" .)) -}}
 {{- fail (printf "admission.mode: policy needs the MutatingAdmissionPolicy API, which this cluster (%s) does not serve. Use admission.mode: auto or webhook; or, on 1.34 and 1.35, start kube-apiserver with --feature-gates=MutatingAdmissionPolicy=true --runtime-config=admissionregistration.k8s.io/v1beta1=true." .Capabilities.KubeVersion.Version) -}}
@@ -116,11 +119,43 @@ admissionregistration.k8s.io/v1beta1
 {{- end -}}
 {{- end -}}
 
+{{/* CEL: a pod, or a pod template, is Muster's: by its schedulerName, or by the label that admission adds where it replaces that
+     (binder: cluster). The label counts always: pods of an earlier binder stay Muster's. Arguments: the root, the object's expression. */}}
+{{- define "muster.oursCEL" -}}
+{{- $root := index . 0 -}}
+{{- $it := index . 1 -}}
+({{ $it }}.spec.?schedulerName.orValue('') == {{ $root.Values.schedulerName | squote }} || {{ $it }}.?metadata.?labels[?'muster.dev/scheduler'].orValue('') == {{ $root.Values.schedulerName | squote }})
+{{- end -}}
+
+{{/* CEL: the pod in `object` is as admission makes one of ours: gated (not in mode observe) and, with binder: cluster, marked and the
+     cluster's scheduler's. */}}
+{{- define "muster.admittedCEL" -}}
+{{- $terms := list -}}
+{{- if eq .Values.mode "active" -}}
+{{- $terms = append $terms "object.spec.?schedulingGates.orValue([]).exists(g, g.name == 'muster.dev/queue')" -}}
+{{- end -}}
+{{- if eq .Values.binder "cluster" -}}
+{{- $terms = append $terms (printf "object.metadata.?labels[?'muster.dev/scheduler'].orValue('') == '%s'" .Values.schedulerName) -}}
+{{- $terms = append $terms (printf "object.spec.?schedulerName.orValue('') != '%s'" .Values.schedulerName) -}}
+{{- end -}}
+{{ join " && " $terms }}
+{{- end -}}
+
+{{/* "true" where a kube-scheduler of ours stands beside muster. */}}
+{{- define "muster.ownScheduler" -}}
+{{- and .Values.scheduler.enabled (eq .Values.binder "own") -}}
+{{- end -}}
+
+{{/* "true" where admission changes pods of ours at all. */}}
+{{- define "muster.mutates" -}}
+{{- or (eq .Values.mode "active") (eq .Values.binder "cluster") -}}
+{{- end -}}
+
 {{/* matchConditions: pods that Muster queues. Left out, each with a warning (admission-advice.yaml): pods that already have a node
      (no scheduler is involved, and the API forbids a gate on them), mirror pods and pods of DaemonSets. */}}
 {{- define "muster.queuedPodConditions" -}}
 - name: ours
-  expression: "object.spec.?schedulerName.orValue('') == {{ .Values.schedulerName | squote }}"
+  expression: "{{ include "muster.oursCEL" (list . "object") }}"
 - name: has-no-node
   expression: "object.spec.?nodeName.orValue('') == ''"
 - name: not-a-mirror-pod
@@ -132,7 +167,7 @@ admissionregistration.k8s.io/v1beta1
 {{/* Labels that decide which job a pod belongs to: ours and those of the owners that Muster knows. */}}
 {{- define "muster.identityLabels" -}}
 {{- list
-  "muster.dev/job"
+  "muster.dev/job" "muster.dev/scheduler"
   "batch.kubernetes.io/job-name" "job-name" "batch.kubernetes.io/controller-uid" "controller-uid"
   "batch.kubernetes.io/job-completion-index" "apps.kubernetes.io/pod-index" "statefulset.kubernetes.io/pod-name"
   "jobset.sigs.k8s.io/jobset-name" "jobset.sigs.k8s.io/jobset-uid" "jobset.sigs.k8s.io/replicatedjob-name" "jobset.sigs.k8s.io/job-index"
@@ -182,7 +217,7 @@ admissionregistration.k8s.io/v1beta1
 
 {{/* "true" where muster's own webhook adds the gate. */}}
 {{- define "muster.webhookServed" -}}
-{{- and (eq .Values.mode "active") (eq (include "muster.admissionMode" .) "webhook") -}}
+{{- and (eq (include "muster.mutates" .) "true") (eq (include "muster.admissionMode" .) "webhook") -}}
 {{- end -}}
 
 {{/* CEL: the template has a label or an annotation of ours. Most pods have none, and a millisecond less at CREATE. */}}

@@ -1,0 +1,68 @@
+"""The rows as a table for a terminal, and as Markdown for a file."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Sequence
+from itertools import groupby
+
+from rich.console import Console
+from rich.table import Table
+
+from e2e.reproduce.entry import Row
+
+WIDTH = 150
+EXACT = 1e-6
+"""A relative tolerance that allows nothing but rounding."""
+HEAD = ("figure", "target", "result", "off by", "allowed", "", "why")
+
+
+def text(rows: Sequence[Row]) -> str:
+    """A table for each paper."""
+    out = Console(file=io.StringIO(), width=WIDTH, color_system=None, highlight=False)
+    for paper, group in groupby(rows, key=lambda row: row.paper):
+        table = Table(title=paper, title_justify="left", box=None, pad_edge=False, padding=(0, 1))
+        for column in HEAD:
+            table.add_column(column, justify="right" if column in HEAD[1:5] else "left", max_width=60)
+        for row in group:
+            table.add_row(*cells(row))
+        out.print(table)
+        out.print()
+    stream = out.file
+    assert isinstance(stream, io.StringIO)
+    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """The same, with paper as a column."""
+    lines = [f"| paper | {' | '.join(HEAD)} |", "|" + "---|" * (len(HEAD) + 1)]
+    for row in rows:
+        plain = [cell.replace("|", "\\|").replace("\n", " ") for cell in cells(row)]
+        lines.append(f"| {row.paper} | {' | '.join(plain)} |")
+    return "\n".join(lines) + "\n"
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    target = "-" if row.target is None else number(row.target)
+    off = "-"
+    if row.target and row.expect == "within" and math.isfinite(row.result):
+        off = f"{100 * (row.result / row.target - 1):+.2f} %"
+    match row.expect:
+        case "within":
+            allowed = f"{100 * row.tolerance:g} %" if row.tolerance > EXACT else "none"
+        case "sign":
+            allowed = "same sign"
+        case other:
+            allowed = other if not row.tolerance else f"{other}, {100 * row.tolerance:g} %"
+    return (
+        f"{row.name} ({row.unit})" if row.unit else row.name,
+        target, number(row.result), off, "-" if row.target is None else allowed, row.verdict,
+        row.error or row.why,
+    )  # fmt: skip
+
+
+def number(value: float) -> str:
+    if math.isnan(value):
+        return "-"
+    return f"{value:,.2f}" if abs(value) < 10_000 else f"{value:,.0f}"
