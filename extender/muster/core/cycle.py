@@ -494,8 +494,8 @@ def duration(job: Job) -> float | None:
     """Seconds that a job runs with its minimum, None where its owner does not say."""
     if job.remaining_work is None:
         return None
-    replicas = max(1, sum(r.min for r in job.roles))
-    speed = dict(job.speed).get(replicas, float(replicas))
+    replicas = max(1, sum([r.min for r in job.roles]))
+    speed = dict(job.speed).get(replicas, float(replicas)) if job.speed else float(replicas)
     return job.remaining_work / speed
 
 

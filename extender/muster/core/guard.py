@@ -64,6 +64,7 @@ class Guard:
             if uid in view.holds and view.snapshot.now - promise.at < PROMISED
         }
         self._answers: dict[str, frozenset[str]] = {}
+        self._everywhere: set[str] = set()
         self._waiting: dict[str, Counter[tuple[JobKey, str]]] | None = None
         self._allowed: dict[tuple[JobKey, str], frozenset[str]] = {}
         self._scores: dict[str, list[int]] = {}
@@ -84,7 +85,11 @@ class Guard:
             return [name for name in names if name == hold.node], OTHER_NODE
         allowed = self._uncrowded(uid, job, role, hold)
         let = [name for name in names if name in allowed]
-        self._let_pass(uid, role, [name for name in let if name != hold.node])
+        everywhere = len(let) == len(allowed)
+        if uid not in self._everywhere:
+            self._let_pass(uid, role, (allowed if everywhere else frozenset(let)) - {hold.node})
+            if everywhere:  # nothing can be added to that in this View
+                self._everywhere.add(uid)
         return let, NO_ROOM
 
     def scores(self, uid: str, names: Sequence[str]) -> list[int]:
@@ -140,13 +145,13 @@ class Guard:
                 self._holds.setdefault(key, []).append(hold)
         return self._holds.get(job.key, ())
 
-    def _let_pass(self, uid: str, role: Role, names: Sequence[str]) -> None:
+    def _let_pass(self, uid: str, role: Role, names: frozenset[str]) -> None:
         """Remember nodes other than its own place where the pod may be bound from now on."""
         if names:
             before = self._promises.get(uid)
             known = before.names if before is not None else frozenset()
             at = before.at if before is not None else self.view.snapshot.now
-            self._promises[uid] = _Promise(known | frozenset(names), role.shape, at)
+            self._promises[uid] = _Promise(known | names, role.shape, at)
 
     def _uncrowded(self, uid: str, job: Job, role: Role, hold: Hold) -> frozenset[str]:
         """Where the pod may pass; the same for every question about it while the View is the same."""
