@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from muster.core import afs, greedy
-from muster.types import Shares, Snapshot
+from muster.types import FloatArray, Shares, Snapshot, Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +29,18 @@ class AfsL:
     def share(self, shares: Shares, snapshot: Snapshot) -> Shares:  # noqa: ARG002
         """Stage one or two, by the number of jobs and GPUs."""
         table = snapshot.table
-        remaining = table.remaining
-        if np.isnan(remaining.sum()):
-            remaining = np.where(np.isnan(remaining), np.inf, remaining)
         if not greedy.crowded(table):
-            return Shares(afs.distribute(table, table.gpus - greedy.leasts(table), remaining))
+            return Shares(afs.distribute(table, table.gpus - greedy.leasts(table), _lengths(table)))
         granted = greedy.shortest(table, table.remaining)
         left = table.gpus - int(greedy.cost(table, granted).sum())
         if left > 0:  # a job's least is more than what is left: the others share that
-            granted = afs.distribute(table, left, remaining, np.flatnonzero(granted))
+            granted = afs.distribute(table, left, _lengths(table), np.flatnonzero(granted))
         return Shares(granted)
+
+
+def _lengths(table: Table) -> FloatArray:
+    """(J,) s of work left on one replica, unknown = infinite."""
+    remaining = table.remaining
+    if np.isnan(remaining.sum()):
+        return np.where(np.isnan(remaining), np.inf, remaining)
+    return remaining

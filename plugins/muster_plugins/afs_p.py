@@ -14,16 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from muster.core import afs, greedy, quantum
 from muster.types import FloatArray, IntArray, Job, Shares, Snapshot
-
-NAME = "afs-p"
 
 
 @dataclass(frozen=True, slots=True)
 class AfsP:
     """quantum: s for which a job runs before it may be put back (footnote 11: 2 hours for traces of months)."""
+
+    NAME: ClassVar[str] = "afs-p"
 
     quantum: float = 7200.0
 
@@ -33,7 +34,7 @@ class AfsP:
 
     def share(self, shares: Shares, snapshot: Snapshot) -> Shares:  # noqa: ARG002
         """Who is inside a quantum keeps its GPUs; the others share what is left."""
-        return Shares(quantum.share(snapshot, NAME, self.quantum, self._rest))
+        return Shares(quantum.share(snapshot, self.NAME, self.quantum, self._rest))
 
     def _rest(self, snapshot: Snapshot, order: IntArray, left: int) -> IntArray:
         table = snapshot.table
@@ -43,17 +44,16 @@ class AfsP:
             left -= int(greedy.cost(table, granted).sum())
             if left <= 0:
                 return granted
-            order = order[
-                granted[order] > 0
-            ]  # a job's least is more than what is left: the others share that
+            # a job's least is more than what is left: the others share that
+            order = order[granted[order] > 0]
         else:
             left -= least
-        seed = int(snapshot.rng(NAME).integers(1 << 62))
+        seed = int(snapshot.rng(self.NAME).integers(1 << 62))
         return afs.distribute_unknown(table, order, left, seed)
 
     def observe(self, job: Job, snapshot: Snapshot) -> Mapping[str, object] | None:
         """How many quanta the job has used up, and when the present one began."""
-        return quantum.observe(job, snapshot, NAME, self.quantum)
+        return quantum.observe(job, snapshot, self.NAME, self.quantum)
 
     def fold(self, snapshot: Snapshot, memory: Mapping[str, FloatArray]) -> Mapping[str, FloatArray]:
         """`observe` for all jobs of a table."""
@@ -61,4 +61,4 @@ class AfsP:
 
     def wake(self, snapshot: Snapshot) -> float | None:
         """When the next quantum ends."""
-        return quantum.wake(snapshot, NAME, self.quantum)
+        return quantum.wake(snapshot, self.NAME, self.quantum)

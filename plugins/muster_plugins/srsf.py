@@ -21,12 +21,11 @@ class Srsf:
     size: str = "request"
 
     def __post_init__(self) -> None:
-        if self.size not in ("request", "most"):
-            raise ValueError(f"size: must be request or most; found {self.size!r}")
+        greedy.check_size(self.size)
 
     def share(self, shares: Shares, snapshot: Snapshot) -> Shares:  # noqa: ARG002
         """The size or nothing, in the order of remaining service at that size (GPU-s)."""
         table = snapshot.table
-        size = table.request if self.size == "request" else table.most
+        size = greedy.sized(table, self.size)
         service = greedy.cost(table, size) * greedy.times(table, size)
         return Shares(greedy.by_key(table, service, size))

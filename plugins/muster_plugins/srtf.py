@@ -22,11 +22,10 @@ class Srtf:
     size: str = "request"
 
     def __post_init__(self) -> None:
-        if self.size not in ("request", "most"):
-            raise ValueError(f"size: must be request or most; found {self.size!r}")
+        greedy.check_size(self.size)
 
     def share(self, shares: Shares, snapshot: Snapshot) -> Shares:  # noqa: ARG002
         """The size or nothing, in the order of remaining time at that size (s)."""
         table = snapshot.table
-        size = table.request if self.size == "request" else table.most
+        size = greedy.sized(table, self.size)
         return Shares(greedy.by_key(table, greedy.times(table, size), size))

@@ -30,15 +30,14 @@ class TiresiasL:
     size: str = "request"
 
     def __post_init__(self) -> None:
-        if self.size not in ("request", "most"):
-            raise ValueError(f"size: must be request or most; found {self.size!r}")
+        greedy.check_size(self.size)
         if self.threshold <= 0.0:
             raise ValueError(f"threshold: must be above 0; found {self.threshold}")
 
     def share(self, shares: Shares, snapshot: Snapshot) -> Shares:  # noqa: ARG002
         """The size or nothing: the first queue, then the second."""
         table = snapshot.table
-        size = table.request if self.size == "request" else table.most
+        size = greedy.sized(table, self.size)
         second = table.run_gpu_seconds >= self.threshold
         order = np.lexsort((table.submitted, table.first_start, second))
         return Shares(greedy.in_order(table, order, size))

@@ -56,7 +56,6 @@ class Elastic:
     whole: dict[JobKey, str] = field(default_factory=dict)  # jobs that go back whole, with why
     wants: dict[JobKey, Want] = field(default_factory=dict)
     statuses: dict[JobKey, Status] = field(default_factory=dict)
-    dropped: dict[JobKey, str] = field(default_factory=dict)  # holds of a job that had not begun
 
     def shrinks(self) -> tuple[Shrink, ...]:
         return tuple(
@@ -90,6 +89,12 @@ class _Trial:
             room = self.room
             self.after = Room(replace(self.snapshot, free=room.free, ports=room.ports, ours_on=room.ours))
         return self.after
+
+    def free(self, row: int, shape: Shape) -> None:
+        """A place that was only held is free, now and afterwards."""
+        self.room.give(row, shape)
+        if self.after is not None:
+            self.after.give(row, shape)
 
     def leave(self, job: Job, role: Role, member: Member, why: str) -> None:
         """A bound replica goes; its place is free afterwards, but for GPUs that a partner goes on using."""
@@ -211,21 +216,20 @@ def waits(why: str) -> Status:
 
 
 def _leave_whole(trial: _Trial, job: Job, why: str) -> None:
-    """Every replica goes back to the gate; places that nobody has taken up yet are free at once."""
-    _drop_holds(trial, job)
+    """Every replica goes back to the gate."""
     trial.result.whole[job.key] = why
-    _leave_all(trial, job, why)
-    trial.gone.add(job.key)
+    _leave_to_move(trial, job, why)
 
 
 def _leave_to_move(trial: _Trial, job: Job, why: str) -> None:
+    """Every replica leaves where it is; places that nobody has taken up yet are free at once."""
     _drop_holds(trial, job)
-    _leave_all(trial, job, why)
+    _leave_all(trial, job, job.roles, why)
     trial.gone.add(job.key)
 
 
-def _leave_all(trial: _Trial, job: Job, why: str) -> None:
-    for role in job.roles:
+def _leave_all(trial: _Trial, job: Job, roles: Sequence[Role], why: str) -> None:
+    for role in roles:
         for member in role.members:
             if member.phase is Phase.BOUND:
                 trial.leave(job, role, member, why)
@@ -241,9 +245,7 @@ def _drop_holds(trial: _Trial, job: Job) -> None:
         if hold.uid and hold.uid not in gated:
             kept.append(hold)
         elif row is not None:
-            trial.room.give(row, roles[hold.role].shape)
-            if trial.after is not None:
-                trial.after.give(row, roles[hold.role].shape)
+            trial.free(row, roles[hold.role].shape)
     trial.result.holds[job.key] = tuple(kept)
 
 
@@ -304,10 +306,7 @@ def _shrink(trial: _Trial, job: Job, target: int, want: Want, why: str) -> None:
             if not surplus:
                 break
             holds.remove(hold)
-            row = trial.snapshot.nodes.index[hold.node]
-            trial.room.give(row, role.shape)
-            if trial.after is not None:
-                trial.after.give(row, role.shape)
+            trial.free(trial.snapshot.nodes.index[hold.node], role.shape)
             surplus -= 1
         for member in leavers(role, surplus):
             trial.leave(job, role, member, why or f"its share is {goal[role.name]}")
@@ -478,7 +477,7 @@ def _grow(trial: _Trial, job: Job, target: int, want: Want) -> bool:
         holds = trial.result.holds.get(job.key, ())
         goal = targets(job, target, want, holds)[role.name]
         have = placed(role, holds) - sum(1 for r, _, _ in trial.result.leaving.get(job.key, ()) if r is role)
-        if goal <= have or (have < role.min and not role.min <= goal):
+        if goal <= have:
             continue
         if not job.expects:  # only replicas that exist can start
             taken = {h.uid for h in holds}
@@ -559,10 +558,7 @@ def _move(trial: _Trial, move: Move) -> None:
     after = trial.later_room()
     mark = after.mark()
     roles = [role for role in job.roles if not move.role or role.name == move.role]
-    for role in roles:
-        for member in role.members:
-            if member.phase is Phase.BOUND:
-                trial.leave(job, role, member, move.why or "it is moved")
+    _leave_all(trial, job, roles, move.why or "it is moved")
     needs = [Need(role, role.bound) for role in roles if role.bound]
     allowed = None
     if move.to:

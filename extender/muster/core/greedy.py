@@ -94,6 +94,17 @@ def times(table: Table, replicas: IntArray) -> FloatArray:
     return result
 
 
+def check_size(size: str) -> None:
+    """Raises ValueError where a rigid policy's parameter `size` is not one that `sized` knows."""
+    if size not in ("request", "most"):
+        raise ValueError(f"size: must be request or most; found {size!r}")
+
+
+def sized(table: Table, size: str) -> IntArray:
+    """(J,) replicas that a rigid policy grants: "request" (what owners asked for) or "most" (what models can use)."""
+    return table.request if size == "request" else table.most
+
+
 def leasts(table: Table) -> int:
     """GPUs of the least of all jobs together."""
     return len(table) if plain(table) else int(cost(table, table.least).sum())

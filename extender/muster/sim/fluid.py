@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from muster.core.sharing import shares_of
-from muster.points import Fifo, Fold, Observe, Profile, Wake
+from muster.points import Fifo, Fold, Profile
 from muster.sim import columns as col
 from muster.sim.columns import Columns, truth
 from muster.sim.engine import Interrupted, Options, Progress
@@ -63,12 +63,10 @@ class _Run:
         self.relative: list[list[float]] = self.truth.relative.tolist()
         self.nodes = nodes_of(cluster)
         self.round = options.round or profile.round
-        self.wakers = [plugin for _, plugin in profile.named if isinstance(plugin, Wake)]
+        self.wakers = profile.wakers
         self.folds = [(name, plugin) for name, plugin in profile.named if isinstance(plugin, Fold)]
         self.observers = [
-            (name, plugin)
-            for name, plugin in profile.named
-            if isinstance(plugin, Observe) and not isinstance(plugin, Fold)
+            (name, plugin) for name, plugin in profile.observers if not isinstance(plugin, Fold)
         ]
         count = len(names)
         self.started = np.full(count, np.nan)
