@@ -224,12 +224,14 @@ class Cluster:
         return {item.get("spec", {}).get("job", item["metadata"]["name"]): item for item in items}
 
     def events(self, namespace: str, name: str = "") -> list[Json]:
-        """Events of the namespace, of one object's name where given, oldest first."""
+        """Events of the namespace, of one object's name where given, oldest first.
+
+        Times are whole seconds and names end at random: within a second the version tells the order."""
         selector = f"involvedObject.name={name}" if name else ""
         items: list[Json] = self.get(f"/api/v1/namespaces/{namespace}/events", fieldSelector=selector)[
             "items"
         ]
-        return sorted(items, key=lambda item: item["metadata"]["creationTimestamp"])
+        return sorted(items, key=lambda item: (item["metadata"]["creationTimestamp"], _version(item)))
 
     def delete_pod(self, pod: Pod, grace: int | None = None) -> None:
         """As `kubectl delete pod`; a pod that is gone is no error."""
@@ -295,6 +297,11 @@ def over_committed(cluster: Cluster) -> list[str]:
             if value > has:
                 found.append(f"{name} has {has} {resource}, its pods hold {value}")
     return found
+
+
+def _version(item: Json) -> int:
+    """resourceVersion; of objects of one kind the greater is the newer (KEP-5504)."""
+    return int(item["metadata"]["resourceVersion"])
 
 
 def _requests(container: Json) -> dict[str, int]:

@@ -124,28 +124,33 @@ def test_what_the_planner_does_not_model_is_nominated_and_kept_in_its_rack(
 def test_a_place_that_a_foreign_pod_took_is_given_up_and_the_gang_goes_elsewhere(
     lab: Lab, cluster: Cluster, namespace: str
 ) -> None:
-    """No filter guards binds here: evidence of the cluster's scheduler undoes the pin."""
-    lab.pause("default-scheduler")
+    """No filter guards binds here: evidence of the cluster's scheduler undoes the pin.
+
+    That scheduler is down, not paused, while the foreign pod comes: it starts with a whole view before it binds
+    anything. One that wakes up takes the pods and the foreign pod from one watch, and binds what it has read."""
+    lab.stop("default-scheduler")
     cluster.submit(
         job("train", 2, gpus=8, affinity=on_node("node-00", "node-01", "node-02")), namespace=namespace
     )
-    pinned = wait_until(
-        lambda: [one for one in cluster.pods(namespace, "train") if one.pinned_to],
+    moved, stays = wait_until(
+        lambda: (
+            len(found := [one for one in cluster.pods(namespace, "train") if one.pinned_to]) == 2 and found
+        ),
         what="train is pinned",
         also=lambda: show(cluster.pods(namespace)),
     )
-    taken = pinned[0].pinned_to
     foreign = pod("foreign", scheduler=None, gpus=8)
-    foreign["spec"]["nodeName"] = taken
+    foreign["spec"]["nodeName"] = moved.pinned_to
     cluster.submit(foreign, namespace=namespace)
-    lab.resume("default-scheduler")
+    lab.start("default-scheduler")
     pods = wait_until(
         lambda: bound(cluster.pods(namespace, "train"), 2),
         within=60,
         what="train runs whole elsewhere",
         also=lambda: f"{show(cluster.pods(namespace))}\n{cluster.gangs(namespace)}",
     )
-    assert taken not in {one.node for one in pods}
+    assert moved.pinned_to not in {one.node for one in pods}
+    assert {one.uid for one in pods} & {moved.uid, stays.uid} == {stays.uid}, "only that pin was undone"
     assert over_committed(cluster) == []
 
 
