@@ -54,6 +54,35 @@ def test_in_mode_observe_the_pod_is_handed_over_without_a_gate() -> None:
     assert ask({"schedulerName": "muster"}, Admits(gate=False)) is None
 
 
+def test_a_pod_that_asks_to_report_gets_a_token_and_the_url_once() -> None:
+    admits = Admits(gate=False, report_url="http://muster:8080")
+
+    def patched(spec: dict[str, Any], wants: str = "true", admits: Admits = admits) -> Any:
+        metadata = {"name": "p", "annotations": {"muster.dev/report": wants}}
+        body = {"request": {"uid": "u1", "object": {"metadata": metadata, "spec": spec}}}
+        answer = TestClient(make_webhook_app(admits)).post("/mutate", json=body).json()["response"]
+        return json.loads(base64.b64decode(answer["patch"])) if "patch" in answer else None
+
+    token = {"audience": "muster.dev", "expirationSeconds": 3600, "path": "token"}
+    volume = {"name": "muster-report", "projected": {"sources": [{"serviceAccountToken": token}]}}
+    mount = {"name": "muster-report", "mountPath": "/var/run/secrets/muster.dev", "readOnly": True}
+    url = {"name": "MUSTER_URL", "value": "http://muster:8080"}
+    other = {"name": "MUSTER_URL", "value": "mine"}
+    spec = {
+        "containers": [{"name": "a"}, {"name": "b", "env": [other], "volumeMounts": [{"mountPath": "/x"}]}]
+    }
+    assert patched(spec) == [
+        {"op": "add", "path": "/spec/volumes", "value": [volume]},
+        {"op": "add", "path": "/spec/containers/0/env", "value": [url]},
+        {"op": "add", "path": "/spec/containers/0/volumeMounts", "value": [mount]},
+        {"op": "add", "path": "/spec/containers/1/volumeMounts/-", "value": mount},
+    ]
+    assert patched(spec | {"volumes": [{"name": "x"}]})[0]["path"] == "/spec/volumes/-"
+    assert patched(spec | {"volumes": [volume]}) is None
+    assert patched(spec, wants="false") is None
+    assert patched(spec, admits=Admits(gate=False)) is None
+
+
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"request": {"uid": "u"}}', b'{"request": 7}'])
 def test_what_is_no_review_is_a_clear_error(body: bytes) -> None:
     answer = TestClient(make_webhook_app()).post("/mutate", content=body)

@@ -1,8 +1,10 @@
-"""Who may read: a bearer token is asked about with TokenReview, then SubjectAccessReview on gangs.
+"""Who may read, and which pod reports: a bearer token is asked about with TokenReview.
 
-The same right that lets a tenant `kubectl get gangs` in a namespace lets him read its jobs here; nothing else
-is granted or stored. Answers are kept for a few seconds by the token's digest (never the token), and reviews
-that are not kept are limited, so that a flood of requests costs the API server a bounded number of calls.
+Readers: SubjectAccessReview on gangs follows. The same right that lets a tenant `kubectl get gangs` in a namespace
+lets him read its jobs here; nothing else is granted or stored. Pods: a token for our audience that is bound to
+a pod speaks for that pod and nothing else.
+Answers are kept for a while by the token's digest (never the token), and reviews that are not kept are limited, of
+readers and of pods apart, so that a flood of requests costs the API server a bounded number of calls.
 """
 
 from __future__ import annotations
@@ -26,6 +28,16 @@ ENTRIES = 4096
 """Answers kept at most; the oldest goes first."""
 REVIEWS = 20.0
 """Reviews a second that go to the API server, with a burst of the same number."""
+PODS_KEPT, NOBODY_KEPT = 600.0, 10.0
+"""Seconds for which it is kept whose a pod's token is, and that it is nobody's. A pod that is gone is in no job."""
+PODS = 65536
+"""Pods' tokens kept at most."""
+POD_REVIEWS = 50.0
+"""Reviews of pods' tokens a second, with a burst of the same number: 1,000 jobs that start report within 20 s."""
+AUDIENCE = "muster.dev"
+"""What a pod's token is for; one for the API server is of no use here, and ours of no use there."""
+POD_UID = "authentication.kubernetes.io/pod-uid"
+"""Where a TokenReview tells the pod that a token is bound to (its user's `extra`)."""
 LONGEST = 16 * 1024
 """Characters of a token; service account tokens are about 1,000."""
 
@@ -67,62 +79,36 @@ class Caller:
     extra: Mapping[str, list[str]]
 
 
-class ReviewedAccess:
-    """Access as the cluster's own RBAC gives it. Used by several threads at once."""
+class Reviews:
+    """TokenReview and SubjectAccessReview, `rate` a second at most. Used by several threads at once."""
 
-    def __init__(
-        self,
-        request: Request,
-        clock: Callable[[], float] = monotonic,
-        kept: float = KEPT,
-        reviews: float = REVIEWS,
-    ) -> None:
-        self._request = request
-        self._clock = clock
+    def __init__(self, request: Request, clock: Callable[[], float], rate: float) -> None:
+        self._request, self._clock = request, clock
         self._lock = threading.Lock()
-        self._callers: TTLCache[bytes, Caller | None] = TTLCache(ENTRIES, kept, timer=clock)
-        self._verdicts: TTLCache[tuple[bytes, str | None], Verdict] = TTLCache(ENTRIES, kept, timer=clock)
-        self._rate = reviews
-        self._left = reviews
+        self._rate = self._left = rate
         self._filled = clock()
 
-    def may_list(self, token: str, namespace: str | None) -> Verdict:
-        """Two calls to the API server at most, none while the answer is kept."""
-        if not token or len(token) > LONGEST:
-            return Verdict.UNKNOWN
-        digest = hashlib.sha256(token.encode("utf-8", "replace")).digest()
-        with self._lock:
-            kept = self._verdicts.get((digest, namespace))
-            known = digest in self._callers
-            caller = self._callers.get(digest)
-        if kept is not None:
-            return kept
-        if not known:
-            caller = self._who(token)
-            with self._lock:
-                self._callers[digest] = caller
-        verdict = Verdict.UNKNOWN if caller is None else self._right(caller, namespace)
-        with self._lock:
-            self._verdicts[(digest, namespace)] = verdict
-        return verdict
+    def who(self, token: str, audience: str = "") -> Caller | None:
+        """The token's owner, None for nobody's; with an audience: only of a token that is for it.
 
-    def _who(self, token: str) -> Caller | None:
+        Raises FloodError, and ClusterError where the API server can't be asked.
+        """
+        spec: dict[str, Any] = {"token": token} | ({"audiences": [audience]} if audience else {})
         status = self._review(
             "/apis/authentication.k8s.io/v1/tokenreviews",
-            {
-                "apiVersion": "authentication.k8s.io/v1",
-                "kind": "TokenReview",
-                "spec": {"token": token},
-            },
+            {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec},
         )
         user = status.get("user") or {}
         if not status.get("authenticated") or not user.get("username"):
             return None
+        if audience and audience not in (status.get("audiences") or ()):
+            return None  # whoever authenticated it knows no audiences: it may be a token for anything
         return Caller(
             user["username"], user.get("uid", ""), tuple(user.get("groups") or ()), user.get("extra") or {}
         )
 
-    def _right(self, caller: Caller, namespace: str | None) -> Verdict:
+    def may(self, caller: Caller, namespace: str | None) -> bool:
+        """Whether he may list gangs in the namespace, or in all (None). Raises as `who`."""
         attributes = {"verb": VERB, "group": GROUP, "resource": RESOURCE}
         if namespace is not None:
             attributes["namespace"] = namespace
@@ -140,7 +126,7 @@ class ReviewedAccess:
                 },
             },
         )
-        return Verdict.ALLOWED if status.get("allowed") is True else Verdict.DENIED
+        return status.get("allowed") is True
 
     def _review(self, path: str, review: Mapping[str, Any]) -> dict[str, Any]:
         """The status of a review that the API server filled in."""
@@ -164,3 +150,73 @@ class ReviewedAccess:
             if self._left < 1.0:
                 raise FloodError("too many callers to ask the API server about; try again in a second")
             self._left -= 1.0
+
+
+class ReviewedAccess:
+    """Access as the cluster's own RBAC gives it. Used by several threads at once."""
+
+    def __init__(
+        self,
+        request: Request,
+        clock: Callable[[], float] = monotonic,
+        kept: float = KEPT,
+        reviews: float = REVIEWS,
+    ) -> None:
+        self._reviews = Reviews(request, clock, reviews)
+        self._lock = threading.Lock()
+        self._callers: TTLCache[bytes, Caller | None] = TTLCache(ENTRIES, kept, timer=clock)
+        self._verdicts: TTLCache[tuple[bytes, str | None], Verdict] = TTLCache(ENTRIES, kept, timer=clock)
+
+    def may_list(self, token: str, namespace: str | None) -> Verdict:
+        """Two calls to the API server at most, none while the answer is kept."""
+        if not token or len(token) > LONGEST:
+            return Verdict.UNKNOWN
+        digest = _digest(token)
+        with self._lock:
+            kept = self._verdicts.get((digest, namespace))
+            known = digest in self._callers
+            caller = self._callers.get(digest)
+        if kept is not None:
+            return kept
+        if not known:
+            caller = self._reviews.who(token)
+            with self._lock:
+                self._callers[digest] = caller
+        if caller is None:
+            verdict = Verdict.UNKNOWN
+        else:
+            verdict = Verdict.ALLOWED if self._reviews.may(caller, namespace) else Verdict.DENIED
+        with self._lock:
+            self._verdicts[(digest, namespace)] = verdict
+        return verdict
+
+
+class ReviewedPods:
+    """Which pod a token is bound to, by the API server's word. Used by several threads at once."""
+
+    def __init__(
+        self, request: Request, clock: Callable[[], float] = monotonic, reviews: float = POD_REVIEWS
+    ) -> None:
+        self._reviews = Reviews(request, clock, reviews)
+        self._lock = threading.Lock()
+        self._pods: TTLCache[bytes, str] = TTLCache(PODS, PODS_KEPT, timer=clock)
+        self._nobodies: TTLCache[bytes, str] = TTLCache(ENTRIES, NOBODY_KEPT, timer=clock)
+
+    def kept(self, token: str) -> str | None:
+        """The pod's uid, "" for nobody's token, None where the API server must be asked."""
+        digest = _digest(token)
+        with self._lock:
+            return self._pods.get(digest, self._nobodies.get(digest))
+
+    def ask(self, token: str) -> str:
+        """The same by the API server's answer. May block; raises FloodError, and ClusterError without an answer."""
+        caller = self._reviews.who(token, AUDIENCE)
+        uids = caller.extra.get(POD_UID, ()) if caller is not None else ()
+        uid = uids[0] if len(uids) == 1 else ""
+        with self._lock:
+            (self._pods if uid else self._nobodies)[_digest(token)] = uid
+        return uid
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "replace")).digest()

@@ -1,4 +1,5 @@
-"""POST /mutate: the gate by webhook, for clusters below 1.36 that have no MutatingAdmissionPolicy.
+"""POST /mutate: the gate by webhook, for clusters below 1.36 that have no MutatingAdmissionPolicy, and what a pod
+needs to report (annotation `muster.dev/report: "true"`): a token for us, and where to send it.
 
 The chart's MutatingWebhookConfiguration has selected the pod already (our schedulerName, no node, not admitted
 before, a namespace that takes part); here our gate is added beside whatever gates there are, and with `binder:
@@ -19,19 +20,27 @@ from starlette.routing import Route
 
 from muster.core import identity
 from muster.errors import UsageError
+from muster.server.access import AUDIENCE
 from muster.types import GATE
 
+REPORT = "muster.dev/report"
+TOKEN_VOLUME, TOKEN_FOLDER = "muster-report", "/var/run/secrets/muster.dev"
+"""Of the token in a pod that reports; what the chart's policy adds, and muster/report.py reads."""
+TOKEN_SECONDS = 3600
+"""Life of that token; the kubelet renews it at 80 %."""
 MOST = 8 * 1024 * 1024
 """Bytes of the largest review that is read; etcd takes objects of 1.5 MB."""
 
 
 @dataclass(frozen=True, slots=True)
 class Admits:
-    """What admission does with a pod of ours: add the gate; hand it from `scheduler` to `binder` ("" = to nobody)."""
+    """What admission does with a pod of ours: add the gate; hand it from `scheduler` to `binder` ("" = to nobody);
+    tell one that asks for it to report to `report_url` ("" = nothing is told)."""
 
     gate: bool = True
     scheduler: str = "muster"
     binder: str = ""
+    report_url: str = ""
 
 
 def make_webhook_app(admits: Admits | None = None) -> FastAPI:
@@ -61,9 +70,11 @@ def review(body: bytes, admits: Admits | None = None) -> dict[str, Any]:
         pod = asked["object"]
         gates = pod.get("spec", {}).get("schedulingGates") or []
         labels = pod.get("metadata", {}).get("labels") or {}
+        reports = (pod.get("metadata", {}).get("annotations") or {}).get(REPORT) == "true"
         named = pod.get("spec", {}).get("schedulerName")
         answer: dict[str, Any] = {"uid": asked["uid"], "allowed": True}
         gated = any(gate.get("name") == GATE for gate in gates)
+        told = _told(pod.get("spec", {}), what.report_url) if reports and what.report_url else []
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"expected an AdmissionReview of a pod: {error!r}") from error
     patch: list[dict[str, Any]] = []
@@ -82,6 +93,35 @@ def review(body: bytes, admits: Admits | None = None) -> dict[str, Any]:
             if labels
             else {"op": "add", "path": "/metadata/labels", "value": {identity.SCHEDULER: what.scheduler}}
         )
+    patch += told
     if patch:
         answer |= {"patchType": "JSONPatch", "patch": base64.b64encode(json.dumps(patch).encode()).decode()}
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": answer}
+
+
+def _told(spec: dict[str, Any], url: str) -> list[dict[str, Any]]:
+    """The patch that lets a pod report: its token for us, and MUSTER_URL. What it has of this stays as it is."""
+    volumes = spec.get("volumes") or []
+    if any(volume.get("name") == TOKEN_VOLUME for volume in volumes):
+        return []
+    token = {"audience": AUDIENCE, "expirationSeconds": TOKEN_SECONDS, "path": "token"}
+    volume = {"name": TOKEN_VOLUME, "projected": {"sources": [{"serviceAccountToken": token}]}}
+    patch = [_append("/spec/volumes", volumes, volume)]
+    for index, container in enumerate(spec.get("containers") or []):
+        at = f"/spec/containers/{index}"
+        env, mounts = container.get("env") or [], container.get("volumeMounts") or []
+        if not any(one.get("name") == "MUSTER_URL" for one in env):
+            patch.append(_append(f"{at}/env", env, {"name": "MUSTER_URL", "value": url}))
+        if not any(one.get("mountPath") == TOKEN_FOLDER for one in mounts):
+            mount = {"name": TOKEN_VOLUME, "mountPath": TOKEN_FOLDER, "readOnly": True}
+            patch.append(_append(f"{at}/volumeMounts", mounts, mount))
+    return patch
+
+
+def _append(path: str, to: list[Any], value: dict[str, Any]) -> dict[str, Any]:
+    """One more in a list, which may not be there yet."""
+    return (
+        {"op": "add", "path": f"{path}/-", "value": value}
+        if to
+        else {"op": "add", "path": path, "value": [value]}
+    )

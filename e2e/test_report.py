@@ -1,0 +1,410 @@
+"""Reports of training on a real control plane: what admission gives a pod, whose token reports for what, and what is
+refused. Tokens are the pods' own (TokenRequest bound to the pod), as the kubelet projects them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+import muster.report
+from e2e.cluster import Cluster, Json, Pod
+from e2e.lab import Lab, NodeGroup, Shape
+from e2e.operators import DEFINITIONS, custom, jobset, jobset_job, owned, serve
+from e2e.scenario import job, pod, runs_whole, show, wait_until
+
+pytestmark = pytest.mark.lab
+
+CLIENT = Path(muster.report.__file__)
+AGENT = Path(sys.executable).parent / "muster"
+REPORTS = {"muster.dev/report": "true"}
+
+
+def token(cluster: Cluster, of: Pod | None, namespace: str, audience: str = "muster.dev") -> str:
+    """A token of the pod's account for the audience, bound to the pod (None: to nothing)."""
+    spec: Json = {"audiences": [audience], "expirationSeconds": 3600}
+    if of is not None:
+        spec["boundObjectRef"] = {"kind": "Pod", "apiVersion": "v1", "name": of.name, "uid": of.uid}
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/default/token"
+    answer = cluster.request("POST", path, {"spec": spec})
+    return str(answer["status"]["token"])
+
+
+def tell(lab: Lab, bearer: str, body: object, replica: int = 0) -> httpx.Response:
+    """POST /v1/report; a body of bytes goes as it is."""
+    return httpx.post(
+        f"{lab.service_url(replica)}/v1/report",
+        content=body if isinstance(body, bytes) else json.dumps(body).encode(),
+        headers={"Authorization": f"Bearer {bearer}"} if bearer else {},
+        timeout=10,
+        trust_env=False,
+    )
+
+
+def results(lab: Lab) -> dict[str, float]:
+    """Reports by what became of them, since muster started."""
+    answer = httpx.get(f"{lab.service_url()}/metrics", timeout=10, trust_env=False)
+    return {
+        sample.labels["result"]: sample.value
+        for family in text_string_to_metric_families(answer.text)
+        for sample in family.samples
+        if sample.name == "muster_reports_total"
+    }
+
+
+def heard(lab: Lab, cluster: Cluster, namespace: str, name: str) -> Json:
+    """What muster believes of a job's newest report, by the right of its own account; {} for none."""
+    path = "/api/v1/namespaces/muster-system/serviceaccounts/muster/token"
+    reader = cluster.request("POST", path, {"spec": {}})["status"]["token"]
+    answer = httpx.get(
+        f"{lab.service_url()}/v1/jobs/{namespace}/{name}",
+        headers={"Authorization": f"Bearer {reader}"},
+        timeout=10,
+        trust_env=False,
+    )
+    report = answer.json().get("report") or {} if answer.status_code == 200 else {}
+    return {key: report[key] for key in ("step", "total", "loss") if key in report}
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> Callable[..., dict[str, str]]:
+    """The environment of a process in a pod: `told(urls, token)`."""
+
+    def environment(urls: str, bearer: str) -> dict[str, str]:
+        file = tmp_path / "token"
+        file.write_text(bearer)
+        return os.environ | {"MUSTER_URL": urls, "MUSTER_TOKEN_FILE": str(file)}
+
+    return environment
+
+
+# --- admission ----------------------------------------------------------------------------------------------
+
+
+def admitted(cluster: Cluster, manifest: Json) -> dict[str, Any]:
+    """What the apiserver makes of a pod, as far as reporting goes."""
+    (made,) = cluster.submit(manifest, dry_run=True)
+    spec = made["spec"]
+    volumes = [v for v in spec.get("volumes", ()) if v["name"] == "muster-report"]
+    return {
+        "sources": [v["projected"]["sources"] for v in volumes],
+        "volumes": len(spec.get("volumes", ())),
+        "env": [[(e["name"], e.get("value")) for e in c.get("env", ())] for c in spec["containers"]],
+        "mounts": [
+            [m["mountPath"] for m in c.get("volumeMounts", ()) if m["name"] == "muster-report"]
+            for c in spec["containers"]
+        ],
+        "gates": [gate["name"] for gate in spec.get("schedulingGates", ())],
+    }
+
+
+def check_admission(cluster: Cluster, url: str) -> None:
+    bearer = [
+        [{"serviceAccountToken": {"audience": "muster.dev", "expirationSeconds": 3600, "path": "token"}}]
+    ]
+    gate = ["muster.dev/queue"]
+    folder = ["/var/run/secrets/muster.dev"]
+    # the API server's own volume, of the service account, is there first
+    usual = admitted(cluster, pod("a", annotations=REPORTS))
+    assert usual["volumes"] == 2
+    assert usual == {
+        "sources": bearer, "volumes": 2, "env": [[("MUSTER_URL", url)]], "mounts": [folder], "gates": gate,
+    }  # fmt: skip
+    bare = admitted(cluster, pod("a", annotations=REPORTS, automountServiceAccountToken=False))
+    assert bare == usual | {"volumes": 1}
+    # several containers; what one has already stays
+    two = pod("a", annotations=REPORTS, volumes=[{"name": "data", "emptyDir": {}}])
+    first = two["spec"]["containers"][0]
+    other = first | {
+        "name": "other",
+        "env": [{"name": "MUSTER_URL", "value": "http://mine"}, {"name": "X", "value": "1"}],
+    }
+    first |= {"volumeMounts": [{"name": "data", "mountPath": "/data"}], "env": [{"name": "A", "value": "b"}]}
+    two["spec"]["containers"].append(other)
+    assert admitted(cluster, two) == {
+        "sources": bearer,
+        "volumes": 3,
+        "env": [[("A", "b"), ("MUSTER_URL", url)], [("MUSTER_URL", "http://mine"), ("X", "1")]],
+        "mounts": [folder, folder],
+        "gates": gate,
+    }
+    # gated by hand before: what is needed to report is added all the same
+    gated = pod("a", annotations=REPORTS, schedulingGates=[{"name": "muster.dev/queue"}])
+    assert admitted(cluster, gated) == usual
+    # who does not ask for it, and who is not ours, gets nothing
+    nothing: dict[str, Any] = {"sources": [], "env": [[]], "mounts": [[]]}
+    for manifest in (
+        pod("a"),
+        pod("a", annotations={"muster.dev/report": "false"}),
+        pod("a", annotations=REPORTS, scheduler="default-scheduler"),
+    ):
+        found = admitted(cluster, manifest)
+        assert {name: found[name] for name in nothing} == nothing
+
+
+def test_a_pod_that_asks_for_it_gets_a_token_for_muster_and_the_url(lab: Lab, cluster: Cluster) -> None:
+    port = lab.service_url().rsplit(":", 1)[1]
+    check_admission(cluster, f"http://muster.muster-system.svc:{port}")
+
+
+def test_by_webhook_it_gets_the_same(new_lab: Callable[..., Lab]) -> None:
+    lab = new_lab(
+        Shape(
+            groups=(NodeGroup(1),),
+            set_values=("admission.mode=webhook", "reporting.url=http://muster.example:80"),
+        )
+    )
+    check_admission(Cluster(lab.kubeconfig), "http://muster.example:80")
+
+
+# --- who reports for what -----------------------------------------------------------------------------------
+
+
+def test_a_pod_reports_for_its_own_job_with_the_client_file_alone(
+    lab: Lab, cluster: Cluster, namespace: str, tmp_path: Path, told: Callable[..., dict[str, str]]
+) -> None:
+    cluster.submit(
+        job("mine", 2, annotations=REPORTS, run_seconds=600),
+        job("other", 1, annotations=REPORTS, run_seconds=600),
+        namespace=namespace,
+    )
+    mine = runs_whole(cluster, namespace, "mine", 2)
+    runs_whole(cluster, namespace, "other", 1)
+    before = results(lab).get("accepted", 0)
+    shutil.copy(CLIENT, tmp_path / "report.py")
+
+    def sent(step: int) -> Json:
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-I",
+                str(tmp_path / "report.py"),
+                f"--step={step}",
+                "--total=100",
+                "--loss=0.5",
+            ],
+            env=told(lab.service_url(), token(cluster, mine[0], namespace)),
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        answer: Json = json.loads(done.stdout)
+        return answer
+
+    assert sent(20) == {"accepted": True, "replicas": {"worker": 2}, "every": 2.0}
+    assert sent(43)["accepted"] is True
+    assert results(lab)["accepted"] == before + 2
+    wait_until(
+        lambda: heard(lab, cluster, namespace, "job-mine") == {"step": 43, "total": 100, "loss": 0.5},
+        what="muster has heard it",
+        also=lambda: heard(lab, cluster, namespace, "job-mine"),
+    )
+    assert heard(lab, cluster, namespace, "job-other") == {}
+
+
+def test_a_training_process_reports_by_import_and_by_the_agent(
+    lab: Lab, cluster: Cluster, namespace: str, tmp_path: Path, told: Callable[..., dict[str, str]]
+) -> None:
+    cluster.submit(job("train", 2, annotations=REPORTS, run_seconds=600), namespace=namespace)
+    first, second = runs_whole(cluster, namespace, "train", 2)
+    training = tmp_path / "train.py"
+    training.write_text(
+        "import json, sys, time, muster\n"
+        "answer = None\n"
+        "for step in range(1, 600):\n"
+        "    answer = muster.report(step=step, total=1000, loss=1 / step) or answer\n"
+        "    time.sleep(0.05)\n"
+        "    if answer and step > 20: break\n"
+        "assert muster.report.flush(10)\n"
+        "print(json.dumps(muster.report(step=step)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(training)],
+        env=told(lab.service_url(), token(cluster, first, namespace)),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["replicas"] == {"worker": 2}
+
+    before = results(lab)["accepted"]
+    script = 'for n in 30 31 32; do echo "epoch 1 muster: step=$n loss=0.1"; done; exit 7'
+    done = subprocess.run(
+        [str(AGENT), "agent", "--", "sh", "-c", script],
+        env=told(lab.service_url(), token(cluster, second, namespace)),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (7, "")
+    assert done.stdout == "".join(f"epoch 1 muster: step={n} loss=0.1\n" for n in (30, 31, 32))
+    assert results(lab)["accepted"] > before
+
+
+def test_nobody_reports_without_a_token_of_a_pod_of_ours(lab: Lab, cluster: Cluster, namespace: str) -> None:
+    cluster.submit(
+        job("train", 1, annotations=REPORTS, run_seconds=600),
+        job("stock", 1, scheduler="default-scheduler", run_seconds=600),
+        namespace=namespace,
+    )
+    (ours,) = runs_whole(cluster, namespace, "train", 1)
+    (foreign,) = wait_until(lambda: cluster.pods(namespace, "stock"), what="the stock pod exists")
+    good = token(cluster, ours, namespace)
+    head, _, tail = good.rpartition(".")
+    turned = f"{head}.{tail[::-1]}"
+    before = results(lab)
+    for bearer, status, says in (
+        ("", 401, "expected the pod's token"),
+        ("secret", 401, "bound to a pod"),
+        (token(cluster, None, namespace), 401, "bound to a pod"),
+        (
+            token(cluster, ours, namespace, "https://kubernetes.default.svc"),
+            401,
+            "for the audience muster.dev, found one for https",
+        ),
+        (turned, 401, "does not know this token"),
+        (token(cluster, foreign, namespace), 404, "in no job of Muster's"),
+    ):
+        got = tell(lab, bearer, {"step": 1})
+        assert (got.status_code, got.json()["error"]) == (status, got.json()["error"])
+        assert says in got.json()["error"]
+    assert results(lab)["unauthorized"] == before.get("unauthorized", 0) + 5
+    assert results(lab)["unknown"] == before.get("unknown", 0) + 1
+    assert tell(lab, good, {"step": 1}).status_code == 200
+    # the pod ends, its token with it
+    cluster.delete(f"/apis/batch/v1/namespaces/{namespace}/jobs/train", propagationPolicy="Background")
+    wait_until(
+        lambda: not cluster.pods(namespace, "train"),
+        what="the pod is gone",
+        also=lambda: show(cluster.pods(namespace)),
+    )
+    wait_until(
+        lambda: tell(lab, good, {"step": 2}).status_code in (401, 404), what="its token is worth nothing"
+    )
+
+
+def test_a_report_that_cannot_be_is_refused_by_field(lab: Lab, cluster: Cluster, namespace: str) -> None:
+    # a pod each: five reports at once are all that one may send
+    cluster.submit(job("train", 4, annotations=REPORTS, run_seconds=600), namespace=namespace)
+    bearers = [token(cluster, one, namespace) for one in runs_whole(cluster, namespace, "train", 4)]
+    cases: list[tuple[object, str, str]] = [
+        (b'{"step": 1, "loss": NaN}', "loss", "NaN"),
+        (b'{"step": Infinity}', "step", "Infinity"),
+        (b'{"step": 1e400}', "step", "Infinity"),
+        ({"step": -1}, "step", "-1"),
+        ({"step": 10**40}, "step", str(10**40)),
+        ({"step": "3"}, "step", "'3'"),
+        ({"step": True}, "step", "true"),
+        ({"epoch": 1.5}, "epoch", "1.5"),
+        ({"boundary": 1}, "boundary", "1"),
+        ({"speed": 3}, "speed", "this one"),
+        ({"step": 1, "at": time.time() + 3600}, "at", ""),
+        ({}, "body", "none"),
+        ([1], "body", "[1]"),
+        (b"step=3", "body", "'step=3'"),
+    ]
+    for number, (body, field, found) in enumerate(cases):
+        got = tell(lab, bearers[number % 4], body)
+        assert (got.status_code, got.json()["field"]) == (400, field), got.text
+        assert found in got.json()["found"]
+        assert got.json()["error"].startswith(f"{field}: expected ")
+    assert tell(lab, bearers[0], b" " * 5000).status_code == 413
+
+
+def test_a_flood_from_one_pod_is_held_back_and_hurts_nobody_else(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    cluster.submit(
+        job("flood", 1, annotations=REPORTS, run_seconds=600),
+        job("calm", 1, annotations=REPORTS, run_seconds=600),
+        namespace=namespace,
+    )
+    (loud,) = runs_whole(cluster, namespace, "flood", 1)
+    (calm,) = runs_whole(cluster, namespace, "calm", 1)
+    shouting, speaking = token(cluster, loud, namespace), token(cluster, calm, namespace)
+    assert tell(lab, speaking, {"step": 1}).status_code == 200
+    codes: dict[int, int] = {}
+    began = time.monotonic()
+    for step in range(300):
+        got = tell(lab, shouting, {"step": step})
+        codes[got.status_code] = codes.get(got.status_code, 0) + 1
+        if got.status_code == 429:
+            assert int(got.headers["retry-after"]) >= 1
+    took = time.monotonic() - began
+    assert set(codes) == {200, 429}
+    assert codes[200] <= 5 + took + 1
+    # made-up tokens that claim to be the calm pod do not silence the one that it has
+    head, _, tail = speaking.rpartition(".")
+    for number in range(30):
+        assert tell(lab, f"{head}.{tail[:-4]}{number:04d}", {"step": 9}).status_code in (401, 429)
+    assert tell(lab, speaking, {"step": 2}).status_code == 200
+
+
+def test_the_client_finds_the_replica_that_leads(
+    new_lab: Callable[..., Lab], told: Callable[..., dict[str, str]]
+) -> None:
+    lab = new_lab(Shape(groups=(NodeGroup(2),), replicas=2))
+    cluster = Cluster(lab.kubeconfig)
+    cluster.submit(job("train", 1, annotations=REPORTS, run_seconds=600))
+    (one,) = runs_whole(cluster, "default", "train", 1)
+    bearer = token(cluster, one, "default")
+    codes = {replica: tell(lab, bearer, {"step": 1}, replica).status_code for replica in (0, 1)}
+    assert sorted(codes.values()) == [200, 421]
+    follower = next(replica for replica, code in codes.items() if code == 421)
+    leader = 1 - follower
+
+    def sent(urls: str) -> tuple[int, str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "muster.report", "--step=2"],
+            env=told(urls, bearer),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        return done.returncode, done.stderr
+
+    assert sent(f"{lab.service_url(follower)},{lab.service_url(leader)}") == (0, "")
+    code, said = sent(lab.service_url(follower))
+    assert code == 1
+    assert "does not lead" in said
+
+
+def test_the_status_that_kubeflow_trainer_keeps_is_a_report(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    served = serve(cluster)
+    try:
+        told = {"progressPercentage": 45, "lastUpdatedTime": "2026-11-21T23:00:00Z"}
+        loss = [{"name": "loss", "value": "0.2347"}]
+        training = custom("TrainJob", "tune", {}) | {"status": {"trainerStatus": told | {"metrics": loss}}}
+        owner = cluster.submit(training, namespace=namespace)[0]
+        below = cluster.submit(owned(jobset("tune", node=(1, 2)), owner), namespace=namespace)[0]
+        cluster.submit(jobset_job(below, "node", 0, 1, 2, run_seconds=600), namespace=namespace)
+        wait_until(
+            lambda: (
+                heard(lab, cluster, namespace, "jobset-tune") == {"step": 45, "total": 100, "loss": 0.2347}
+            ),
+            within=120,  # a minute until the API is looked for again
+            what="muster has heard it",
+            also=lambda: f"{show(cluster.pods(namespace))}\n{cluster.gangs(namespace)}",
+        )
+    finally:
+        for name in served:
+            cluster.delete(f"{DEFINITIONS}/{name}")
