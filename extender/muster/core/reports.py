@@ -1,0 +1,479 @@
+"""From what replicas report to speeds that can be believed: pure steps of a `Track`, a few microseconds each.
+
+`follow` takes a report, `changed` a change of the bound replicas; `samples`, `report`, `cost`, `silent` and `every`
+read, `worth_telling` says when a cycle and a write are due. Nothing that is reported is trusted:
+
+- A number that is none (NaN, infinite, negative, beyond 1e15) is left out, and with a bad `step` the whole report.
+  Times are the server's; one from the future counts as now, one from before the last report is late and left out.
+- *Several replicas* tell the same progress: the farthest step counts, from when it was first told.
+- *A smaller step* is a late duplicate while it is no more than LAG seconds of work behind. Farther behind it is a
+  restart from a checkpoint: at once where no speed was measured since the last change; else if the next report goes
+  on from it while for PATIENCE seconds nobody has told more than before.
+- *A step that is too far*, by more than PLAUSIBLE (10) times the known speed over the time that has passed, is kept
+  in doubt. It is believed if the next report goes on from it, no faster than PLAUSIBLE times that; and after ODD (3)
+  in a row, each farther than the last, whatever was measured is forgotten: that was wrong. A `total` that more than
+  doubles or halves is believed when it is told twice.
+- *A speed* is d samples / dt where the job tells samples, else d step / dt. A job that has told samples once is
+  measured in samples for good: what one iteration is may change with its size. Not measured: the first WARM_UP
+  seconds after a change and up to the second report after it. One speed every QUICK seconds, then every CALM; the
+  median of the last KEPT of a configuration counts, published from two that agree (within a factor of AGREE) or
+  three, and again when it has moved by more than TOLD. A speed beyond the limit is left out; ODD in a row are
+  believed instead of all earlier ones.
+- *Replicas that join* are bound long before they take part (an image to pull, a framework to import), and the
+  others go on meanwhile. What is measured while the job tells another number of `workers` than are bound does not
+  count. Where it tells none, what is as fast as before (within ALIKE) does not count for the first JOINING seconds.
+- *The cost of a change*: from the last report before it (at most RECENT seconds before) until the first that has
+  passed its step, less what those steps would have taken: at the old speed as far as the time before the change
+  goes, the others at the new one. Changes before that are one change. Time spent waiting after a stop is not
+  counted. A job that never reports: until all of its replicas are bound again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from statistics import median, median_low
+
+from muster.core.track import (
+    CONFIGS,
+    COSTS,
+    EMPTY,
+    KEPT,
+    MOST,
+    PLAUSIBLE,
+    Change,
+    Point,
+    Track,
+    from_plain,
+    limit_of,
+    to_plain,
+)
+from muster.types import Config, Job, Phase, Report
+
+__all__ = (
+    "EMPTY",
+    "PLAUSIBLE",
+    "Track",
+    "changed",
+    "config",
+    "config_of",
+    "cost",
+    "costs",
+    "every",
+    "follow",
+    "from_plain",
+    "report",
+    "samples",
+    "silent",
+    "to_plain",
+    "worth_telling",
+)
+
+WARM_UP = 10.0
+"""s after a change that are not measured."""
+QUICK, CALM = 2.0, 10.0
+"""s between two speeds: of the first ones of a configuration, and later on."""
+JOINING, ALIKE = 60.0, 0.1
+AGREE = 1.5
+TOLD = 0.02
+LAG = 5.0
+"""s of work by which a replica's report may lie behind the farthest."""
+PATIENCE = 15.0
+GRACE = 2.0
+"""s that are added to the time between two reports: steps are whole, and reports come in bursts."""
+ODD = 3
+RECENT = 60.0
+LEAST_COST, MOST_COST = 0.1, 3600.0
+SKEW = 60.0
+"""s by which the last report may lie in the future; more means that a clock was set back."""
+DECADE = 20
+"""Tells of a job without a total for each e-fold of its steps; likewise parts of a total."""
+
+
+# ---- a report ----
+
+
+def follow(track: Track, report: Report, config: Config, now: float) -> Track:
+    """The track after a report that arrived while the bound replicas form `config`; `report.speed` is not read."""
+    if config is not track.config and config != track.config:
+        track = changed(track, config, now, "resize" if track.config.replicas else "start")
+    if not 0.0 <= report.step <= MOST:
+        return track
+    at = min(report.at, now) if report.at > 0.0 else now  # NaN is not above 0
+    if at < track.heard <= now + SKEW:
+        return track
+    told = report.samples if 0.0 <= report.samples <= MOST else 0.0
+    point = Point(at, report.step, told)
+    last = track.newest
+    if last is None:  # a change before it has no point to be measured from
+        return replace(track, newest=_clean(report, at, None, 0.0), heard=at, counts=1, change=None)
+    if track.heard > now + SKEW:  # a clock was set back
+        last = replace(last, at=at)
+        since = min(track.since, at)
+        track = replace(track, newest=last, heard=at, since=since, base=None, doubt=None)
+    ahead = point.step - last.step
+    if ahead < 0.0:
+        return _behind(track, report, point, last)
+    if ahead > _reach(track, at - last.at):
+        doubt = track.doubt
+        farther = doubt if doubt is not None and last.step < doubt.step < point.step else None
+        odd = track.odd + 1 if farther is not None else max(1, track.odd)
+        if farther is not None and point.step - farther.step <= PLAUSIBLE * _reach(track, at - farther.at):
+            track = replace(track, base=doubt if track.base is not None else None)
+        elif odd >= ODD:
+            track = replace(track, base=None, speeds=(), medians={}, limit=math.inf, odd=0)
+        else:
+            return replace(track, heard=at, doubt=point, odd=odd)
+    if ahead == 0.0:
+        newest = replace(
+            _clean(report, last.at, track, last.speed), boundary=report.boundary or last.boundary
+        )
+        return replace(
+            track,
+            newest=last if newest == last else newest,
+            heard=at,
+            counts=min(2, track.counts + 1),
+            doubted_total=_total(report, track)[1],
+        )
+    return _advanced(track, report, point)
+
+
+def _advanced(track: Track, report: Report, point: Point) -> Track:
+    """The step is believed: it is the newest, a change may be over, a speed may be measured."""
+    last = track.newest
+    total, doubted = _total(report, track)
+    newest = _clean(report, point.at, track, last.speed if last is not None else 0.0, total)
+    change = track.change
+    if (
+        change is not None
+        and change.before is not None
+        and change.passed is None
+        and point.step > change.before.step
+        and track.config.replicas
+    ):
+        change = change._replace(passed=point)
+    track = Track(  # a constructor's call is several times faster than dataclasses.replace
+        track.config,
+        track.since,
+        newest,
+        point.at,
+        min(2, track.counts + 1),
+        track.base,
+        track.batch,
+        track.speeds,
+        track.medians,
+        track.limit,
+        track.odd,
+        track.costs,
+        change,
+        None,
+        doubted,
+        track.old,
+    )
+    return _closed(_measured(track, point))
+
+
+def _behind(track: Track, report: Report, point: Point, last: Report) -> Track:
+    """A smaller step than before: late, or a restart from a checkpoint (see the module's docstring)."""
+    rate = max(track.medians.values(), default=0.0) / (track.batch or 1.0)
+    slack = max(2.0, rate * LAG if rate else min(100.0, 0.01 * last.step))
+    if last.step - point.step <= slack:
+        return replace(track, heard=point.at)
+    doubt = track.doubt
+    restarted = last.speed <= 0.0 or (
+        doubt is not None
+        and doubt.step < point.step
+        and doubt.at < point.at
+        and point.at - last.at >= PATIENCE
+    )
+    if not restarted:
+        return replace(track, heard=point.at, doubt=point)
+    total, doubted = _total(report, track)
+    newest = _clean(report, point.at, track, last.speed, total)
+    return replace(
+        track,
+        newest=replace(newest, epoch=report.epoch if 0 <= report.epoch <= MOST else 0),
+        heard=point.at,
+        counts=1,
+        base=None,
+        doubt=None,
+        doubted_total=doubted,
+    )
+
+
+def _reach(track: Track, gap: float) -> float:
+    """Steps that are believed at once, `gap` seconds after the last report."""
+    if track.limit == math.inf:
+        return math.inf
+    return track.limit / (track.batch or 1.0) * (max(0.0, gap) + GRACE) + 1.0
+
+
+def _clean(
+    report: Report, at: float, track: Track | None, speed: float, total: float | None = None
+) -> Report:
+    """The report without what is no number; what it does not tell stays as it was."""
+    last = track.newest if track is not None else None
+    if total is None:
+        total = _total(report, track)[0]
+    loss = report.loss if report.loss is not None and abs(report.loss) <= MOST else None
+    target = report.target if report.target is not None and abs(report.target) <= MOST else None
+    epoch = report.epoch if 0 <= report.epoch <= MOST else 0
+    length = report.steps_per_epoch if 0.0 < report.steps_per_epoch <= MOST else 0.0
+    told = report.samples if 0.0 <= report.samples <= MOST else 0.0
+    if last is not None:
+        told = told or last.samples
+        loss = last.loss if loss is None else loss
+        target = last.target if target is None else target
+        epoch = epoch or last.epoch
+        length = length or last.steps_per_epoch
+    workers = report.workers if 0 < report.workers <= MOST else 0
+    return Report(at, report.step, total, epoch, length, loss, speed, report.boundary, target, told, workers)
+
+
+def _total(report: Report, track: Track | None) -> tuple[float, float]:
+    """The believed total, and one that is in doubt."""
+    new = report.total if 0.0 < report.total <= MOST else 0.0
+    last = track.newest.total if track is not None and track.newest is not None else 0.0
+    if not new or new == last:
+        return last, track.doubted_total if track is not None and not new else 0.0
+    if not last or 0.5 <= new / last <= 2.0 or (track is not None and new == track.doubted_total):
+        return new, 0.0
+    return last, new
+
+
+# ---- speeds ----
+
+
+def _measured(track: Track, point: Point) -> Track:
+    """With a speed from `base` to the point, where it is due."""
+    if not track.config.replicas or track.counts < 2 or point.at < track.since + WARM_UP:
+        return track
+    workers = track.newest.workers if track.newest is not None else 0
+    if workers and workers != track.config.replicas and all(n != workers for _, n in track.config.roles):
+        return track if track.base is None else replace(track, base=None)
+    if point.samples and not track.batch:  # from now on samples count: what was measured was something else
+        fresh = replace(track, speeds=(), medians={}, limit=math.inf, odd=0, base=None, old=0.0)
+        track = replace(fresh, batch=_ratio(point))
+    base = track.base
+    if base is None or (track.batch and not base.samples):
+        return replace(track, base=point)
+    passed = point.at - base.at
+    if passed < QUICK or (track.batch and not point.samples):
+        return track
+    speeds = next((s for c, s in reversed(track.speeds) if c == track.config), ())
+    if passed < CALM and len(speeds) >= ODD:
+        return track
+    units = point.samples - base.samples if track.batch else point.step - base.step
+    steps = point.step - base.step
+    if units <= 0.0 or steps <= 0.0:  # a counter was set back
+        return replace(track, base=point)
+    speed = units / passed
+    if (
+        track.old
+        and not workers
+        and point.at < track.since + JOINING
+        and abs(speed / track.old - 1.0) <= ALIKE
+    ):
+        return replace(track, base=point)
+    if speed > track.limit:
+        odd = track.odd + 1
+        if odd < ODD:
+            return replace(track, base=point, odd=odd)
+        speeds, track = (), replace(track, speeds=(), medians={}, limit=math.inf)
+    speeds = (*speeds, speed)[-KEPT:]
+    batch = units / steps if track.batch else 0.0
+    kept = (*((c, s) for c, s in track.speeds if c != track.config), (track.config, speeds))[-CONFIGS:]
+    medians = _published(track.medians, kept, track.config, speeds)
+    newest = track.newest
+    found = medians.get(track.config, 0.0)
+    if newest is not None and found:
+        newest = replace(newest, speed=found / (batch or 1.0))
+    limit = track.limit if medians is track.medians else limit_of(medians, track.config)
+    return replace(
+        track,
+        base=point,
+        batch=batch,
+        speeds=kept,
+        medians=medians,
+        odd=0,
+        newest=newest,
+        limit=limit,
+    )
+
+
+def _ratio(point: Point) -> float:
+    return point.samples / point.step if point.step else point.samples
+
+
+def _published(
+    medians: Mapping[Config, float],
+    kept: tuple[tuple[Config, tuple[float, ...]], ...],
+    config: Config,
+    speeds: tuple[float, ...],
+) -> Mapping[Config, float]:
+    """The medians with that of `config`; the very same object where nothing moved by more than TOLD."""
+    before = medians.get(config)
+    if len(speeds) == 1 or (len(speeds) == 2 and max(speeds) > AGREE * min(speeds)):
+        return medians
+    new = median_low(speeds)
+    if before is not None and abs(new - before) <= TOLD * before:
+        return medians
+    known = {c for c, _ in kept}
+    return {**{c: s for c, s in medians.items() if c in known}, config: new}
+
+
+# ---- a change ----
+
+
+def changed(track: Track, config: Config, now: float, cause: str, whole: bool = True) -> Track:
+    """The bound replicas became `config` because of a "start", "resize", "move" or "stop" (Config(): none is bound).
+
+    Several in a row until training goes on count as one; once one is a stop, time without a replica is no cost.
+    whole: all replicas that were granted are bound, which ends the change of a job that never reports.
+    """
+    change = track.change
+    if config != track.config:
+        if change is not None and change.passed is not None:  # measured but for its speed, which never came
+            track, change = _closed(track, late=True), None
+        if change is None and track.config.replicas:
+            last = track.newest
+            before = None if last is None else Point(min(now, max(last.at, now - RECENT)), last.step)
+            change = Change(cause, now, before, 0.0 if last is None else last.speed)
+        elif change is not None:
+            if change.cause == "stop" and not track.config.replicas:
+                change = change._replace(idle=change.idle + max(0.0, now - track.since))
+            if cause == "stop":
+                change = change._replace(cause=cause)
+        newest = track.newest
+        if newest is not None and (newest.speed or newest.boundary):
+            newest = replace(newest, speed=0.0, boundary=False)
+        track = replace(
+            track,
+            config=config,
+            since=now,
+            newest=newest,
+            counts=0,
+            base=None,
+            limit=limit_of(track.medians, config),
+            odd=0,
+            change=change,
+            doubt=None,
+            old=_old(track, config),
+        )
+    if change is not None and change.before is None and whole and config.replicas:
+        taken = now - change.began - change.idle
+        spent = (*track.costs, min(MOST_COST, taken))[-COSTS:] if taken > LEAST_COST else track.costs
+        track = replace(track, change=None, costs=spent)
+    return track
+
+
+def _old(track: Track, config: Config) -> float:
+    """The speed of those that go on while others join them; 0 where the job starts or becomes smaller."""
+    if not 0 < track.config.replicas < config.replicas or config.product != track.config.product:
+        return 0.0
+    return track.medians.get(track.config, track.old)
+
+
+def _closed(track: Track, late: bool = False) -> Track:
+    """Ends the change whose step was passed, once the new speed is known (late: at any speed that is)."""
+    change = track.change
+    if change is None or change.before is None or change.passed is None:
+        return track
+    speed = track.medians.get(track.config, 0.0)
+    if not speed and late:
+        speed = max(track.medians.values(), default=0.0)
+        if not speed:
+            return replace(track, change=None)
+    if not speed:
+        return track
+    steps = change.passed.step - change.before.step
+    early = min(steps, change.speed * (change.began - change.before.at))
+    work = (early / change.speed if early else 0.0) + (steps - early) * (track.batch or 1.0) / speed
+    taken = change.passed.at - change.before.at - change.idle - work
+    spent = (*track.costs, min(MOST_COST, max(LEAST_COST, taken)))[-COSTS:]
+    return replace(track, change=None, costs=spent)
+
+
+# ---- reading ----
+
+
+def samples(track: Track) -> Mapping[Config, float]:
+    """Median speed by configuration, samples/s of a job that tells samples, else iterations/s. The same object
+    until one of them changes."""
+    return track.medians
+
+
+def config(track: Track) -> Config:
+    """The bound replicas that `changed` was last told; Config() where none is."""
+    return track.config
+
+
+def report(track: Track) -> Report | None:
+    """The farthest believed report; its speed (iterations/s) is 0 until measured since the last change."""
+    return track.newest
+
+
+def costs(track: Track) -> tuple[float, ...]:
+    """Seconds of the last three changes, oldest first."""
+    return track.costs
+
+
+def cost(track: Track) -> float:
+    """Their median, 0 where none was measured."""
+    return median(track.costs) if track.costs else 0.0
+
+
+def silent(track: Track, now: float) -> float:
+    """Seconds since any replica reported, 0 if none ever did."""
+    return max(0.0, now - track.heard) if track.heard else 0.0
+
+
+def every(track: Track) -> float:
+    """Seconds between reports that are of use now: few while a configuration is measured."""
+    return CALM if track.newest is not None and track.newest.speed > 0.0 else QUICK
+
+
+def worth_telling(before: Track, after: Track) -> bool:
+    """Whether the reports since `before` are worth a cycle and a write: the first one, a median that moved, a speed
+    measured again, a cost, another total or target, a boundary or its epoch, and each twentieth of the way."""
+    old, new = before.newest, after.newest
+    if after.medians is not before.medians or after.costs != before.costs:
+        return True
+    if new is old or new is None:
+        return False
+    if old is None:
+        return True
+    return (
+        new.boundary != old.boundary
+        or (new.boundary and new.epoch != old.epoch)
+        or (new.speed > 0.0) != (old.speed > 0.0)
+        or new.total != old.total
+        or new.target != old.target
+        or _way(new) != _way(old)
+    )
+
+
+def _way(report: Report) -> int:
+    """Twentieths of the total; without one, of an e-fold of the steps."""
+    if report.total > 0.0:
+        return int(min(1.0, report.step / report.total) * DECADE) + (report.step > report.total)
+    return int(math.log(report.step) * DECADE) if report.step >= 1.0 else 0
+
+
+def config_of(job: Job, product_of: Callable[[str], str]) -> Config:
+    """How a job runs: bound replicas by role, and of those with GPUs (else of all) how many stand on each node.
+
+    product_of: GPU product of a node by name; of several products "". As the simulator's configurations are.
+    """
+    bound = {role.name: [m.node for m in role.members if m.phase is Phase.BOUND] for role in job.roles}
+    elastic = {role.name for role in job.roles if role.shape.gpus} or set(bound)
+    on = Counter(node for name, nodes in bound.items() if name in elastic for node in nodes)
+    products = {product_of(node) for node in on}
+    return Config(
+        tuple(sorted((name, len(nodes)) for name, nodes in bound.items() if nodes)),
+        tuple(sorted(on.values(), reverse=True)),
+        products.pop() if len(products) == 1 else "",
+        job.batch,
+    )
