@@ -8,78 +8,168 @@ from __future__ import annotations
 
 import difflib
 import io
-from collections.abc import Mapping, Sequence
-from datetime import datetime
-from typing import Any
+import re
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from muster import gangs
 from muster.core.reasons import duration, plural
+from muster.core.whys import percent
 from muster.errors import MusterError
+from muster.gangs import Gang
 
 WIDTH = 110
 """Columns of the output, whatever the terminal: the same text in a pipe."""
 SHOWN = 20
 """Replicas of the placement that are listed; a gang may have 1,000."""
-
 NAMED = 3
 """Jobs that are named as holders of GPUs; the others are counted."""
+CHANGES = 8
+"""Changes of the share that are listed, the newest."""
 OWN_FAULT = ("NeverFits", "Invalid")
 """Codes of jobs that wait for nobody."""
-
-Gang = Mapping[str, Any]
 
 
 class NoSuchJobError(MusterError):
     """No Gang of that name that the caller may read; the message suggests close ones."""
 
 
-def render(gangs: Sequence[Gang], namespace: str, name: str, now: float) -> str:
+def render(found: Sequence[Gang], namespace: str, name: str, now: float) -> str:
     """The text for one job, ending in a newline.
 
-    gangs: objects as the API lists them. name: the job's, or its Gang's. now: Unix seconds, for ages.
+    found: Gang objects as the API lists them. name: the job's, or its Gang's. now: Unix seconds, for ages.
     Raises NoSuchJobError.
     """
-    gang = _find(gangs, namespace, name)
-    status = _part(gang, "status")
+    gang = _find(found, namespace, name)
     out = Console(
         file=io.StringIO(), width=WIDTH, color_system=None, highlight=False, markup=False, emoji=False
     )
-    state = status.get("state") or "Unknown"
-    age = _ago(status.get("since"), now)
-    out.print(_line("Job", f"{namespace}/{_job(gang)}"))
-    out.print(_line("State", f"{state} for {age}" if age else state))
-    code = status.get("code")
-    reason = status.get("reason") or "muster has not written a reason yet"
-    out.print(_line("Reason", f"{reason} ({code})" if code and code != "Ok" else reason))
-    if state == "Waiting":
-        out.print(_line("Position", _position(gangs, gang)))
-        holders = _holders(gangs)
-        if holders and code not in OWN_FAULT:
-            out.print(_line("Held by", holders))
-        out.print(_line("Expected", "see eta in GET /v1/jobs; a Gang does not tell how long jobs run"))
-    for label, field in (("Submitted", "submitted"), ("Started", "started"), ("Ended", "ended")):
-        if status.get(field):
-            out.print(_line(label, f"{status[field]} ({_ago(status[field], now)} ago)"))
-    out.print(_line("Priority", str(status.get("priority", 0))))
-    gpus = status.get("gpus")
-    if gpus is not None:
-        asked = "asked for" if state in ("Waiting", "Incomplete", "Invalid") else "granted"
-        out.print(_line("GPUs", f"{gpus} {asked}"))
-    owner = _part(gang, "spec").get("owner") or {}
-    if owner.get("kind"):
-        out.print(_line("Owner", f"{owner['kind']} {owner.get('name', '')}"))
-    _print_roles(out, status)
-    _print_placement(out, status)
+    for label, text in [
+        ("Job", f"{namespace}/{gangs.job(gang)}"),
+        *_standing(found, gang, now),
+        *_share(gang, now),
+        *_course(gang, now),
+    ]:
+        out.print(_line(label, text))
+    _print_speeds(out, gang)
+    _print_roles(out, gang)
+    _print_placement(out, gang)
     stream = out.file
     assert isinstance(stream, io.StringIO)
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
 
 
-def _print_roles(out: Console, status: Mapping[str, Any]) -> None:
-    roles = status.get("roles") or {}
+Lines = list[tuple[str, str]]
+
+
+def _standing(found: Sequence[Gang], gang: Gang, now: float) -> Lines:
+    """State and reason; of a waiting job its place in the queue and who has GPUs."""
+    state, code = gangs.state(gang), gangs.text(gang, "code")
+    age = gangs.ago(gangs.status(gang).get("since"), now)
+    reason = gangs.text(gang, "reason") or "muster has not written a reason yet"
+    lines = [
+        ("State", f"{state} for {age}" if age else state),
+        ("Reason", f"{reason} ({code})" if code and code != "Ok" else reason),
+    ]
+    if state == "Waiting":
+        lines.append(("Position", _position(found, gang)))
+        holders = _holders(found)
+        if holders and code not in OWN_FAULT:
+            lines.append(("Held by", holders))
+        lines.append(("Expected", "see eta in GET /v1/jobs, which knows the whole queue"))
+    return lines
+
+
+def _share(gang: Gang, now: float) -> Lines:
+    """How many replicas it is granted, why, and what changing that costs."""
+    lines: Lines = []
+    share = gangs.share(gang)
+    if share is not None and share.least == share.most:
+        lines.append(("Share", f"{share.now} of {plural(share.most, 'replica')}: its size is fixed"))
+    elif share is not None:
+        lines.append(("Share", f"{plural(share.now, 'replica')}; it may have {share.least} to {share.most}"))
+    for label, field in (("Why", "shareReason"), ("Keeps", "keeps")):
+        if gangs.text(gang, field):
+            lines.append((label, gangs.text(gang, field)))
+    resizes, cost = int(gangs.number(gang, "resizes")), gangs.number(gang, "resizeCost")
+    if resizes or cost:
+        each = (
+            f"; one costs it {_seconds(cost)}, as measured" if cost else "; what one costs was not measured"
+        )
+        lines.append(("Resizes", f"{resizes}{each}"))
+    changes = gangs.shares(gang)[-CHANGES:]
+    if len(changes) > 1:
+        counts = " -> ".join(str(count) for _, count in changes)
+        lines.append(("Changes", f"{counts} replicas, the last {duration(now - changes[-1][0])} ago"))
+    return lines
+
+
+def _course(gang: Gang, now: float) -> Lines:
+    """How far it is, and its dates and sizes."""
+    status, state = gangs.status(gang), gangs.state(gang)
+    lines = [
+        (label, gangs.text(gang, field))
+        for label, field in (("Speed", "speed"), ("Progress", "progress"))
+        if gangs.text(gang, field)
+    ]
+    left = gangs.remaining(gang, now)
+    if left is not None and not status.get("ended"):
+        lines.append(("Remaining", f"{duration(left)} at this share"))
+        lines.append(("Ends", f"{_second(status['expectedEnd'])} (if nothing changes)"))
+    for label, field in (("Submitted", "submitted"), ("Started", "started"), ("Ended", "ended")):
+        if status.get(field):
+            lines.append((label, f"{_second(status[field])} ({gangs.ago(status[field], now)} ago)"))
+    lines.append(("Priority", str(status.get("priority", 0))))
+    if status.get("gpus") is not None:
+        lines.append(("GPUs", f"{status['gpus']} {'asked for' if state in gangs.WAITS else 'granted'}"))
+    owner = gangs.part(gangs.part(gang, "spec"), "owner")
+    if owner.get("kind"):
+        lines.append(("Owner", f"{owner['kind']} {owner.get('name', '')}"))
+    return lines
+
+
+def _second(time: object) -> str:
+    """A time without the parts of a second, which tell a reader nothing."""
+    return re.sub(r"\.\d+", "", str(time))
+
+
+def _seconds(time: float) -> str:
+    return f"{time:.1f}s" if time < 10 else duration(time)
+
+
+def _print_speeds(out: Console, gang: Gang) -> None:
+    """What was measured at each number of replicas: the gain over the row before, and what a replica still gives
+    of what it gave in the first row. A star is at what it has now."""
+    speeds = gangs.speeds(gang)
+    if not speeds:
+        return
+    share = gangs.share(gang)
+    table = Table(box=None, pad_edge=False)
+    for column in ("REPLICAS", "SPEED", "GAIN", "A REPLICA"):
+        table.add_column(column, justify="right")
+    before = 0.0
+    least = next(iter(speeds))
+    for count, speed in speeds.items():
+        mark = "*" if share is not None and count == share.now else ""
+        gain = ""
+        if before > 0.0:
+            gain = (
+                percent(speed / before - 1.0)
+                if speed >= before
+                else f"-{round(100 - 100 * speed / before)} %"
+            )
+        each = speed / count / (speeds[least] / least) if speeds[least] > 0.0 and count and least else 0.0
+        table.add_row(f"{mark}{count}", f"{speed:.3g}/s", gain, f"{100 * each:.0f} %" if each else "")
+        before = speed
+    out.print()
+    out.print(table)
+
+
+def _print_roles(out: Console, gang: Gang) -> None:
+    roles = gangs.part(gangs.status(gang), "roles")
     if not roles:
         return
     table = Table(box=None, pad_edge=False)
@@ -92,8 +182,8 @@ def _print_roles(out: Console, status: Mapping[str, Any]) -> None:
     out.print(table)
 
 
-def _print_placement(out: Console, status: Mapping[str, Any]) -> None:
-    placement = status.get("placement") or []
+def _print_placement(out: Console, gang: Gang) -> None:
+    placement = gangs.status(gang).get("placement") or []
     if not placement:
         return
     table = Table(box=None, pad_edge=False)
@@ -102,7 +192,7 @@ def _print_placement(out: Console, status: Mapping[str, Any]) -> None:
     for spot in placement[:SHOWN]:
         table.add_row(spot.get("pod") or "(not created yet)", spot.get("role", ""), spot.get("node", ""))
     out.print()
-    if status.get("mode") == "scored":
+    if gangs.text(gang, "mode") == "scored":
         out.print("Planned placement; kube-scheduler picks the nodes:")
     out.print(table)
     if len(placement) > SHOWN:
@@ -118,25 +208,25 @@ def _line(label: str, text: str) -> Table:
     return line
 
 
-# ---- finding and ordering ----
+# ---- finding ----
 
 
-def _find(gangs: Sequence[Gang], namespace: str, name: str) -> Gang:
+def _find(found: Sequence[Gang], namespace: str, name: str) -> Gang:
     """The newest Gang of the job; by the job's name first, then the object's, then its owner's alone."""
-    here = [g for g in gangs if _namespace(g) == namespace]
-    for named in (_job, _name, _owner_name):
-        found = [g for g in here if named(g) == name]
-        if found:
-            return max(found, key=lambda g: str(_part(g, "metadata").get("creationTimestamp", "")))
-    raise NoSuchJobError(_not_found(gangs, here, namespace, name))
+    here = [g for g in found if gangs.namespace(g) == namespace]
+    for named in (gangs.job, gangs.name, gangs.owner_name):
+        same = [g for g in here if named(g) == name]
+        if same:
+            return max(same, key=lambda g: str(gangs.part(g, "metadata").get("creationTimestamp", "")))
+    raise NoSuchJobError(_not_found(found, here, namespace, name))
 
 
-def _not_found(gangs: Sequence[Gang], here: Sequence[Gang], namespace: str, name: str) -> str:
+def _not_found(found: Sequence[Gang], here: Sequence[Gang], namespace: str, name: str) -> str:
     text = f"no job {name!r} in namespace {namespace}"
-    elsewhere = sorted({_namespace(g) for g in gangs if _job(g) == name and _namespace(g) != namespace})
+    elsewhere = {gangs.namespace(g) for g in found if gangs.job(g) == name} - {namespace}
     if elsewhere:
-        return f"{text}; there is one in: {', '.join(elsewhere)} (use -n)"
-    names = sorted({_job(g) for g in here})
+        return f"{text}; there is one in: {', '.join(sorted(elsewhere))} (use -n)"
+    names = sorted({gangs.job(g) for g in here})
     inside = [n for n in names if name in n or n in name]
     close = list(dict.fromkeys([*difflib.get_close_matches(name, names), *inside]))[:3]
     if close:
@@ -146,72 +236,22 @@ def _not_found(gangs: Sequence[Gang], here: Sequence[Gang], namespace: str, name
     return f"{text}; it has no jobs of Muster (does the pod have schedulerName: muster?)"
 
 
-def _position(gangs: Sequence[Gang], gang: Gang) -> str:
-    waiting = sorted((g for g in gangs if _part(g, "status").get("state") == "Waiting"), key=_order)
+def _position(found: Sequence[Gang], gang: Gang) -> str:
+    waiting = sorted((g for g in found if gangs.state(g) == "Waiting"), key=gangs.order)
     place = next(i for i, g in enumerate(waiting, start=1) if g is gang)
     return f"{place} of {plural(len(waiting), 'waiting job')} that you may read"
 
 
-def _holders(gangs: Sequence[Gang]) -> str:
+def _holders(found: Sequence[Gang]) -> str:
     """Who has GPUs now, most first, of the jobs that the caller may read; "" where nobody has any."""
     using: list[tuple[int, str]] = []
-    for gang in gangs:
-        status = _part(gang, "status")
-        gpus = int(status.get("gpus") or 0)
-        if gpus and status.get("state") in ("Running", "Resizing", "Starting"):
-            using.append((gpus, f"{_namespace(gang)}/{_job(gang)}"))
+    for gang in found:
+        gpus = int(gangs.number(gang, "gpus"))
+        if gpus and gangs.state(gang) in gangs.RUNS:
+            using.append((gpus, f"{gangs.namespace(gang)}/{gangs.job(gang)}"))
     using.sort(key=lambda one: (-one[0], one[1]))
     words = [f"{name} ({plural(gpus, 'GPU')})" for gpus, name in using[:NAMED]]
     if len(using) > NAMED:
         rest = sum(gpus for gpus, _ in using[NAMED:])
         words.append(f"{plural(len(using) - NAMED, 'more job')} ({plural(rest, 'GPU')})")
     return ", ".join(words)
-
-
-def _order(gang: Gang) -> tuple[Any, ...]:
-    """Priority, submission, then the job's key: the default order of the queue."""
-    status, spec = _part(gang, "status"), _part(gang, "spec")
-    submitted = _seconds(status.get("submitted"))
-    return (
-        -int(status.get("priority") or 0),
-        float("inf") if submitted is None else submitted,
-        _namespace(gang),
-        _job(gang),
-        str(spec.get("uid", "")),
-    )
-
-
-def _part(gang: Gang, name: str) -> Mapping[str, Any]:
-    part = gang.get(name)
-    return part if isinstance(part, Mapping) else {}
-
-
-def _job(gang: Gang) -> str:
-    return str(_part(gang, "spec").get("job") or _name(gang))
-
-
-def _name(gang: Gang) -> str:
-    return str(_part(gang, "metadata").get("name", ""))
-
-
-def _owner_name(gang: Gang) -> str:
-    return str((_part(gang, "spec").get("owner") or {}).get("name", ""))
-
-
-def _namespace(gang: Gang) -> str:
-    return str(_part(gang, "metadata").get("namespace", ""))
-
-
-def _seconds(time: object) -> float | None:
-    """Unix seconds of an RFC 3339 time, None where it is none."""
-    if not isinstance(time, str):
-        return None
-    try:
-        return datetime.fromisoformat(time).timestamp()
-    except ValueError:
-        return None
-
-
-def _ago(time: object, now: float) -> str:
-    seconds = _seconds(time)
-    return "" if seconds is None else duration(now - seconds)

@@ -54,7 +54,7 @@ def test_a_waiting_job_is_told_its_reason_and_its_place_among_those_that_may_be_
         "Reason:    needs 16 GPUs (2 replicas of 8) in one rack (Topology)\n"
         "Position:  3 of 4 waiting jobs that you may read\n"
         "Held by:   team/runs (8 GPUs)\n"
-        "Expected:  see eta in GET /v1/jobs; a Gang does not tell how long jobs run\n"
+        "Expected:  see eta in GET /v1/jobs, which knows the whole queue\n"
         "Submitted: 2026-01-01T00:30:00Z (30m ago)\n"
         "Priority:  0\n"
         "GPUs:      16 asked for\n"
@@ -74,6 +74,84 @@ def test_a_running_job_is_told_where_its_replicas_are() -> None:
         "runs-0             worker  n1\n"
         "(not created yet)  worker  n2\n"
     )
+
+
+def test_an_elastic_job_is_told_its_share_and_why_its_course_and_what_each_size_gave_it() -> None:
+    elastic = gang(
+        "team",
+        "elastic",
+        0,
+        state="Running",
+        code="Ok",
+        reason="4 replicas running; up to 8 as capacity is free",
+        gpus=8,
+        started="2026-01-01T00:01:00Z",
+        share="4/1/8",
+        shareReason="2 more GPUs would give it +9 %; job-7 gains +31 % by them",
+        keeps="the PodDisruptionBudget elastic-pdb refuses",
+        speed="6.2/s",
+        progress="43%",
+        end="02:20Z",
+        expectedEnd="2026-01-01T02:20:00Z",
+        speeds={"1": 2.0, "4": 6.2, "2": 3.8, "5": 6.1},
+        resizes=3,
+        resizeCost=8.25,
+        shares=[[1767225660.0, 1], [1767226000.0, 2], [1767228600.0, 4]],
+    )
+    assert render([elastic], "team", "elastic", NOW) == (
+        "Job:       team/elastic\n"
+        "State:     Running for 60m\n"
+        "Reason:    4 replicas running; up to 8 as capacity is free\n"
+        "Share:     4 replicas; it may have 1 to 8\n"
+        "Why:       2 more GPUs would give it +9 %; job-7 gains +31 % by them\n"
+        "Keeps:     the PodDisruptionBudget elastic-pdb refuses\n"
+        "Resizes:   3; one costs it 8.2s, as measured\n"
+        "Changes:   1 -> 2 -> 4 replicas, the last 10m ago\n"
+        "Speed:     6.2/s\n"
+        "Progress:  43%\n"
+        "Remaining: 80m at this share\n"
+        "Ends:      2026-01-01T02:20:00Z (if nothing changes)\n"
+        "Submitted: 2026-01-01T00:00:00Z (60m ago)\n"
+        "Started:   2026-01-01T00:01:00Z (59m ago)\n"
+        "Priority:  0\n"
+        "GPUs:      8 granted\n"
+        "Owner:     Job elastic\n"
+        "\n"
+        "REPLICAS  SPEED   GAIN  A REPLICA\n"
+        "       1    2/s             100 %\n"
+        "       2  3.8/s  +90 %       95 %\n"
+        "      *4  6.2/s  +63 %       78 %\n"
+        "       5  6.1/s   -2 %       61 %\n"
+    )
+
+
+def test_what_another_version_wrote_is_read_as_not_told() -> None:
+    odd = gang(
+        "team",
+        "odd",
+        0,
+        state="Running",
+        share="four",
+        speeds={"x": 1, "2": "fast", "3": None},
+        shares=[[1], "x", [2, None]],
+        expectedEnd="soon",
+        resizes="many",
+        progress="most",
+    )
+    text = render([odd], "team", "odd", NOW)
+    assert not [
+        line for line in text.splitlines() if line.startswith(("Share", "Changes", "Ends", "Resizes"))
+    ]
+    assert "SPEED" not in text
+
+
+def test_a_job_of_fixed_size_says_so() -> None:
+    rigid = gang(
+        "team", "rigid", 0, state="Running", share="4/4/4", keeps="no successPolicy on its Indexed Job"
+    )
+    text = render([rigid], "team", "rigid", NOW)
+    assert "Share:     4 of 4 replicas: its size is fixed\n" in text
+    assert "Keeps:     no successPolicy on its Indexed Job\n" in text
 
 
 def test_a_placement_of_a_thousand_is_cut_short() -> None:

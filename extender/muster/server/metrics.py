@@ -1,4 +1,4 @@
-"""What /metrics tells of the newest View, worked out at each scrape.
+"""What /metrics tells of the newest View, worked out at each scrape; what changed over time is in `resizes`.
 
 Counts only: a label a job would make a series of every job that ever was.
 """
@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from muster.core.view import Board
-from muster.types import GPU, State
+from muster.core.view import Board, View
+from muster.types import GPU, Job, Phase, Role, State
 
 
 class ViewCollector(Collector):
@@ -51,6 +51,7 @@ class ViewCollector(Collector):
             ("muster_gpus_free", "GPUs that no pod uses and no plan holds.", view.free),
         ):
             yield GaugeMetricFamily(name, text, 0 if column is None else int(rows[:, column].sum()))
+        yield from _shares(view)
         for name, text, value in (
             ("muster_nodes", "Nodes known.", len(snapshot.nodes)),
             ("muster_held_pods", "Pods that the plan holds a place for.", len(view.holds)),
@@ -60,3 +61,52 @@ class ViewCollector(Collector):
             ("muster_snapshot_timestamp_seconds", "Unix time of the newest plan.", snapshot.now),
         ):
             yield GaugeMetricFamily(name, text, value)
+
+
+def _shares(view: View) -> Iterator[GaugeMetricFamily]:
+    """What jobs are granted, between what they need at least and what they may have at most."""
+    jobs, holds = view.snapshot.jobs, view.plan.holds
+    granted = least = most = 0
+    at: Counter[str] = Counter()
+    for key, job in jobs.items():
+        status = view.plan.statuses.get(key)
+        if status is None or status.state in (State.FINISHED, State.INVALID, State.INCOMPLETE):
+            continue
+        held = Counter(hold.role for hold in holds.get(key, ()) if hold.uid not in _bound(job))
+        counts = {role.name: role.bound + held[role.name] for role in job.roles}
+        granted += sum(counts[role.name] * role.shape.gpus for role in job.roles)
+        least += job.gpus
+        most += sum(role.max * role.shape.gpus for role in job.roles)
+        if job.elastic is not None:
+            at[_place(counts[job.elastic.name], job.elastic)] += 1
+    yield GaugeMetricFamily("muster_gpus_granted", "GPUs of replicas that run or have a place.", granted)
+    wanted = GaugeMetricFamily(
+        "muster_gpus_wanted",
+        "GPUs that jobs need to start, and that they may have at most.",
+        labels=["bound"],
+    )
+    wanted.add_metric(["least"], least)
+    wanted.add_metric(["most"], most)
+    yield wanted
+    shares = GaugeMetricFamily(
+        "muster_jobs_by_share",
+        "Jobs by where their share is between their minimum and maximum.",
+        labels=["share"],
+    )
+    for share in ("none", "fixed", "least", "between", "most"):
+        shares.add_metric([share], at[share])
+    yield shares
+
+
+def _bound(job: Job) -> set[str]:
+    return {m.uid for role in job.roles for m in role.on if m.phase is Phase.BOUND}
+
+
+def _place(count: int, role: Role) -> str:
+    if not count:
+        return "none"
+    if role.min == role.max:
+        return "fixed"
+    if count >= role.max:
+        return "most"
+    return "least" if count <= max(1, role.min) else "between"
