@@ -22,6 +22,8 @@ SET =
 FEATURE_GATES =
 APISERVER_ARGS =
 SCHEDULER_ARGS =
+REAL =
+REAL_GPUS =
 
 lab_python = .venv/bin/python
 lab_options = --name '$(NAME)' \
@@ -32,7 +34,8 @@ lab_options = --name '$(NAME)' \
 	$(if $(PROFILE),--profile '$(PROFILE)') $(foreach file,$(VALUES),--values '$(file)') \
 	$(foreach value,$(SET),--set '$(value)') $(foreach gate,$(FEATURE_GATES),--feature-gate '$(gate)') \
 	$(foreach flag,$(APISERVER_ARGS),--apiserver-arg='$(flag)') \
-	$(foreach flag,$(SCHEDULER_ARGS),--scheduler-arg='$(flag)')
+	$(foreach flag,$(SCHEDULER_ARGS),--scheduler-arg='$(flag)') \
+	$(if $(REAL),--real '$(REAL)') $(if $(REAL_GPUS),--real-gpus '$(REAL_GPUS)')
 
 .PHONY: lab lab-down lab-build
 
@@ -44,6 +47,6 @@ lab-down: ## End the lab NAME=default, if there is one
 	@test -x $(lab_python) || $(MAKE) setup >&2
 	@$(lab_python) -m e2e.lab down --name '$(NAME)'
 
-lab-build: ## Build the lab's programs into the cache now (K8S=1.34 for the oldest supported Kubernetes)
+lab-build: ## Build the lab's programs into the cache now (K8S=1.34 for the oldest supported Kubernetes; REAL=1: a real node's too)
 	@test -x $(lab_python) || $(MAKE) setup >&2
-	@$(lab_python) -m e2e.lab build $(if $(K8S),--k8s '$(K8S)')
+	@$(lab_python) -m e2e.lab build $(if $(K8S),--k8s '$(K8S)') $(if $(REAL),--real)

@@ -19,7 +19,7 @@ from e2e.lab.errors import BadRequestError, LabError
 from e2e.lab.lab import Lab, all_labs
 from e2e.lab.say import say
 from e2e.lab.shape import NodeGroup, Shape, groups_from_file
-from e2e.lab.versions import DEFAULT_KUBERNETES, binaries, supported
+from e2e.lab.versions import DEFAULT_KUBERNETES, binaries, real_binaries, supported
 
 
 def _says_what_went_wrong(command: Callable[..., None]) -> Callable[..., None]:
@@ -123,6 +123,20 @@ def main() -> None:
     metavar="--FLAG=VALUE",
     help="Flag of every kube-scheduler.",
 )
+@click.option(
+    "--real",
+    type=click.IntRange(0, 9),
+    default=0,
+    show_default=True,
+    help="Nodes that really run containers: kubelet, containerd, runc. Linux and root.",
+)
+@click.option(
+    "--real-gpus",
+    type=click.IntRange(0),
+    default=4,
+    show_default=True,
+    help="GPUs that such a node says it has: a number only, the CPU stands in for the device.",
+)
 @_says_what_went_wrong
 def up(
     name: str,
@@ -144,6 +158,8 @@ def up(
     apiserver_args: tuple[str, ...],
     controller_args: tuple[str, ...],
     scheduler_args: tuple[str, ...],
+    real: int,
+    real_gpus: int,
 ) -> None:
     """Start a lab, or find it running; the last line of stdout is the export of its KUBECONFIG.
 
@@ -164,6 +180,8 @@ def up(
         apiserver_args=apiserver_args,
         controller_args=controller_args,
         scheduler_args=scheduler_args,
+        real=real,
+        real_gpus=real_gpus,
     )
     lab = Lab(name).up(shape)
     say(f"use it: export KUBECONFIG={lab.kubeconfig}; end it: make lab-down NAME={name}")
@@ -180,11 +198,31 @@ def down(name: str) -> None:
 
 @main.command("build")
 @click.option("--k8s", type=click.Choice(supported()), default=DEFAULT_KUBERNETES, show_default=True)
+@click.option("--real", is_flag=True, help="And what a node that really runs containers needs.")
 @_says_what_went_wrong
-def build_programs(k8s: str) -> None:
+def build_programs(k8s: str, real: bool) -> None:
     """Find or build every program of a lab, and print where each is."""
-    for name, path in build.find_all(binaries(k8s).values()).items():
+    wanted = binaries(k8s) | (real_binaries(k8s) if real else {})
+    for name, path in build.find_all(wanted.values()).items():
         click.echo(f"{name}\t{path}")
+
+
+@main.command()
+@click.argument("image")
+@click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--pip", "packages", multiple=True, metavar="PACKAGE", help="From PyPI, as constraints.txt pins it."
+)
+@_name
+@_says_what_went_wrong
+def image(image: str, files: tuple[Path, ...], packages: tuple[str, ...], name: str) -> None:
+    """Give the real nodes of a lab an image: this machine's Python with FILES in /app, where it starts.
+
+    \b
+    python -m e2e.lab image muster.dev/elastic-training:1 --pip jax train.py report.py
+    Without --pip it has what the lab's .venv has. Such an image is on every real node from the start:
+    muster.dev/lab-python:1"""
+    Lab(name).add_image(image, files, packages)
 
 
 @main.command()

@@ -69,6 +69,10 @@ class Api:
     def post(self, path: str, body: Json, **parameters: str) -> Json:
         return self._call("POST", path, parameters, body)
 
+    def patch(self, path: str, body: Json) -> Json:
+        """A merge patch."""
+        return self._call("PATCH", path, None, body, {"Content-Type": "application/merge-patch+json"})
+
     def delete(self, path: str) -> Json:
         return self._call("DELETE", path)
 
@@ -80,10 +84,15 @@ class Api:
             return False
 
     def _call(
-        self, method: str, path: str, parameters: Mapping[str, str] | None = None, body: Json | None = None
+        self,
+        method: str,
+        path: str,
+        parameters: Mapping[str, str] | None = None,
+        body: Json | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Json:
         try:
-            response = self._http.request(method, path, params=parameters, json=body)
+            response = self._http.request(method, path, params=parameters, json=body, headers=headers)
         except httpx.HTTPError as silence:
             raise ApiError(0, f"no answer to {method} {path}: {silence}") from silence
         if response.status_code >= 400:

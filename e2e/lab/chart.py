@@ -94,6 +94,9 @@ class Chart:
         }
         if self.shape.rack_count:  # the labels that the lab's nodes carry
             values["topologyLevels"] = ["topology.kubernetes.io/rack", "topology.kubernetes.io/zone"]
+        if self.shape.real:  # pods that really run send their reports where a Service would be
+            services = [self.ports[pair.ports[0]] for pair in pairs(self.shape)]
+            values["reporting"] = {"url": ",".join(f"http://127.0.0.1:{port}" for port in services)}
         file = credentials.write(self.config("values"), yaml.safe_dump(values))
         arguments = [
             *("upgrade", "--install", RELEASE, str(CHART), "--namespace", NAMESPACE, "--create-namespace"),

@@ -184,7 +184,8 @@ class ControlPlane:
         return [
             f"--kubeconfig={self.kubeconfig('kwok')}",
             f"--config={STAGES}",
-            "--manage-all-nodes=true",
+            # Real nodes have a kubelet, and are Ready through it alone.
+            "--manage-nodes-with-label-selector=type!=real" if self.shape.real else "--manage-all-nodes=true",
             "--node-lease-duration-seconds=0",
             "--cidr=10.128.0.0/9",
             f"--server-address=127.0.0.1:{self.ports['kwok']}",

@@ -17,14 +17,14 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from e2e.lab import build, daemon, places, ports
+from e2e.lab import build, daemon, places, ports, realnode
 from e2e.lab import chart as charts
 from e2e.lab import shape as shapes
 from e2e.lab.api import Api, ApiError, answers
@@ -32,9 +32,10 @@ from e2e.lab.chart import Chart, Pair
 from e2e.lab.controlplane import DEFAULT_SCHEDULER, PORTS, ControlPlane
 from e2e.lab.daemon import Daemon
 from e2e.lab.errors import BadRequestError, LabError, NotReadyError
+from e2e.lab.realnode import RealNode
 from e2e.lab.say import say
 from e2e.lab.shape import Shape
-from e2e.lab.versions import binaries
+from e2e.lab.versions import binaries, real_binaries
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -78,7 +79,7 @@ class Lab:
             try:
                 self._bring_up(shape)
             except BaseException:
-                daemon.end(list(daemon.recorded(self.folder).values()))
+                self._end()
                 self._set_state("failed")
                 raise
         return self
@@ -116,8 +117,14 @@ class Lab:
 
     @property
     def nodes(self) -> list[str]:
-        """Names of the nodes that the lab was made with, in order."""
+        """Names of the fake nodes that the lab was made with, in order."""
         return [node.name for node in shapes.nodes(self.shape)]
+
+    @cached_property
+    def real_nodes(self) -> list[RealNode]:
+        """The nodes that really run containers (REAL=1), in order."""
+        about = (self.shape, self._control_plane.server, self.ports, self._programs)
+        return [RealNode(self.folder, spec, *about) for spec in shapes.real_nodes(self.shape)]
 
     def client(self) -> ApiClient:
         """The official client, as administrator; `kubernetes.client.CoreV1Api(lab.client())`."""
@@ -171,6 +178,16 @@ class Lab:
                 for name in reversed(charts.processes(self.shape, pair)):
                     self.restart(name)
 
+    def add_image(self, name: str, files: Sequence[Path] = (), packages: Sequence[str] = ()) -> None:
+        """An image for pods of the real nodes: this machine's Python, PyPI packages (none: what the lab's .venv
+        has) and files, which lie in /app, where it starts. BadRequestError where no node could use it."""
+        if not self.real_nodes:
+            raise BadRequestError(f"lab {self.name} has no real node: make lab NAME={self.name} REAL=1")
+        python = realnode.environment(packages)
+        image = realnode.python_image(name, python, {file.name: file.read_bytes() for file in files})
+        for node in self.real_nodes:
+            node.import_images([image])
+
     def service_url(self, replica: int = 0) -> str:
         """Muster's service port (/readyz, /metrics, /v1/jobs)."""
         return f"http://127.0.0.1:{self.ports[Pair(replica).ports[0]]}"
@@ -193,7 +210,8 @@ class Lab:
     def processes(self) -> tuple[str, ...]:
         """Names in the order of starting."""
         own = [name for pair in self.pairs for name in charts.processes(self.shape, pair)]
-        return (*self._control_plane.names, *own)
+        real = [name for node in self.real_nodes for name in node.processes]
+        return (*self._control_plane.names, *own, *real)
 
     @property
     def pairs(self) -> list[Pair]:
@@ -267,6 +285,8 @@ class Lab:
         if name == "kube-apiserver":
             with Api(self.kubeconfig) as api:
                 return api.ready()
+        if node := self._real_node(name):
+            return node.ready(name)
         scheme, port, path = {
             "etcd": ("http", "etcd", "health"),
             "kwok": ("http", "kwok", "healthz"),
@@ -330,6 +350,8 @@ class Lab:
         self._forget()
         # 1. programs
         self.shape = shape
+        if shape.real and (problem := realnode.why_not()):
+            raise BadRequestError(f"REAL={shape.real}: {problem}")
         programs = self._programs
         if shape.chart:
             charts.muster_program()
@@ -355,6 +377,8 @@ class Lab:
             self._create_nodes()
             if installed is not None:
                 installed.result()
+        for node in self.real_nodes:
+            self._join(node)
         # 5. until a pod created next is bound
         self._wait_usable()
         self._set_state("up")
@@ -369,6 +393,18 @@ class Lab:
             for name in charts.processes(self.shape, pair):
                 self._start(name)
             say(f"{pair.muster} at {self.service_url(pair.index)}, verbs at {self.extender_url(pair.index)}")
+
+    def _join(self, node: RealNode) -> None:
+        """A real node comes up: its namespace, its runtime with what images it can have, its kubelet."""
+        say(
+            f"starting {node.name}, which really runs containers; its {node.spec.group.gpus} GPUs are a number"
+        )
+        node.prepare()
+        holder, containerd, kubelet = node.processes
+        self._start(holder)
+        self._start(containerd)
+        node.import_images(node.images())
+        self._start(kubelet)
 
     def _create_nodes(self) -> None:
         """All Node objects, from several threads: the apiserver takes about a thousand a second."""
@@ -412,8 +448,13 @@ class Lab:
                 say("admission is not probed: these values leave namespace default out or only observe")
 
     def _start(self, name: str, env: Mapping[str, str] | None = None) -> None:
-        own = self._control_plane if name in self._control_plane.names else self._chart
+        node = self._real_node(name)
+        if node and name == node.processes[0]:  # a new namespace: what runs in an old one starts again in it
+            daemon.end([one for one in map(self._daemon, node.processes[1:]) if one is not None])
+        own = self._control_plane if name in self._control_plane.names else node or self._chart
         daemon.start(self.folder, name, own.command(name), self._environment(name) | dict(env or {}))
+        if node and name != node.processes[-1]:  # the next one enters it, or connects to it, at once
+            self.wait_ready(name)
 
     def _environment(self, name: str) -> dict[str, str]:
         """What a process has in its environment by itself."""
@@ -425,7 +466,7 @@ class Lab:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         with Api(self.kubeconfig) as api:
             there = {item["metadata"]["name"]: item for item in api.get("/api/v1/nodes")["items"]}
-            for name in there.keys() - wanted.keys():
+            for name in there.keys() - wanted.keys() - {node.name for node in self.real_nodes}:
                 api.delete(f"/api/v1/nodes/{name}")
             for name, node in wanted.items():
                 if name in there and not node.differs(there[name]):
@@ -471,6 +512,10 @@ class Lab:
             return f"{name}-0"
         raise BadRequestError(f"lab {self.name} has no process {name!r}, it has {', '.join(self.processes)}")
 
+    def _real_node(self, process: str) -> RealNode | None:
+        """The real node that a process belongs to."""
+        return next((node for node in self.real_nodes if process in node.processes), None)
+
     def _daemon(self, name: str) -> Daemon | None:
         return daemon.recorded(self.folder).get(self._resolve(name))
 
@@ -481,11 +526,15 @@ class Lab:
 
     @cached_property
     def _programs(self) -> dict[str, Path]:
-        return build.find_all(binaries(self.shape.kubernetes).values())
+        wanted = binaries(self.shape.kubernetes)
+        if self.shape.real:
+            wanted |= real_binaries(self.shape.kubernetes)
+        return build.find_all(wanted.values())
 
     @cached_property
     def _ports(self) -> dict[str, int]:
         own = [name for pair in charts.pairs(self.shape) for name in pair.ports]
+        own += [name for node in shapes.real_nodes(self.shape) for name in realnode.port_names(node.name)]
         return ports.reserve(self.folder, [*PORTS, *own])
 
     @cached_property
@@ -497,7 +546,7 @@ class Lab:
         return Chart(self.folder, self.shape, self._control_plane.server, self.ports, self._programs)
 
     def _forget(self) -> None:
-        for name in ("shape", "_programs", "_ports", "_control_plane", "_chart"):
+        for name in ("shape", "_programs", "_ports", "_control_plane", "_chart", "real_nodes"):
             self.__dict__.pop(name, None)
 
     @property
@@ -513,9 +562,13 @@ class Lab:
 
     def _remove(self) -> None:
         """SIGKILL: at a SIGTERM kube-apiserver waits a minute for its watches, and nothing here is kept."""
-        daemon.end(list(daemon.recorded(self.folder).values()))
+        self._end()
         shutil.rmtree(self.folder, ignore_errors=True)
         self._forget()
+
+    def _end(self) -> None:
+        daemon.end(list(daemon.recorded(self.folder).values()))
+        realnode.remove(self.folder)
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:

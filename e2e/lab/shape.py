@@ -50,6 +50,8 @@ class Shape:
     apiserver_args: tuple[str, ...] = ()
     controller_args: tuple[str, ...] = ()
     scheduler_args: tuple[str, ...] = ()
+    real: int = 0  # nodes that really run containers, besides those of `groups`
+    real_gpus: int = 4  # what each of them says it has; the CPU stands in for the device
 
     def __post_init__(self) -> None:
         if self.nodes < 0 or any(group.count < 0 or group.gpus < 0 for group in self.groups):
@@ -58,6 +60,10 @@ class Shape:
             raise BadRequestError(f"K8S={self.kubernetes}: this lab can run {', '.join(supported())}")
         if not 1 <= self.replicas <= 9:
             raise BadRequestError(f"REPLICAS={self.replicas}: from 1 to 9")
+        if not 0 <= self.real <= 9 or self.real_gpus < 0:
+            raise BadRequestError(
+                f"REAL={self.real} REAL_GPUS={self.real_gpus}: 0 to 9 nodes, GPUs not negative"
+            )
 
     @property
     def nodes(self) -> int:
@@ -203,6 +209,19 @@ def nodes(shape: Shape) -> Iterator[NodeSpec]:
                 labels["nvidia.com/gpu.count"] = str(group.gpus)
             yield NodeSpec(name, group, labels | dict(group.labels))
             number += 1
+
+
+def real_nodes(shape: Shape) -> Iterator[NodeSpec]:
+    """The nodes that really run containers: real-0, real-1, ... in a rack of their own."""
+    group = NodeGroup(1, shape.real_gpus, product="CPU-in-place-of-a-GPU", memory=1024)
+    for number in range(shape.real):
+        labels = {"type": "real", "nvidia.com/gpu.count": str(group.gpus)}
+        labels |= {"nvidia.com/gpu.product": group.product, "nvidia.com/gpu.memory": str(group.memory)}
+        if shape.zones:
+            labels["topology.kubernetes.io/zone"] = "zone-0"
+        if shape.rack_count:
+            labels["topology.kubernetes.io/rack"] = "rack-real"
+        yield NodeSpec(f"real-{number}", group, labels)
 
 
 def groups_from_file(path: Path) -> tuple[NodeGroup, ...]:

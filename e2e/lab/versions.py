@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from e2e.lab.errors import BadRequestError
+
 MODULES = Path(__file__).resolve().parent.parent / "binaries"
 DEFAULT_KUBERNETES = "1.37"  # what CI runs
 OLDEST_KUBERNETES = "1.34"
@@ -92,5 +94,34 @@ def binaries(kubernetes: str = DEFAULT_KUBERNETES) -> dict[str, Binary]:
             "helm.sh/helm/v4/cmd/helm",
             (f"-X helm.sh/helm/v4/internal/version.version={helm}",),
         ),
+    ]
+    return {binary.name: binary for binary in found}
+
+
+def real_binaries(kubernetes: str = DEFAULT_KUBERNETES) -> dict[str, Binary]:
+    """What a real node needs besides: kubelet from the control plane's own module, containerd, its shim for
+    runc, its command, and what a sandbox runs. BadRequestError where that Kubernetes' module pins no kubelet."""
+    module = f"kubernetes-{kubernetes}"
+    kubelet = "k8s.io/kubernetes/cmd/kubelet"
+    if kubelet not in (MODULES / module / "go.mod").read_text():
+        raise BadRequestError(
+            f"REAL with K8S={kubernetes}: real nodes are there for K8S={DEFAULT_KUBERNETES} only"
+        )
+    containerd = "github.com/containerd/containerd/v2"
+    version = pinned("containerd", containerd)
+    scheduler = binaries(kubernetes)["kube-scheduler"]
+    found = [
+        Binary("kubelet", scheduler.version, module, kubelet, scheduler.ldflags),
+        Binary("lab-pause", "v1.0.0", "lab-pause", "."),
+    ]
+    found += [
+        Binary(
+            name,
+            version,
+            "containerd",
+            f"{containerd}/cmd/{name}",
+            (f"-X {containerd}/version.Version={version}",),
+        )
+        for name in ("containerd", "containerd-shim-runc-v2", "ctr")
     ]
     return {binary.name: binary for binary in found}

@@ -1,0 +1,3 @@
+module muster.dev/e2e/binaries/lab-pause
+
+go 1.26.0

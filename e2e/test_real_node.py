@@ -1,0 +1,151 @@
+"""A node of the lab that really runs containers: kubelet, containerd, runc. And that nothing of it is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from e2e.cluster import Cluster, Json, Pod
+from e2e.lab import BadRequestError, Lab, NodeGroup, Shape
+from e2e.lab.cgroups import hierarchies
+from e2e.lab.images import Image
+from e2e.lab.realnode import GPU, PYTHON, why_not
+from e2e.scenario import pod, show, wait_until
+
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.timeout(1200),  # the first start builds kubelet and containerd
+    pytest.mark.skipif("E2E_KUBECONFIG" in os.environ, reason="about the lab, and this is another cluster"),
+    pytest.mark.skipif(bool(why_not()), reason=why_not() or "-"),
+]
+
+REAL = Shape(groups=(NodeGroup(1),), chart=False, real=1)
+
+
+@pytest.fixture(scope="module")
+def real() -> Iterator[Lab]:
+    """A fake node and a real one, shared by these scenarios; the stock scheduler."""
+    lab = Lab(f"e2e-{os.getpid()}-real")
+    try:
+        yield lab.up(REAL)
+    finally:
+        lab.down()
+
+
+@pytest.fixture
+def on_real(real: Lab) -> Cluster:
+    return Cluster(real.kubeconfig)
+
+
+def runs(name: str, python: str, **spec: object) -> Json:
+    """A pod that runs some Python on a real node."""
+    made = pod(name, scheduler=None, cpu="10m", memory="64Mi", node_selector={"type": "real"}, **spec)
+    made["spec"]["hostNetwork"] = True
+    made["spec"]["containers"][0] |= {"image": PYTHON, "command": ["python", "-c", python]}
+    return made
+
+
+def said(real: Lab, name: str) -> str:
+    """What a pod's container has said."""
+    files = real.real_nodes[0].logs.glob(f"default_{name}_*/main/*.log")
+    return "".join(file.read_text() for file in files)
+
+
+def ended(cluster: Cluster, real: Lab, name: str) -> Pod:
+    def terminal() -> Pod | None:
+        one = cluster.pod("default", name)
+        return one if one is not None and one.terminal else None
+
+    def shown() -> str:
+        return f"{show(cluster.pods('default'))}\n{said(real, name)}\n{cluster.events('default', name)}"
+
+    return wait_until(terminal, within=120, what=f"pod {name} has ended", also=shown)
+
+
+def phase(cluster: Cluster, name: str) -> str:
+    one = cluster.pod("default", name)
+    return one.phase if one is not None else ""
+
+
+def test_a_container_really_runs_with_a_token_of_its_own_and_its_exit_code_is_told(
+    real: Lab, on_real: Cluster
+) -> None:
+    program = "print(open('/token/token').read().count('.'), 'dots'); raise SystemExit(3)"
+    body = runs("token", program)
+    source = {"serviceAccountToken": {"path": "token", "audience": "muster.dev", "expirationSeconds": 600}}
+    body["spec"]["volumes"] = [{"name": "token", "projected": {"sources": [source]}}]
+    body["spec"]["containers"][0]["volumeMounts"] = [{"name": "token", "mountPath": "/token"}]
+    on_real.submit(body)
+    one = ended(on_real, real, "token")
+    assert (one.node, one.phase, one.exit_code) == ("real-0", "Failed", 3)
+    assert "2 dots" in said(real, "token")
+
+
+def test_kwok_leaves_the_real_node_alone_and_a_dead_kubelet_leaves_its_container_running(
+    real: Lab, on_real: Cluster
+) -> None:
+    on_real.submit(runs("outlives", "import time; print('runs', flush=True); time.sleep(600)", gpus=4))
+    on_real.submit(pod("fake", scheduler=None, gpus=8, node_selector={"type": "kwok"}))
+    wait_until(lambda: "runs" in said(real, "outlives"), within=120, what="the container runs")
+    wait_until(lambda: phase(on_real, "fake") == "Running", what="a pod of the fake node runs by kwok")
+    real.kill("real-0-kubelet")
+    real.start("real-0-kubelet")  # ready: Ready, and its GPUs are there again
+    node = next(node for node in on_real.nodes() if node["metadata"]["name"] == "real-0")
+    assert node["status"]["allocatable"][GPU] == "4"
+    assert node["status"]["nodeInfo"]["containerRuntimeVersion"].startswith("containerd://2.")
+    one = on_real.pod("default", "outlives")
+    assert one is not None
+    assert one.phase == "Running"
+    assert one.raw["status"]["containerStatuses"][0]["restartCount"] == 0
+    on_real.delete_pod(one, grace=1)
+    wait_until(lambda: on_real.pod("default", "outlives") is None, within=60, what="the pod is gone")
+
+
+def test_nothing_is_left_when_the_lab_ends_in_the_middle() -> None:
+    lab = Lab(f"e2e-{os.getpid()}-rest")
+    try:
+        lab.up(Shape(groups=(), chart=False, real=1))
+        cluster = Cluster(lab.kubeconfig)
+        cluster.submit(runs("left", "import time; print('runs', flush=True); time.sleep(600)", gpus=1))
+        wait_until(lambda: "runs" in said(lab, "left"), within=120, what="the container runs")
+        inside = lab.real_nodes[0].cgroup.pids()
+        assert len(inside) >= 6  # holder, containerd, kubelet, a shim, the sandbox, the container
+        lab.stop("real-0-containerd", signal.SIGKILL)
+    finally:
+        lab.down()
+    assert not lab.folder.exists()
+    assert [_command(pid) for pid in inside if _command(pid)] == []
+    assert [path for root in hierarchies() for path in root.glob(f"*{lab.name}*")] == []
+    assert str(lab.folder) not in Path("/proc/self/mountinfo").read_text()
+
+
+def test_an_image_for_a_lab_without_real_nodes_is_refused_by_name(lab: Lab) -> None:
+    with pytest.raises(BadRequestError, match=r"has no real node: make lab NAME=\S+ REAL=1"):
+        lab.add_image("muster.dev/nobody:1")
+
+
+def test_a_kubernetes_without_a_pinned_kubelet_is_refused_in_a_sentence(new_lab: Callable[[], Lab]) -> None:
+    with pytest.raises(
+        BadRequestError, match=r"REAL with K8S=1\.34: real nodes are there for K8S=1\.37 only"
+    ):
+        new_lab().up(Shape(chart=False, real=1, kubernetes="1.34"))
+
+
+def test_an_image_is_the_same_bytes_whenever_it_is_written(tmp_path: Path) -> None:
+    image = Image("muster.dev/x:1", {"/app/x.py": b"1"}, {"/bin": "usr/bin"}, ("/tmp",))
+    first, second = (image.write(tmp_path / name).read_bytes() for name in ("a", "b"))
+    assert first == second
+    assert json.dumps("muster.dev/x:1").encode() in first
+
+
+def _command(pid: int) -> str:
+    """What a process was started as; "" where there is none any more."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except FileNotFoundError:
+        return ""

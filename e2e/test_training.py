@@ -1,0 +1,296 @@
+"""A real training on real containers: Muster grows, shrinks, moves and preempts it, and its loss keeps falling.
+
+The training is config/samples/elastic-training as it is shipped, on two nodes of the lab that really run
+containers. What it did is read from its own log: each step with its loss and who took part.
+
+TRAINING_ROUNDS=20 makes it long (a minute or two a round, in an order drawn by TRAINING_SEED)."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from statistics import mean, median
+
+import pytest
+
+from e2e.cluster import Cluster, Json, Pod
+from e2e.lab import Lab, Shape
+from e2e.lab.places import CHECKOUT
+from e2e.lab.realnode import PYTHON, why_not
+from e2e.scenario import bound, gang, gated, job, show, unsound, wait_until
+
+ROUNDS = int(os.environ.get("TRAINING_ROUNDS", "1"))
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.timeout(
+        1200 + 600 * ROUNDS
+    ),  # the first start builds kubelet and containerd, and installs jax
+    pytest.mark.skipif(
+        "E2E_KUBECONFIG" in os.environ, reason="needs real nodes, and this is another cluster"
+    ),
+    pytest.mark.skipif(bool(why_not()), reason=why_not() or "-"),
+]
+
+SAMPLE = CHECKOUT / "config" / "samples" / "elastic-training"
+IMAGE = "muster.dev/elastic-training:1"
+NAME, SPACE = "elastic-training", "default"
+SLOW = 180.0  # seconds for a worker to join: jax alone takes ten on a loaded machine
+EVERY = 10
+CRASHES = 3  # of a long run: the Job's back-off doubles with each, and it has a limit
+
+
+@pytest.fixture(scope="module")
+def real() -> Iterator[Lab]:
+    lab = Lab(f"e2e-{os.getpid()}-training")
+    try:
+        # Racks and zones would say that the two nodes are far from each other.
+        lab.up(
+            Shape(
+                groups=(),
+                racks=0,
+                real=2,
+                real_gpus=2,
+                set_values=("profile=afs-l", "config.resizeCost=false"),
+            )
+        )
+        files = [SAMPLE / "train.py", CHECKOUT / "extender" / "muster" / "report.py"]
+        lab.add_image(IMAGE, files, ["jax"])
+        yield lab
+    finally:
+        lab.down()
+
+
+@dataclass(frozen=True)
+class Training:
+    """The Job and what its log says."""
+
+    lab: Lab
+    cluster: Cluster
+    folder: Path  # its volume
+
+    @property
+    def log(self) -> list[Json]:
+        try:
+            lines = (self.folder / "log.jsonl").read_text().splitlines()
+        except FileNotFoundError:
+            return []
+        return [json.loads(line) for line in lines]
+
+    @property
+    def steps(self) -> list[Json]:
+        return [entry for entry in self.log if "step" in entry]
+
+    @property
+    def pods(self) -> list[Pod]:
+        return self.cluster.pods(SPACE, NAME)
+
+    @property
+    def indexes(self) -> list[int]:
+        """Of the workers that are bound."""
+        return sorted(index_of(one) for one in bound(self.pods))
+
+    @property
+    def leaders_node(self) -> str:
+        return next((one.node for one in bound(self.pods) if index_of(one) == 0), "")
+
+    @property
+    def status(self) -> Json:
+        found: Json = self.cluster.get(f"/apis/batch/v1/namespaces/{SPACE}/jobs/{NAME}").get("status", {})
+        return found
+
+    def said(self) -> str:
+        """For `also=`: pods, the Gang, the end of the log and of what containers said."""
+        texts = [show(self.cluster.pods(SPACE)), str(gang(self.cluster, SPACE, f"job-{NAME}"))]
+        texts += [json.dumps(entry) for entry in self.log[-3:]]
+        for node in self.lab.real_nodes:
+            for file in sorted(node.logs.glob(f"*{NAME}*/worker/*.log")):
+                texts.append(f"{node.name} {file.parts[-3]}: {file.read_text()[-300:]}")
+        return "\n".join(texts)
+
+    def trains_on(self, workers: list[int], what: str) -> None:
+        """Wait until exactly these take part in steps that are taken from now on."""
+        seen = len(self.log)
+        wait_until(
+            lambda: workers in [entry.get("workers") for entry in self.log[seen:]],
+            within=SLOW,
+            what=f"{what}: steps by workers {workers}",
+            also=self.said,
+        )
+
+    def has_told_its_speed(self, workers: int) -> None:
+        """Wait until Muster has measured it on so many, from its reports."""
+        wait_until(
+            lambda: str(workers) in (gang(self.cluster, SPACE, f"job-{NAME}").get("speeds") or {}),
+            within=SLOW,
+            what=f"its Gang has a speed on {workers} workers",
+            also=self.said,
+        )
+
+
+def index_of(one: Pod) -> int:
+    return int(one.labels["batch.kubernetes.io/job-completion-index"])
+
+
+def sample(lab: Lab, folder: Path) -> Json:
+    """job.yaml with lab.yaml, as README.md does it; on a volume of this test's and without an end."""
+    patch = ("--type", "strategic", "--patch-file", str(SAMPLE / "lab.yaml"), "-o", "json")
+    made: Json = json.loads(lab.kubectl("patch", "--local", "-f", str(SAMPLE / "job.yaml"), *patch))
+    pod = made["spec"]["template"]["spec"]
+    pod["volumes"][0]["hostPath"]["path"] = str(folder)
+    own = {"STEPS": "1000000", "EVERY": str(EVERY)}
+    for variable in pod["containers"][0]["env"]:
+        variable["value"] = own.get(variable["name"], variable.get("value"))
+    return made
+
+
+def guests(name: str, replicas: int) -> Json:
+    """A rigid gang that says it is short, holds GPUs of the real nodes until it is deleted, and ends at once
+    then. AFS-L gives the shortest its least first, so where there is no room for both it goes before the training."""
+    annotations = {"muster.dev/remaining-work": "5"}
+    made = job(name, replicas, cpu="10m", memory="32Mi", annotations=annotations, hostNetwork=True)
+    made["spec"]["template"]["spec"] |= {"terminationGracePeriodSeconds": 1}
+    container = made["spec"]["template"]["spec"]["containers"][0]
+    container |= {"image": PYTHON, "command": ["sleep", "infinity"]}
+    return made
+
+
+def come(training: Training, name: str, replicas: int) -> None:
+    training.cluster.submit(guests(name, replicas), namespace=SPACE)
+    wait_until(
+        lambda: bound(training.cluster.pods(SPACE, name), replicas),
+        within=SLOW,
+        what=f"{name} has {replicas} bound pods",
+        also=training.said,
+    )
+
+
+def go(training: Training, name: str) -> None:
+    path = f"/apis/batch/v1/namespaces/{SPACE}/jobs/{name}"
+    training.cluster.delete(path, propagationPolicy="Foreground")
+    wait_until(lambda: not training.cluster.pods(SPACE, name), within=60, what=f"{name} is gone")
+
+
+# --- what Muster does to it ---------------------------------------------------------------------------------
+
+
+def shrinks_and_grows(training: Training, name: str) -> None:
+    """Two GPUs for somebody else: the workers with the highest indexes leave, and come back."""
+    come(training, name, 2)
+    training.trains_on([0, 1], "shrunk")
+    assert training.indexes == [0, 1]
+    assert len(gated(training.pods)) == 2
+    training.has_told_its_speed(2)
+    go(training, name)
+    training.trains_on([0, 1, 2, 3], "grown again")
+
+
+def moves(training: Training, name: str) -> None:
+    """It has to leave, and the leader's node takes nobody new: the job goes on, on the other node."""
+    node = training.leaders_node
+    come(training, name, 4)
+    training.cluster.cordon(node)
+    go(training, name)
+    training.trains_on([0, 1], "moved")
+    assert {one.node for one in bound(training.pods)} == {"real-0", "real-1"} - {node}
+    training.cluster.cordon(node, False)
+    training.trains_on([0, 1, 2, 3], "grown after the move")
+
+
+def crashes(training: Training, name: str) -> None:  # noqa: ARG001
+    """The leader is killed: it goes on from the newest checkpoint."""
+    node = next(node for node in training.lab.real_nodes if node.name == training.leaders_node)
+    (leader,) = (
+        pid for pid in node.cgroup.pids() if b"JOB_COMPLETION_INDEX=0" in environment_of(pid).split(b"\0")
+    )
+    os.kill(leader, signal.SIGKILL)
+    training.trains_on([0, 1, 2, 3], "after the crash")
+
+
+def environment_of(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
+
+
+def is_preempted(training: Training, name: str) -> None:
+    """All GPUs for somebody shorter: the job waits with a checkpoint, and comes back."""
+    come(training, name, 4)
+    assert bound(training.pods) == []
+    wait_until(lambda: len(gated(training.pods)) == 4, what="all workers wait", also=training.said)
+    go(training, name)
+    training.trains_on([0, 1, 2, 3], "back")
+
+
+def test_a_training_is_grown_shrunk_moved_and_preempted_and_its_loss_keeps_falling(real: Lab) -> None:
+    cluster = Cluster(real.kubeconfig)
+    folder = real.folder / "training"
+    training = Training(real, cluster, folder)
+    cluster.submit(sample(real, folder), namespace=SPACE)
+    training.trains_on([0, 1, 2, 3], "grown to its maximum")
+    training.has_told_its_speed(4)
+
+    order: list[Callable[[Training, str], None]] = [shrinks_and_grows, moves, crashes, is_preempted]
+    rng = random.Random(int(os.environ.get("TRAINING_SEED", "1")))
+    for number in range(ROUNDS):
+        for place, happens in enumerate(order):
+            if happens is crashes and number >= CRASHES:
+                continue
+            happens(training, f"guests-{number}-{place}")
+            assert unsound(cluster, SPACE) == []
+        rng.shuffle(order)
+
+    (folder / "enough").touch()
+    done = wait_until(
+        lambda: training.status if training.status.get("completionTime") else None,
+        within=60,
+        what="the Job is complete, by its leader's success",
+        also=training.said,
+    )
+    # Nothing that Muster did counts as a failure, the crashes do; and the leader alone completed it.
+    assert (done["failed"], done["completedIndexes"][0]) == (min(ROUNDS, CRASHES), "0")
+    no_step_is_lost(training.log)
+    the_loss_falls(training.steps)
+    more_workers_are_faster(training.steps, gang(cluster, SPACE, f"job-{NAME}")["speeds"])
+
+
+# --- what its own log says ----------------------------------------------------------------------------------
+
+
+def no_step_is_lost(log: list[Json]) -> None:
+    """Every start goes on from the newest checkpoint, and a step that is taken again has the same loss."""
+    losses: dict[int, float] = {}
+    saved = last = 0
+    for entry in log:
+        if "checkpoint" in entry:
+            assert entry["checkpoint"] == last, entry
+            saved = last
+        elif "step" in entry:
+            number = entry["step"]
+            assert number in (last + 1, saved + 1), f"after step {last}, checkpoint {saved}: {entry}"
+            assert number > last - EVERY, f"more than {EVERY} steps are taken again: {entry}"
+            assert losses.setdefault(number, entry["loss"]) == entry["loss"], f"another loss: {entry}"
+            last = number
+    assert sorted(losses) == list(range(1, last + 1))
+    assert log[-1] == {"at": log[-1]["at"], "done": last}
+
+
+def the_loss_falls(steps: list[Json]) -> None:
+    """From quarter to quarter of the training, and by a factor of ten in all."""
+    quarter = len(steps) // 4
+    means = [mean(entry["loss"] for entry in steps[at * quarter : (at + 1) * quarter]) for at in range(4)]
+    assert all(before > after for before, after in pairwise(means)), means
+    assert mean(entry["loss"] for entry in steps[-20:]) < steps[0]["loss"] / 10
+
+
+def more_workers_are_faster(steps: list[Json], speeds: Json) -> None:
+    """As its log says, and as Muster measured it."""
+    seconds = {size: [one["seconds"] for one in steps if len(one["workers"]) == size] for size in (2, 4)}
+    assert median(seconds[4]) < median(seconds[2]), {size: median(some) for size, some in seconds.items()}
+    assert speeds["4"] > speeds["2"], speeds
