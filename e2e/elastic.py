@@ -1,0 +1,218 @@
+"""The words that elastic scenarios are written in: jobs that grow and shrink, their shares, what must always hold.
+
+    with shared_by(lab, "max-min"):
+        cluster.submit(train("a", most=16), namespace=namespace)
+        has(cluster, namespace, "a", 16)
+
+The room is chosen by cordoning (`only`): a policy shares the GPUs of open nodes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from e2e.cluster import Cluster, Json, Pod, Refused, over_committed
+from e2e.lab import Lab
+from e2e.scenario import bound, configured, gang, job, show, wait_until
+from muster.core import dump
+from muster.core.cycle import cycle
+from muster.core.view import View
+from muster.settings import load_settings, profile_of
+
+INDEX = "batch.kubernetes.io/job-completion-index"
+LINEAR = ""
+FREE = {"resizeCost": False}
+"""Shares as the policy says, however often: for scenarios that are not about what a change costs."""
+
+
+def train(
+    name: str,
+    *,
+    least: int = 1,
+    most: int = 16,
+    speeds: str = LINEAR,
+    work: float | None = None,
+    restart: bool = False,
+    annotations: Mapping[str, str] | None = None,
+    **what: Any,
+) -> Json:
+    """An Indexed Job that trains with `least` to `most` single-GPU workers. speeds: "1=1.0,2=1.9"; work: s on one;
+    restart: a change of its size ends all of its replicas."""
+    ours = {
+        "muster.dev/speed": speeds or None,
+        "muster.dev/remaining-work": None if work is None else f"{work:g}",
+        "muster.dev/resize": "restart" if restart else None,
+    }
+    notes = {key: value for key, value in ours.items() if value} | dict(annotations or {})
+    return job(name, most, min_replicas=least, max_replicas=most, success_on="0", annotations=notes, **what)
+
+
+@contextlib.contextmanager
+def shared_by(lab: Lab, profile: str, **changes: Any) -> Iterator[None]:
+    """Muster shares GPUs by this profile, and does not weigh what changes cost unless told to."""
+    with configured(lab, profile=profile, **{**FREE, **changes}):
+        yield
+
+
+def only(lab: Lab, cluster: Cluster, *nodes: str) -> None:
+    """All other nodes are cordoned until the lab is restored (when the test ends)."""
+    for name in lab.nodes:
+        if name not in nodes:
+            cluster.cordon(name)
+
+
+def delete_job(cluster: Cluster, namespace: str, name: str) -> None:
+    cluster.delete(f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}", propagationPolicy="Background")
+
+
+def indexes(pods: Sequence[Pod]) -> list[int]:
+    """Completion indexes of an Indexed Job's pods, ascending."""
+    return sorted(int(one.labels[INDEX]) for one in pods)
+
+
+def has(cluster: Cluster, namespace: str, name: str, replicas: int, within: float = 40.0) -> list[Pod]:
+    """The job's living pods once exactly so many are bound, and the Gang says Running."""
+    found = wait_until(
+        lambda: bound(cluster.pods(namespace, name), replicas),
+        within=within,
+        what=f"{name} has {replicas} bound pods",
+        also=lambda: (
+            f"{shares(cluster, namespace)}\n{show(cluster.pods(namespace))}\n{cluster.gangs(namespace)}"
+        ),
+    )
+    wait_until(
+        lambda: gang(cluster, namespace, f"job-{name}").get("state") == "Running",
+        what=f"the Gang of {name} is Running",
+        also=lambda: str(gang(cluster, namespace, f"job-{name}")),
+    )
+    return found
+
+
+def shares(cluster: Cluster, namespace: str) -> dict[str, int]:
+    """Bound pods by Job."""
+    names = [
+        one.labels.get("batch.kubernetes.io/job-name", one.name) for one in bound(cluster.pods(namespace))
+    ]
+    return dict(Counter(names))
+
+
+def settles(
+    cluster: Cluster, namespace: str, expected: Mapping[str, int], within: float = 60.0
+) -> dict[str, list[Pod]]:
+    """The pods by job, once all have these shares; indexed jobs run a prefix then."""
+    wanted = {name: count for name, count in expected.items() if count}
+    wait_until(
+        lambda: shares(cluster, namespace) == wanted,
+        within=within,
+        what=f"shares are {wanted}",
+        also=lambda: f"{shares(cluster, namespace)}\n{cluster.gangs(namespace)}",
+    )
+    found = {name: bound(cluster.pods(namespace, name)) for name in wanted}
+    for name, pods in found.items():
+        if all(INDEX in one.labels for one in pods):
+            assert indexes(pods) == list(range(wanted[name])), f"{name} runs no prefix: {show(pods)}"
+    return found
+
+
+def snapshot_of(lab: Lab, cluster: Cluster, replica: int = 0) -> Json:
+    """The newest snapshot of the live service, with the plan that was made of it."""
+    token = reader(cluster)
+
+    def ask() -> httpx.Response | None:
+        answer = httpx.get(
+            f"{lab.service_url(replica)}/debug/snapshot",
+            headers={"Authorization": f"Bearer {token}"},
+            trust_env=False,
+            timeout=30,
+        )
+        return answer if answer.status_code == 200 else None
+
+    found: Json = wait_until(ask, what="the right to read the snapshot").json()
+    return found
+
+
+def replayed(lab: Lab, cluster: Cluster, replica: int = 0) -> Json:
+    """The newest snapshot of the live service; its plan is made again by what is in force, and nothing differs."""
+    found = snapshot_of(lab, cluster, replica)
+    snapshot, name = dump.load(found)
+    profile = profile_of(load_settings(lab.folder / "config" / f"muster-{replica}.yaml"))
+    assert (name, found["order"]) == (profile.name, profile.order)
+    again = View(snapshot, cycle(snapshot, profile), profile, free=snapshot.free)
+    assert json.loads(json.dumps(dump.dump(again)))["plan"] == found["plan"]
+    return found
+
+
+def reader(cluster: Cluster) -> str:
+    """A token that may read everything; its account stays with the lab."""
+    accounts = "/api/v1/namespaces/default/serviceaccounts"
+    binding = {
+        "metadata": {"name": "e2e-reader"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
+        "subjects": [{"kind": "ServiceAccount", "name": "e2e-reader", "namespace": "default"}],
+    }
+    for path, body in (
+        (accounts, {"metadata": {"name": "e2e-reader"}}),
+        ("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding),
+    ):
+        try:
+            cluster.request("POST", path, body)
+        except Refused as refused:
+            if refused.status != 409:
+                raise
+    return str(cluster.request("POST", f"{accounts}/e2e-reader/token", {"spec": {}})["status"]["token"])
+
+
+@dataclass
+class Watch:
+    """What is polled while a scenario goes on: `faults` are sentences on what must never be, each once.
+
+    The least that a job may run with counts from the moment at which it first ran with so many.
+    """
+
+    cluster: Cluster
+    namespace: str
+    least: Mapping[str, int] = field(default_factory=dict)
+    faults: dict[str, None] = field(default_factory=dict)
+    seen: list[dict[str, int]] = field(default_factory=list)
+    _ran: set[str] = field(default_factory=set)
+
+    def look(self) -> None:
+        """Once."""
+        for sentence in over_committed(self.cluster):
+            self.faults[sentence] = None
+        found = shares(self.cluster, self.namespace)
+        if not self.seen or self.seen[-1] != found:
+            self.seen.append(found)
+        for name, least in self.least.items():
+            count = found.get(name, 0)
+            if count >= least:
+                self._ran.add(name)
+            elif name in self._ran and count > 0:
+                self.faults[f"{name} runs with {count} of at least {least}"] = None
+
+
+@contextlib.contextmanager
+def watched(cluster: Cluster, namespace: str, **least: int) -> Iterator[Watch]:
+    """Looks every 100 ms from a thread with a connection of its own; fails the scenario with what it found."""
+    watch = Watch(Cluster(cluster.kubeconfig), namespace, least)
+    over = threading.Event()
+
+    def go_on() -> None:
+        while not over.wait(0.1):
+            watch.look()
+
+    thread = threading.Thread(target=go_on, daemon=True)
+    thread.start()
+    try:
+        yield watch
+    finally:
+        over.set()
+        thread.join(timeout=30)
+    assert not watch.faults, "\n".join(watch.faults)

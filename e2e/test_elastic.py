@@ -1,0 +1,460 @@
+"""Elastic jobs on the live cluster: shares follow the policy, by evictions and gates (issue 5, point 1)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from e2e.cluster import Cluster, Json
+from e2e.elastic import (
+    delete_job,
+    has,
+    indexes,
+    only,
+    replayed,
+    settles,
+    shared_by,
+    shares,
+    train,
+    watched,
+)
+from e2e.lab import Lab
+from e2e.scenario import (
+    bound,
+    gang,
+    gated,
+    holds_for,
+    in_state,
+    job,
+    priority_class,
+    show,
+    wait_until,
+)
+
+pytestmark = pytest.mark.lab
+
+ROOM = ("node-00", "node-01")
+"""16 GPUs."""
+WELL = "1=1,2=2,4=4,8=8,16=16"
+BADLY = "1=1,2=1.2,4=1.3,8=1.35,16=1.4"
+FALLS = "1=1,2=1.9,4=3,8=2,16=1"
+
+
+@pytest.fixture(autouse=True)
+def room(lab: Lab, cluster: Cluster) -> None:
+    only(lab, cluster, *ROOM)
+
+
+@pytest.fixture
+def max_min(lab: Lab) -> Iterator[None]:
+    """GPUs are shared evenly, and what a change costs is not weighed."""
+    with shared_by(lab, "max-min"):
+        yield
+
+
+def failed(cluster: Cluster, namespace: str, name: str) -> int:
+    """Pods of the Job that its controller counts as failed."""
+    return int(cluster.get(f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}")["status"].get("failed", 0))
+
+
+def reason(cluster: Cluster, namespace: str, name: str) -> str:
+    status = gang(cluster, namespace, f"job-{name}")
+    return f"{status.get('reason')} / {status.get('shareReason')}"
+
+
+# --- grow and shrink ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("max_min")
+def test_a_job_has_all_gpus_while_it_is_alone_gives_half_to_the_next_and_takes_them_back(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    with watched(cluster, namespace, a=1, b=1):
+        cluster.submit(train("a"), namespace=namespace)
+        before = {one.uid for one in has(cluster, namespace, "a", 16)}
+        replayed(lab, cluster)
+        cluster.submit(train("b"), namespace=namespace)
+        pods = settles(cluster, namespace, {"a": 8, "b": 8})
+        assert {one.uid for one in pods["a"]} <= before, "those that stay were never touched"
+        assert len(gated(cluster.pods(namespace, "a"))) == 8
+        replayed(lab, cluster)
+        delete_job(cluster, namespace, "b")
+        pods = settles(cluster, namespace, {"a": 16})
+        assert len({one.uid for one in pods["a"]} & before) == 8
+    assert failed(cluster, namespace, "a") == 0
+    replayed(lab, cluster)
+
+
+@pytest.mark.usefixtures("max_min")
+def test_jobs_that_come_and_go_together_are_shared_out_at_once(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    with watched(cluster, namespace, a=1, b=1, c=1, d=1):
+        cluster.submit(*(train(name) for name in "abcd"), namespace=namespace)
+        settles(cluster, namespace, dict.fromkeys("abcd", 4))
+        for name in "abc":
+            delete_job(cluster, namespace, name)
+        settles(cluster, namespace, {"d": 16})
+        cluster.submit(*(train(f"{name}2") for name in "abc"), namespace=namespace)
+        settles(cluster, namespace, {"a2": 4, "b2": 4, "c2": 4, "d": 4})
+    replayed(lab, cluster)
+
+
+@pytest.mark.usefixtures("max_min")
+def test_min_and_max_and_allowed_sizes_hold(lab: Lab, cluster: Cluster, namespace: str) -> None:
+    with watched(cluster, namespace, small=1, large=6, sized=1):
+        cluster.submit(train("small", most=2), namespace=namespace)
+        has(cluster, namespace, "small", 2)
+        cluster.submit(train("large", least=6, most=16), namespace=namespace)
+        settles(cluster, namespace, {"small": 2, "large": 14})
+        cluster.submit(train("sized", sizes="1,2,4,8"), namespace=namespace)
+        found = wait_until(
+            lambda: (
+                (now := shares(cluster, namespace)).get("sized") in (4, 8)
+                and now["small"] == 2
+                and now["large"] >= 6
+                and sum(now.values()) in (14, 16)
+                and now
+            ),
+            what="small has its most, large not below its least, sized one of its sizes",
+            also=lambda: str(shares(cluster, namespace)),
+        )
+        holds_for(lambda: shares(cluster, namespace) == found, seconds=3, what="and so it stays")
+    replayed(lab, cluster)
+
+
+@pytest.mark.usefixtures("max_min")
+def test_a_rigid_job_runs_beside_elastic_ones_and_is_never_resized(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    with watched(cluster, namespace, a=1, rigid=6):
+        cluster.submit(train("a"), namespace=namespace)
+        has(cluster, namespace, "a", 16)
+        cluster.submit(job("rigid", 6), namespace=namespace)
+        fixed = {one.uid for one in settles(cluster, namespace, {"a": 10, "rigid": 6})["rigid"]}
+        cluster.submit(train("b"), namespace=namespace)
+        pods = settles(cluster, namespace, {"a": 5, "b": 5, "rigid": 6})
+        assert {one.uid for one in pods["rigid"]} == fixed
+        delete_job(cluster, namespace, "a")
+        assert {one.uid for one in settles(cluster, namespace, {"b": 10, "rigid": 6})["rigid"]} == fixed
+    replayed(lab, cluster)
+
+
+@pytest.mark.usefixtures("max_min")
+def test_the_leader_role_is_never_shrunk(lab: Lab, cluster: Cluster, namespace: str) -> None:
+    def parts(workers: int) -> list[Json]:
+        whole = {"job": "train", "roles": f"leader=1,worker={workers}"}
+        return [
+            job("leader", 1, role="leader", **whole),
+            job(
+                "workers",
+                workers,
+                role="worker",
+                min_replicas=2,
+                max_replicas=workers,
+                success_on="0",
+                **whole,
+            ),
+        ]
+
+    cluster.submit(*parts(15), namespace=namespace)
+    first = settles(cluster, namespace, {"leader": 1, "workers": 15})
+    cluster.submit(train("b", least=8), namespace=namespace)
+    found = wait_until(
+        lambda: (now := shares(cluster, namespace)).get("b", 0) >= 8 and sum(now.values()) == 16 and now,
+        what="b runs with its least",
+        also=lambda: f"{shares(cluster, namespace)}\n{cluster.gangs(namespace)}",
+    )
+    assert found["leader"] == 1
+    assert found["workers"] >= 2
+    leaders = bound(cluster.pods(namespace, "leader"))
+    assert [one.uid for one in leaders] == [one.uid for one in first["leader"]]
+    workers = bound(cluster.pods(namespace, "workers"))
+    assert indexes(workers) == list(range(found["workers"]))
+    replayed(lab, cluster)
+
+
+# --- the queue ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("max_min")
+def test_one_more_job_than_fits_waits_with_a_reason_until_another_ends(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    with watched(cluster, namespace, a=8, b=8):
+        cluster.submit(train("a", least=8), train("b", least=8), namespace=namespace)
+        before = settles(cluster, namespace, {"a": 8, "b": 8})
+        cluster.submit(train("c", least=8), namespace=namespace)
+        status = wait_until(
+            lambda: in_state(cluster, namespace, "job-c", "Waiting"),
+            what="c waits",
+            also=lambda: str(cluster.gangs(namespace)),
+        )
+        assert status["code"] in ("Share", "Resources"), status
+        assert status["reason"]
+        holds_for(
+            lambda: shares(cluster, namespace) == {"a": 8, "b": 8},
+            seconds=3,
+            what="nobody falls below its least",
+        )
+        after = settles(cluster, namespace, {"a": 8, "b": 8})
+        assert {k: {p.uid for p in v} for k, v in after.items()} == {
+            k: {p.uid for p in v} for k, v in before.items()
+        }
+        replayed(lab, cluster)
+        delete_job(cluster, namespace, "a")
+        settles(cluster, namespace, {"b": 8, "c": 8})
+    replayed(lab, cluster)
+
+
+@pytest.mark.usefixtures("max_min")
+def test_of_two_jobs_that_wait_the_one_of_higher_priority_is_next(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    urgent = f"urgent-{namespace}"
+    cluster.submit(priority_class(urgent, 1000))
+    try:
+        cluster.submit(train("a", least=16), namespace=namespace)
+        has(cluster, namespace, "a", 16)
+        cluster.submit(train("first", least=16), namespace=namespace)
+        wait_until(lambda: in_state(cluster, namespace, "job-first", "Waiting"), what="first waits")
+        time.sleep(1.1)  # creation times have whole seconds
+        cluster.submit(train("urgent", least=16, priority=urgent), namespace=namespace)
+        wait_until(lambda: in_state(cluster, namespace, "job-urgent", "Waiting"), what="urgent waits")
+        delete_job(cluster, namespace, "a")
+        settles(cluster, namespace, {"urgent": 16})
+        replayed(lab, cluster)
+    finally:
+        cluster.delete(f"/apis/scheduling.k8s.io/v1/priorityclasses/{urgent}")
+
+
+# --- decisions that newer ones overtake ---------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("max_min")
+def test_a_shrink_whose_reason_goes_away_ends_no_more_replicas_and_is_taken_back(
+    cluster: Cluster, namespace: str
+) -> None:
+    with watched(cluster, namespace, a=1):
+        cluster.submit(train("a", stop_seconds=6), namespace=namespace)
+        before = {one.uid for one in has(cluster, namespace, "a", 16)}
+        cluster.submit(train("b"), namespace=namespace)
+        wait_until(
+            lambda: sum(one.deleted for one in cluster.pods(namespace, "a")) == 8,
+            what="eight replicas of a leave",
+            also=lambda: show(cluster.pods(namespace)),
+        )
+        delete_job(cluster, namespace, "b")  # before anything of it could start
+        pods = settles(cluster, namespace, {"a": 16})
+        assert len({one.uid for one in pods["a"]} & before) == 8, "not one more was ended"
+
+
+@pytest.mark.usefixtures("max_min")
+def test_a_growth_that_is_overtaken_before_it_is_bound_is_undone_for_who_needs_the_gpus(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    with watched(cluster, namespace, a=1, c=8):
+        cluster.submit(train("a"), job("b", 8), namespace=namespace)
+        settles(cluster, namespace, {"a": 8, "b": 8})
+        lab.pause("kube-scheduler-0")
+        try:
+            delete_job(cluster, namespace, "b")
+            wait_until(
+                lambda: sum(bool(one.pinned_to) for one in cluster.pods(namespace, "a")) == 16,
+                what="a is to grow to 16",
+                also=lambda: show(cluster.pods(namespace)),
+            )
+            cluster.submit(job("c", 8), namespace=namespace)
+            wait_until(
+                lambda: sum(bool(one.pinned_to) for one in cluster.pods(namespace, "a")) == 8,
+                within=15,
+                what="the growth is taken back before it is bound",
+                also=lambda: show(cluster.pods(namespace)),
+            )
+        finally:
+            lab.resume("kube-scheduler-0")
+        settles(cluster, namespace, {"a": 8, "c": 8})
+    assert failed(cluster, namespace, "a") == 0
+
+
+# --- how a job changes --------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("max_min")
+def test_a_job_that_restarts_ends_whole_and_starts_anew_with_its_new_share(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    cluster.submit(train("a", restart=True), namespace=namespace)
+    first = {one.uid for one in has(cluster, namespace, "a", 16)}
+    cluster.submit(train("b"), namespace=namespace)
+    pods = settles(cluster, namespace, {"a": 8, "b": 8})
+    second = {one.uid for one in pods["a"]}
+    assert not second & first, "every replica is a new one"
+    delete_job(cluster, namespace, "b")
+    pods = settles(cluster, namespace, {"a": 16})
+    assert not {one.uid for one in pods["a"]} & second
+    assert failed(cluster, namespace, "a") == 0
+    replayed(lab, cluster)
+
+
+def test_a_job_is_not_changed_again_before_it_has_paid_for_its_last_change_and_says_so(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    # A change costs about 1 s (measured), so the next one may come minutes later.
+    cost = {"resize-cost": {"cost": 0.5, "overhead": 0.005, "horizon": 600.0}}
+    with shared_by(lab, "max-min", resizeCost=True, pluginArgs=cost):
+        cluster.submit(train("a", speeds=WELL), namespace=namespace)
+        has(cluster, namespace, "a", 16)  # nobody rests after his first start
+        cluster.submit(train("b", speeds=WELL, stop_seconds=3), namespace=namespace)
+        settles(cluster, namespace, {"a": 8, "b": 8})
+        delete_job(cluster, namespace, "b")
+        wait_until(lambda: "b" not in shares(cluster, namespace), what="b is gone")
+        wait_until(  # progress and sentences are written once a minute, where nothing else is
+            lambda: "changed a short while ago" in reason(cluster, namespace, "a"),
+            within=90,
+            what="a says why it has not more",
+            also=lambda: reason(cluster, namespace, "a"),
+        )
+        assert shares(cluster, namespace) == {"a": 8}
+        assert gang(cluster, namespace, "job-a")["resizes"] == 1
+        replayed(lab, cluster)
+    with shared_by(lab, "max-min"):
+        settles(cluster, namespace, {"a": 16})
+
+
+def test_growth_that_gains_less_than_it_costs_is_left(lab: Lab, cluster: Cluster, namespace: str) -> None:
+    cost = {"resize-cost": {"cost": 3.0, "overhead": 1.0, "horizon": 600.0}}
+    poor = "1=1,8=4,16=4.0001"
+    with shared_by(lab, "max-min", resizeCost=True, pluginArgs=cost):
+        cluster.submit(train("a", speeds=poor), job("b", 8), namespace=namespace)
+        settles(cluster, namespace, {"a": 8, "b": 8})
+        delete_job(cluster, namespace, "b")
+        holds_for(lambda: shares(cluster, namespace).get("a") == 8, seconds=5, what="a stays at 8")
+        wait_until(
+            lambda: "gain" in reason(cluster, namespace, "a"),
+            within=90,
+            what="and says why",
+            also=lambda: reason(cluster, namespace, "a"),
+        )
+        replayed(lab, cluster)
+
+
+# --- policies -----------------------------------------------------------------------------------------------
+
+
+def test_two_policies_one_after_the_other_share_by_what_each_knows(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    with shared_by(lab, "max-min"):
+        cluster.submit(
+            train("well", speeds=WELL, work=36000),
+            train("badly", speeds=BADLY, work=36000),
+            namespace=namespace,
+        )
+        settles(cluster, namespace, {"well": 8, "badly": 8})
+        replayed(lab, cluster)
+    with shared_by(lab, "afs-l"), watched(cluster, namespace, well=1, badly=1):
+        settles(cluster, namespace, {"well": 14, "badly": 2})
+        replayed(lab, cluster)
+        delete_job(cluster, namespace, "well")
+        settles(cluster, namespace, {"badly": 16})
+    with shared_by(lab, "max-min"):
+        cluster.submit(train("next"), namespace=namespace)
+        settles(cluster, namespace, {"badly": 8, "next": 8})
+        replayed(lab, cluster)
+
+
+def test_a_job_whose_speed_falls_when_it_grows_does_not_keep_what_slows_it(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    cost = {"resize-cost": {"cost": 0.5, "overhead": 1.0, "horizon": 600.0}}
+    with shared_by(lab, "afs-l"):
+        cluster.submit(train("a", speeds=FALLS, work=36000), namespace=namespace)
+        wait_until(lambda: len(bound(cluster.pods(namespace, "a"))) >= 4, what="a runs")
+    with shared_by(lab, "afs-l", resizeCost=True, pluginArgs=cost):
+        settles(cluster, namespace, {"a": 4})
+        holds_for(lambda: shares(cluster, namespace) == {"a": 4}, seconds=4, what="and there it stays")
+        replayed(lab, cluster)
+
+
+def test_with_rounds_shares_change_at_whole_multiples_only(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    length = 8.0
+    ours = {"name": "rounds", "scores": [{"name": "pack"}], "shares": ["max-min"], "round": f"{length:.0f}s"}
+    with shared_by(lab, "rounds", profiles=[ours]):
+        changes: list[float] = []
+        for number, expected in enumerate(({"a": 16}, {"a": 8, "b": 8}, {"a": 6, "b": 5, "c": 5})):
+            last = shares(cluster, namespace)
+            time.sleep(max(0.0, length / 2 - time.time() % length))  # in the middle of a round
+            cluster.submit(train("abc"[number]), namespace=namespace)
+            # The first thing that happens for it: replicas leave, or it is pinned.
+            wait_until(
+                lambda name="abc"[number], last=last: (
+                    any(one.deleted for one in cluster.pods(namespace))
+                    or shares(cluster, namespace) != last
+                    or any(one.pinned_to for one in cluster.pods(namespace, name))
+                ),
+                what="the next round does something",
+            )
+            changes.append(time.time() % length)
+            found = wait_until(
+                lambda expected=expected: (
+                    sorted(shares(cluster, namespace).values()) == sorted(expected.values())
+                    and shares(cluster, namespace)
+                ),
+                within=60,
+                what=f"shares as {expected}",
+                also=lambda: f"{shares(cluster, namespace)}\n{cluster.gangs(namespace)}",
+            )
+            assert set(found) == set(expected)
+            replayed(lab, cluster)
+        assert max(changes) < length / 2, f"seconds into a round at which something changed: {changes}"
+
+
+def test_shares_that_fit_nodes_stand_on_the_fewest(lab: Lab, cluster: Cluster, namespace: str) -> None:
+    with shared_by(lab, "afs-l-packed"):
+        lab.pause("muster-0")  # so that it plans the three at once: it moves nobody for a better whole
+        try:
+            cluster.submit(
+                *(train(name, speeds=WELL, work=36000 * n, most=8) for n, name in enumerate("abc", 1)),
+                namespace=namespace,
+            )
+            wait_until(lambda: len(gated(cluster.pods(namespace))) == 24, what="all pods wait at the gate")
+        finally:
+            lab.resume("muster-0")
+        found = wait_until(
+            lambda: sum((now := shares(cluster, namespace)).values()) == 16 and len(now) == 3 and now,
+            what="all GPUs are shared out",
+            also=lambda: f"{shares(cluster, namespace)}\n{cluster.gangs(namespace)}",
+        )
+        assert set(found.values()) <= {1, 2, 4, 8}
+        for name, count in found.items():
+            nodes = {one.node for one in bound(cluster.pods(namespace, name))}
+            assert len(nodes) == -(-count // 8), f"{name} has {count} GPUs on {nodes}"
+        replayed(lab, cluster)
+
+
+def test_a_job_is_moved_to_make_room_for_one_that_needs_a_whole_node(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    tidy = {"name": "tidy", "scores": [{"name": "pack"}], "rebalance": ["defragment"]}
+    args = {"defragment": {"cooldown": 1.0, "ending": 1.0, "cost": 1.0}}
+    with shared_by(lab, "tidy", profiles=[tidy], pluginArgs=args):
+        # a (6) and small (2) fill a node, b (5) stands on the other. Without a only small is in the way.
+        cluster.submit(job("a", 1, gpus=6), namespace=namespace)
+        has(cluster, namespace, "a", 1)
+        cluster.submit(train("small", least=2, most=2, restart=True), namespace=namespace)
+        at = {one.node for one in has(cluster, namespace, "small", 2)}
+        cluster.submit(job("b", 1, gpus=5), namespace=namespace)
+        other = {one.node for one in has(cluster, namespace, "b", 1)}
+        assert at != other
+        delete_job(cluster, namespace, "a")
+        with watched(cluster, namespace, b=1):
+            cluster.submit(job("wide", 1, gpus=8), namespace=namespace)
+            assert {one.node for one in has(cluster, namespace, "wide", 1)} == at
+        assert {one.node for one in has(cluster, namespace, "small", 2)} == other
+        assert failed(cluster, namespace, "small") == 0
+        replayed(lab, cluster)

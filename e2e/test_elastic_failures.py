@@ -1,0 +1,250 @@
+"""When things go wrong with elastic jobs: nothing is lost or double-booked, and shares come right again (issue 5)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from e2e.cluster import Cluster, Pod
+from e2e.elastic import (
+    delete_job,
+    has,
+    only,
+    replayed,
+    settles,
+    shared_by,
+    shares,
+    train,
+    watched,
+)
+from e2e.lab import Lab
+from e2e.scenario import EXIT_CODE, RUN_SECONDS, bound, gang, holds_for, job, show, wait_until
+from e2e.test_report import tell, token
+
+pytestmark = pytest.mark.lab
+
+ROOM = ("node-00", "node-01")
+"""16 GPUs."""
+
+
+@pytest.fixture(autouse=True)
+def room(lab: Lab, cluster: Cluster) -> None:
+    only(lab, cluster, *ROOM)
+
+
+@pytest.fixture
+def max_min(lab: Lab) -> Iterator[None]:
+    with shared_by(lab, "max-min"):
+        yield
+
+
+def failed(cluster: Cluster, namespace: str, name: str) -> int:
+    return int(cluster.get(f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}")["status"].get("failed", 0))
+
+
+def dies(lab: Lab, fault: str) -> None:
+    """Muster runs with the fault from now on; its configuration is kept."""
+    lab.restart("muster-0", env={"MUSTER_FAULTS": fault})
+
+
+def comes_back(lab: Lab, fault: str) -> None:
+    wait_until(lambda: not lab.alive("muster-0"), within=60, what=f"muster has died: {fault}")
+    lab.start("muster-0", env={})
+
+
+# --- muster dies or restarts --------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("max_min")
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "die after 0 POST eviction",
+        "die after 3 POST eviction",
+        "die-sent after 5 POST eviction",
+        "die after 4 PATCH pods",
+        "die-sent after 4 PATCH pods",
+        "die after 1 PATCH gangs",
+    ],
+)
+def test_muster_that_dies_while_a_job_shrinks_for_another_goes_on_where_it_was(
+    lab: Lab, cluster: Cluster, namespace: str, fault: str
+) -> None:
+    cluster.submit(train("a", least=4), namespace=namespace)
+    before = {one.uid for one in has(cluster, namespace, "a", 16)}
+    dies(lab, fault)
+    with watched(cluster, namespace, a=4, b=4):
+        cluster.submit(train("b", least=4), namespace=namespace)
+        comes_back(lab, fault)
+        pods = settles(cluster, namespace, {"a": 8, "b": 8})
+    assert {one.uid for one in pods["a"]} <= before, "no more of a was ended than had to"
+    assert failed(cluster, namespace, "a") == 0
+    replayed(lab, cluster)
+
+
+@pytest.mark.usefixtures("max_min")
+@pytest.mark.parametrize("fault", ["die after 2 PATCH pods", "die-sent after 2 PATCH pods"])
+def test_muster_that_dies_while_a_job_grows_goes_on_where_it_was(
+    lab: Lab, cluster: Cluster, namespace: str, fault: str
+) -> None:
+    cluster.submit(train("a"), job("b", 8), namespace=namespace)
+    before = {one.uid for one in settles(cluster, namespace, {"a": 8, "b": 8})["a"]}
+    dies(lab, fault)
+    with watched(cluster, namespace, a=1):
+        delete_job(cluster, namespace, "b")
+        comes_back(lab, fault)
+        pods = settles(cluster, namespace, {"a": 16})
+    assert before <= {one.uid for one in pods["a"]}
+    replayed(lab, cluster)
+
+
+@pytest.mark.usefixtures("max_min")
+def test_a_restart_between_shrink_and_growth_forgets_nothing(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    with watched(cluster, namespace, a=1, b=1):
+        cluster.submit(train("a", stop_seconds=5), namespace=namespace)
+        before = {one.uid for one in has(cluster, namespace, "a", 16)}
+        cluster.submit(train("b"), namespace=namespace)
+        wait_until(
+            lambda: sum(one.deleted for one in cluster.pods(namespace, "a")) == 8,
+            what="eight replicas of a leave",
+            also=lambda: show(cluster.pods(namespace)),
+        )
+        lab.restart("muster-0", env={})
+        pods = settles(cluster, namespace, {"a": 8, "b": 8})
+    assert {one.uid for one in pods["a"]} <= before
+    status = gang(cluster, namespace, "job-a")
+    assert status["resizes"] == 1, status
+
+
+# --- nodes and replicas -------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("max_min")
+def test_a_node_that_goes_in_the_middle_of_growing_takes_only_what_stood_there(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    cluster.submit(train("a", least=2), job("b", 8), namespace=namespace)
+    first = settles(cluster, namespace, {"a": 8, "b": 8})["a"]
+    lab.pause("kube-scheduler-0")
+    try:
+        delete_job(cluster, namespace, "b")
+        wait_until(
+            lambda: sum(bool(one.pinned_to) for one in cluster.pods(namespace, "a")) == 16,
+            what="a is to grow to 16",
+            also=lambda: show(cluster.pods(namespace)),
+        )
+        (lost,) = {one.pinned_to for one in cluster.pods(namespace, "a")} - {one.node for one in first}
+        cluster.delete(f"/api/v1/nodes/{lost}")
+    finally:
+        lab.resume("kube-scheduler-0")
+    holds_for(lambda: shares(cluster, namespace).get("a", 0) >= 2, seconds=3, what="a runs on")
+    pods = settles(cluster, namespace, {"a": 8})
+    assert [one.uid for one in pods["a"]] == [one.uid for one in first]
+    wait_until(
+        lambda: not [one for one in cluster.pods(namespace, "a") if one.pinned_to == lost],
+        what="nothing is pinned to the node that is gone",
+        also=lambda: show(cluster.pods(namespace)),
+    )
+    replayed(lab, cluster)
+
+
+@pytest.mark.usefixtures("max_min")
+def test_a_node_with_part_of_a_job_dies_and_the_rest_goes_on(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    # Its controller counts eight failures, and waits for up to 10 minutes before it makes these pods again.
+    cluster.submit(train("a", least=2, backoff_limit=50), namespace=namespace)
+    before = has(cluster, namespace, "a", 16)
+    leader = before[0].node
+    (lost,) = {one.node for one in before} - {leader}
+    cluster.delete(f"/api/v1/nodes/{lost}")
+    stay = [one.uid for one in before if one.node == leader]
+    wait_until(
+        lambda: [one.uid for one in bound(cluster.pods(namespace, "a"))] == stay,
+        within=90,
+        what="those on the other node run on, and nobody else",
+        also=lambda: f"{show(cluster.pods(namespace))}\n{cluster.gangs(namespace)}",
+    )
+    wait_until(
+        lambda: gang(cluster, namespace, "job-a").get("share", "").startswith("8/"),
+        what="its Gang says so",
+        also=lambda: str(gang(cluster, namespace, "job-a")),
+    )
+    replayed(lab, cluster)
+
+
+@pytest.mark.usefixtures("max_min")
+def test_a_replica_that_crashes_comes_back_and_nobody_else_is_touched(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    with watched(cluster, namespace, a=1, b=1):
+        cluster.submit(train("a"), train("b"), namespace=namespace)
+        before = settles(cluster, namespace, {"a": 8, "b": 8})
+        crashes(cluster, before["a"][3])
+        wait_until(lambda: failed(cluster, namespace, "a") == 1, what="the Job counts one failure")
+        pods = wait_until(
+            lambda: (
+                len(found := bound(cluster.pods(namespace, "a"))) == 8
+                and before["a"][3].uid not in {one.uid for one in found}
+                and found
+            ),
+            within=60,
+            what="a has eight replicas again",
+            also=lambda: f"{show(cluster.pods(namespace))}\n{cluster.gangs(namespace)}",
+        )
+        assert len({one.uid for one in pods} & {one.uid for one in before["a"]}) == 7
+        assert {one.uid for one in bound(cluster.pods(namespace, "b"))} == {one.uid for one in before["b"]}
+    replayed(lab, cluster)
+
+
+def crashes(cluster: Cluster, one: Pod) -> None:
+    """Its container ends with exit code 1, now."""
+    notes = {RUN_SECONDS: "0", EXIT_CODE: "1"}
+    cluster.patch(f"/api/v1/namespaces/{one.namespace}/pods/{one.name}", {"metadata": {"annotations": notes}})
+
+
+# --- reports that are wrong ---------------------------------------------------------------------------------
+
+
+def test_a_job_that_reports_nonsense_or_falls_silent_changes_nobodys_share(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    with shared_by(lab, "afs-l"), watched(cluster, namespace, honest=1, liar=1):
+        cluster.submit(train("honest"), train("liar"), namespace=namespace)
+        pods = settles(cluster, namespace, {"honest": 8, "liar": 8})
+        bearer = {name: token(cluster, found[0], namespace) for name, found in pods.items()}
+        began = time.monotonic()
+        for _ in range(6):  # both are honest for a while
+            step = 10.0 * (time.monotonic() - began) + 1
+            for name in bearer:
+                assert tell(lab, bearer[name], {"step": step}).status_code in (200, 429)
+            time.sleep(1.1)
+        before = wait_until(
+            lambda: (now := shares(cluster, namespace)) and sum(now.values()) == 16 and now,
+            what="all GPUs are shared out",
+            also=lambda: str(shares(cluster, namespace)),
+        )
+        lies: list[object] = [
+            {"step": -5},
+            b'{"step": NaN}',
+            b'{"step": 1e400}',
+            {"step": 1e12},  # a speed that is wrong by far more than 100 times
+            {"step": 3},  # and back
+            {"step": "many"},
+        ]
+        for lie in lies:
+            answer = tell(lab, bearer["liar"], lie)
+            assert answer.status_code in (200, 400, 422, 429), answer.text
+            step = 10.0 * (time.monotonic() - began) + 1
+            tell(lab, bearer["honest"], {"step": step})
+            time.sleep(1.1)
+        holds_for(
+            lambda: shares(cluster, namespace) == before,
+            seconds=6,
+            what="shares stay, also when both are silent from now on",
+        )
+        replayed(lab, cluster)

@@ -1,0 +1,148 @@
+"""The soak's referee finds what must not be, and nothing else."""
+
+from __future__ import annotations
+
+from e2e.soak.checker import Checker, Rules, Sighting, Stand
+
+RULES = Rules({"n0": 2, "n1": 2}, idle=10.0, cost=2.0, overhead=0.2)  # a change is paid for after 10 s
+
+
+def sees(
+    checker: Checker, at: float, job: str, number: int, stand: Stand, node: str = "", **more: bool
+) -> None:
+    checker.pod(Sighting(f"{job}-{number}", f"{job}-{number}", job, node, stand, **more), at)
+
+
+def two_jobs() -> Checker:
+    """a has started again at 1 s, on n0 with both of its GPUs; b of 1 to 2 has come."""
+    checker = Checker(RULES)
+    checker.submitted("a", 1, 4, 0.0)
+    checker._jobs["a"].ran = True
+    checker.submitted("b", 1, 2, 0.0)
+    for number in range(4):
+        sees(checker, 0.5, "a", number, Stand.GATED)
+    for number in range(2):
+        sees(checker, 1.0, "a", number, Stand.BOUND, "n0")
+        sees(checker, 1.0, "b", number, Stand.GATED)
+    return checker
+
+
+def ticks(checker: Checker, first: float, last: float) -> None:
+    for second in range(int(first * 2), int(last * 2) + 1):
+        checker.tick(second / 2)
+
+
+def test_a_gpu_that_two_pods_use_is_found_also_while_the_first_is_leaving() -> None:
+    checker = two_jobs()
+    sees(checker, 2.0, "a", 1, Stand.LEAVING, "n0")
+    sees(checker, 2.5, "b", 0, Stand.BOUND, "n0")
+    assert checker.faults == ["2.5 s: n0 has 2 GPUs and 3 in use; b-0 is one too many"]
+    checker = two_jobs()
+    sees(checker, 2.0, "a", 1, Stand.LEAVING, "n0")
+    sees(checker, 2.2, "a", 1, Stand.OVER, "n0")
+    sees(checker, 2.5, "b", 0, Stand.BOUND, "n0")
+    assert checker.faults == []
+    assert checker.used == 2
+
+
+def test_an_idle_gpu_that_a_waiting_job_could_have_is_found_after_ten_seconds() -> None:
+    checker = two_jobs()
+    ticks(checker, 1.0, 11.0)
+    assert checker.faults == []
+    ticks(checker, 11.5, 12.0)
+    assert checker.faults == ["11.5 s: 2 GPUs idle for 10.5 s while b has 0 of 1 to 2"]
+
+
+def test_a_gpu_beside_one_that_is_being_vacated_is_not_idle_yet() -> None:
+    checker = two_jobs()
+    sees(checker, 1.0, "b", 0, Stand.BOUND, "n1")
+    sees(checker, 2.0, "b", 0, Stand.LEAVING, "n1")
+    checker.ends("b")
+    checker.submitted("c", 2, 2, 2.0)
+    for number in range(2):
+        sees(checker, 2.0, "c", number, Stand.GATED)
+    ticks(checker, 2.0, 20.0)
+    assert checker.faults == []
+    sees(checker, 20.0, "b", 0, Stand.OVER, "n1")
+    ticks(checker, 20.0, 30.5)
+    assert checker.faults[-1] == "30.5 s: 2 GPUs idle for 10.5 s while c has 0 of 2 to 2"
+
+
+def test_a_job_that_runs_may_have_more_only_once_its_last_change_is_paid_for() -> None:
+    checker = two_jobs()
+    sees(checker, 2.0, "b", 0, Stand.BOUND, "n1")
+    sees(checker, 2.0, "b", 1, Stand.BOUND, "n1")
+    checker.ends("b")
+    for number in range(2):
+        sees(checker, 5.0, "b", number, Stand.OVER, "n1")
+    ticks(checker, 5.0, 21.0)  # a started at 1.0 and may have more from 11.0 on
+    assert checker.faults == []
+    ticks(checker, 21.5, 22.0)
+    assert checker.faults == ["22.0 s: 2 GPUs idle for 10.5 s while a has 2 of 1 to 4"]
+
+
+def test_growth_before_the_last_change_is_paid_for_is_found() -> None:
+    for at, faults in ((5.0, 1), (11.5, 0)):
+        checker = two_jobs()
+        checker.ends("b")
+        ticks(checker, 1.0, 4.5)
+        sees(checker, at, "a", 2, Stand.BOUND, "n1")
+        ticks(checker, at, at + 3)
+        assert len(checker.faults) == faults, checker.faults
+        assert checker.tally.growths == 1
+    checker = two_jobs()
+    checker.costs("a", 0.4)  # measured: paid for after 2 s, but it was not known at the start
+    assert checker.faults == []
+
+
+def test_a_shrink_before_the_last_change_is_paid_for_is_found() -> None:
+    for at, faults in ((4.5, 1), (11.5, 0)):
+        checker = two_jobs()
+        checker.ends("b")
+        ticks(checker, 1.0, 4.0)
+        sees(checker, at, "a", 1, Stand.LEAVING, "n0")
+        sees(checker, at + 0.5, "a", 1, Stand.OVER, "n0")
+        ticks(checker, at, at + 3)
+        assert len(checker.faults) == faults, checker.faults
+        assert checker.tally.shrinks == 1
+    checker = two_jobs()
+    ticks(checker, 1.0, 4.0)
+    sees(checker, 4.2, "a", 1, Stand.LEAVING, "n0")
+    ticks(checker, 4.0, 6.0)
+    assert checker.faults == [], "it has not left yet"
+    sees(checker, 6.2, "a", 1, Stand.OVER, "n0")
+    ticks(checker, 6.5, 7.0)
+    assert checker.faults == [
+        "6.5 s: a shrank from 2 to 1 at 4.2 s, 6.8 s before its last change was paid for"
+    ]
+
+
+def test_a_job_below_its_least_is_found_unless_all_of_it_goes_or_it_ends() -> None:
+    def pair() -> Checker:
+        checker = Checker(RULES)
+        checker.submitted("p", 2, 2, 0.0)
+        for number in range(2):
+            sees(checker, 1.0, "p", number, Stand.BOUND, "n0")
+        ticks(checker, 1.0, 14.0)
+        sees(checker, 15.0, "p", 1, Stand.LEAVING, "n0")
+        return checker
+
+    found = pair()
+    ticks(found, 15.0, 25.5)
+    assert found.faults == ["25.5 s: p runs with 1 of at least 2 pods"]
+    stopped = pair()
+    sees(stopped, 16.0, "p", 0, Stand.LEAVING, "n0")
+    ticks(stopped, 16.0, 30.0)
+    assert (stopped.faults, stopped.tally.stops) == ([], 1)
+    done = pair()
+    sees(done, 16.0, "p", 0, Stand.OVER, "n0", succeeded=True)
+    ticks(done, 16.0, 30.0)
+    assert (done.faults, done.tally.ends) == ([], 1)
+
+
+def test_more_pods_than_its_most_is_found() -> None:
+    checker = Checker(RULES)
+    checker.submitted("a", 1, 1, 0.0)
+    sees(checker, 1.0, "a", 0, Stand.BOUND, "n0")
+    sees(checker, 1.5, "a", 1, Stand.BOUND, "n1")
+    assert checker.faults == ["1.5 s: a has 2 pods of at most 1"]
