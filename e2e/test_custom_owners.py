@@ -8,20 +8,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 import pytest
-import yaml
 
 from e2e.cluster import Cluster, Json, Pod
 from e2e.lab import Lab
+from e2e.operators import (
+    DEFINITIONS,
+    custom,
+    jobset,
+    jobset_job,
+    owned,
+    pytorch_job,
+    pytorch_pod,
+    ray_pod,
+    serve,
+)
 from e2e.scenario import (
     bound,
     gang,
     gated,
     holds_for,
     in_state,
-    job,
     on_node,
     pod,
     said,
@@ -32,11 +40,6 @@ from e2e.scenario import (
 
 pytestmark = pytest.mark.lab
 
-CRDS = {
-    crd["spec"]["names"]["kind"]: crd
-    for crd in (yaml.safe_load(file.read_text()) for file in (Path(__file__).parent / "crds").glob("*.yaml"))
-}
-DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 SLOWLY = 0.7
 """Seconds between the pods of an operator: longer than Muster needs to plan what is there."""
 
@@ -53,15 +56,7 @@ def made() -> Iterator[dict[str, Cluster]]:
 @pytest.fixture(autouse=True)
 def definitions(lab: Lab, cluster: Cluster, made: dict[str, Cluster]) -> None:
     """The cluster serves all of them, and Muster watches the groups among them."""
-    there = {item["metadata"]["name"] for item in cluster.get(DEFINITIONS)["items"]}
-    for crd in CRDS.values():
-        if crd["metadata"]["name"] not in there:
-            cluster.request("POST", DEFINITIONS, crd)
-            made[crd["metadata"]["name"]] = cluster
-    for crd in CRDS.values():
-        names, version = crd["spec"]["names"], crd["spec"]["versions"][0]["name"]
-        path = f"/apis/{crd['spec']['group']}/{version}/namespaces/default/{names['plural']}"
-        wait_until(lambda path=path: cluster.get(path), what=f"{path} is served")  # type: ignore[misc]
+    made |= dict.fromkeys(serve(cluster), cluster)
     wait_until(
         lambda: "podgroups of scheduling.x-k8s.io/v1alpha1 are served" in lab.log("muster-0").read_text(),
         within=60,
@@ -70,20 +65,6 @@ def definitions(lab: Lab, cluster: Cluster, made: dict[str, Cluster]) -> None:
 
 
 # --- playing operator ---------------------------------------------------------------------------------------
-
-
-def custom(kind: str, name: str, spec: Json) -> Json:
-    crd = CRDS[kind]["spec"]
-    version = f"{crd['group']}/{crd['versions'][0]['name']}"
-    return {"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec}
-
-
-def owned(manifest: Json, owner: Json) -> Json:
-    """The manifest with `owner`, as the API gave it back, for its controller."""
-    reference = {key: owner[key] for key in ("apiVersion", "kind")}
-    reference |= {key: owner["metadata"][key] for key in ("name", "uid")}
-    metadata = manifest["metadata"] | {"ownerReferences": [reference | {"controller": True}]}
-    return manifest | {"metadata": metadata}
 
 
 def create_slowly(cluster: Cluster, namespace: str, manifests: Iterable[Json]) -> None:
@@ -127,22 +108,6 @@ def all_wait(cluster: Cluster, namespace: str, pods: int) -> None:
 def sizes(status: Json) -> dict[str, tuple[int, int]]:
     """(min, bound) by role."""
     return {name: (role["min"], role["bound"]) for name, role in status["roles"].items()}
-
-
-def pytorch_job(name: str, workers: int) -> Json:
-    replicas = {"Master": {"replicas": 1}, "Worker": {"replicas": workers}}
-    return custom("PyTorchJob", name, {"pytorchReplicaSpecs": replicas})
-
-
-def pytorch_pod(owner: Json, role: str, index: int, **what: object) -> Json:
-    name = owner["metadata"]["name"]
-    labels = {
-        "training.kubeflow.org/job-name": name,
-        "training.kubeflow.org/operator-name": "pytorchjob-controller",
-        "training.kubeflow.org/replica-index": str(index),
-        "training.kubeflow.org/replica-type": role,
-    }
-    return owned(pod(f"{name}-{role}-{index}", labels=labels, **what), owner)  # type: ignore[arg-type]
 
 
 # --- Kubeflow -----------------------------------------------------------------------------------------------
@@ -240,26 +205,6 @@ def test_a_custom_owner_that_is_scaled_is_read_again(cluster: Cluster, namespace
 # --- JobSet -------------------------------------------------------------------------------------------------
 
 
-def jobset_job(owner: Json, replicated: str, index: int, replicas: int, pods: int, **what: object) -> Json:
-    """The Job that the JobSet controller makes of one replica of a replicated job."""
-    name = owner["metadata"]["name"]
-    labels = {
-        "jobset.sigs.k8s.io/jobset-name": name,
-        "jobset.sigs.k8s.io/replicatedjob-name": replicated,
-        "jobset.sigs.k8s.io/replicatedjob-replicas": str(replicas),
-        "jobset.sigs.k8s.io/job-index": str(index),
-    }
-    return owned(job(f"{name}-{replicated}-{index}", pods, labels=labels, **what), owner)  # type: ignore[arg-type]
-
-
-def jobset(name: str, **replicated: tuple[int, int]) -> Json:
-    jobs = [
-        {"name": role, "replicas": replicas, "template": {"spec": {"parallelism": pods}}}
-        for role, (replicas, pods) in replicated.items()
-    ]
-    return custom("JobSet", name, {"replicatedJobs": jobs})
-
-
 def test_a_jobset_starts_when_the_pods_of_all_its_jobs_exist(cluster: Cluster, namespace: str) -> None:
     owner = cluster.submit(jobset("llm", driver=(1, 1), workers=(2, 2)), namespace=namespace)[0]
     jobs = [
@@ -307,18 +252,6 @@ def test_a_jobset_that_does_not_fit_waits_whole_and_its_owner_is_told(
 
 
 # --- Ray ----------------------------------------------------------------------------------------------------
-
-
-def ray_pod(owner: Json, group: str, index: int) -> Json:
-    cluster = owner["metadata"]["name"]
-    labels = {
-        "ray.io/cluster": cluster,
-        "ray.io/group": group,
-        "ray.io/node-type": "head" if group == "headgroup" else "worker",
-        "ray.io/is-ray-node": "yes",
-    }
-    name = f"{cluster}-{group.lower()}-{index}"
-    return owned(pod(name, gpus=0 if group == "headgroup" else 2, labels=labels), owner)
 
 
 def test_a_raycluster_starts_its_head_together_with_its_workers(cluster: Cluster, namespace: str) -> None:
@@ -394,7 +327,7 @@ def test_a_leader_whose_workers_come_only_when_it_is_ready_starts_on_a_reservati
 
 
 def grouped(name: str, group: str, **what: object) -> Json:
-    return pod(name, labels={"scheduling.x-k8s.io/pod-group": group}, **what)  # type: ignore[arg-type]
+    return pod(name, labels={"scheduling.x-k8s.io/pod-group": group}, **what)
 
 
 def test_pods_that_name_a_podgroup_start_when_its_min_member_exists(cluster: Cluster, namespace: str) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from urllib.parse import quote
 
+from muster.cluster import fragile
 from muster.cluster.api import Api, message
 from muster.cluster.watch import Sink
 from muster.errors import ClusterError
@@ -164,7 +165,14 @@ class Owners:
         if found["metadata"]["uid"] != owner.uid:
             return unknown
         try:
-            return OwnerRecord(owner, namespace, roles=sizes(found.get("spec") or {}))
+            spec = found.get("spec") or {}
+            return OwnerRecord(
+                owner,
+                namespace,
+                roles=sizes(spec),
+                fragile=fragile.reasons(owner.kind, spec),
+                optional=fragile.optional(owner.kind, spec),
+            )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             log.warning("%s %s/%s declares no size: %r", owner.kind, namespace, owner.name, error)
             return unknown

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from muster.core import identity
+from muster.core.halfdone import by_job
 from muster.types import Owner, OwnerRecord, Phase, PodRecord
 
 WATCHED_KINDS = frozenset({"Job", "ReplicaSet", "StatefulSet", "Deployment"})
@@ -200,10 +201,41 @@ class Owners:
             more += max(0, sum(s.size or 0 for s in sets) - record.size)
         return more
 
-    def rigid(self, pods: list[PodRecord]) -> bool:
-        """Whether an owner waits for every replica: with fewer it would wait for ever (design §1)."""
-        records = {p.controller.uid: self.records.get(p.controller.uid) for p in pods if p.controller}
-        return any(r is not None and r.whole and r.parent is None for r in records.values())
+    def rigid(self, pods: list[PodRecord]) -> str:
+        """Why a role of these pods has one size only, in words; "" where it may have fewer replicas than its owner
+        declares: the owner waits for every one of them, or fails when one is ended (design §1)."""
+        for pod in pods:
+            why = self.fragile(pod)
+            if why:
+                return f'{why}; {identity.EVICTABLE}: "true" on those pods allows it all the same'
+            record = self.records.get(pod.controller.uid) if pod.controller is not None else None
+            if record is not None and record.whole and self._needed(record, pod):
+                return (
+                    f"{record.owner.kind} {record.owner.name} is Indexed without a successPolicy, so it would wait "
+                    "for ever for replicas that never run; a successPolicy on the leader's index makes it elastic"
+                )
+        return ""
+
+    def fragile(self, pod: PodRecord) -> str:
+        """What would become of the pod's owner if we ended the pod, in words; "" = it makes another one."""
+        if pod.annotations.get(identity.EVICTABLE) == "true":
+            return ""
+        top = self.topmost(pod)
+        record = self.records.get(top.uid) if top is not None else None
+        if record is None or not record.fragile:
+            return ""
+        reasons = dict(record.fragile)
+        return reasons.get("", "") or reasons.get(identity.role_of(pod), "")
+
+    def _needed(self, record: OwnerRecord, pod: PodRecord) -> bool:
+        """Whether what controls this owner waits for it, too: a JobSet's successPolicy may leave its role out."""
+        above = self.records.get(record.parent.uid) if record.parent is not None else None
+        return above is None or identity.role_of(pod) not in above.optional
+
+    def prefix(self, pods: Iterable[PodRecord]) -> int:
+        """Replicas, from index 0, that must have run for their owner's successPolicy to be met; 0 = it names none."""
+        uids = {p.controller.uid for p in pods if p.controller is not None}
+        return max((self.records[uid].prefix for uid in uids if uid in self.records), default=0)
 
     def owner(self, pods: list[PodRecord]) -> Owner | None:
         """The one topmost owner of all pods; a pod alone owns itself; several owners: none."""
@@ -224,9 +256,14 @@ class Owners:
 
 def succeeded(record: OwnerRecord, pods: Iterable[PodRecord]) -> int:
     """Pods of a Job that ended well, by its own count or by what is seen, whichever is further."""
-    seen = sum(
-        1
-        for p in pods
-        if p.phase is Phase.SUCCEEDED and p.controller and p.controller.uid == record.owner.uid
-    )
+    seen = sum(1 for p in pods if ended_well(p) and p.controller and p.controller.uid == record.owner.uid)
     return max(record.succeeded, seen)
+
+
+def ended_well(pod: PodRecord) -> bool:
+    """Whether its owner counts it as done: never one that we ended, whatever its exit code."""
+    if pod.phase is not Phase.SUCCEEDED:
+        return False
+    if by_job(pod):
+        return identity.LEAVING not in pod.annotations
+    return pod.controller is None or not pod.deleting

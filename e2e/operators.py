@@ -1,0 +1,147 @@
+"""Owners that are custom resources, and what their operators do: pods with the labels and owner references that the
+real operator writes, created again when one is gone. The operators are not here; the CRDs in crds/ have no schema.
+
+    serve(cluster)                                  # the definitions
+    owner = cluster.submit(custom("PyTorchJob", "bert", spec), namespace=namespace)[0]
+    with Operator(cluster, namespace, pods):        # creates them, and each again when it is gone
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import yaml
+
+from e2e.cluster import Cluster, Json, Refused
+from e2e.scenario import job, pod, wait_until
+
+CRDS = {
+    crd["spec"]["names"]["kind"]: crd
+    for crd in (yaml.safe_load(file.read_text()) for file in (Path(__file__).parent / "crds").glob("*.yaml"))
+}
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+SOON = 0.2
+"""Seconds between an operator's looks at its pods."""
+
+
+def serve(cluster: Cluster) -> list[str]:
+    """The cluster serves every definition of crds/; names of those that were not there."""
+    there = {item["metadata"]["name"] for item in cluster.get(DEFINITIONS)["items"]}
+    made = [crd for crd in CRDS.values() if crd["metadata"]["name"] not in there]
+    for crd in made:
+        cluster.request("POST", DEFINITIONS, crd)
+    for crd in CRDS.values():
+        names, version = crd["spec"]["names"], crd["spec"]["versions"][0]["name"]
+        path = f"/apis/{crd['spec']['group']}/{version}/namespaces/default/{names['plural']}"
+        wait_until(lambda path=path: cluster.get(path), what=f"{path} is served")  # type: ignore[misc]
+    return [crd["metadata"]["name"] for crd in made]
+
+
+def custom(kind: str, name: str, spec: Json) -> Json:
+    crd = CRDS[kind]["spec"]
+    version = f"{crd['group']}/{crd['versions'][0]['name']}"
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def owned(manifest: Json, owner: Json) -> Json:
+    """The manifest with `owner`, as the API gave it back, for its controller."""
+    reference = {key: owner[key] for key in ("apiVersion", "kind")}
+    reference |= {key: owner["metadata"][key] for key in ("name", "uid")}
+    metadata = manifest["metadata"] | {"ownerReferences": [reference | {"controller": True}]}
+    return manifest | {"metadata": metadata}
+
+
+class Operator:
+    """Keeps the pods of these manifests in being, as an operator does: a name that is gone is created again."""
+
+    def __init__(self, cluster: Cluster, namespace: str, pods: Sequence[Json]) -> None:
+        self._cluster, self._namespace, self._pods = Cluster(cluster.kubeconfig), namespace, pods
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Operator:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join(timeout=30)
+
+    def _run(self) -> None:
+        while not self._over.is_set():
+            with contextlib.suppress(Refused):  # one by one: the next look goes on
+                there = {one.name for one in self._cluster.pods(self._namespace)}
+                for manifest in self._pods:
+                    if manifest["metadata"]["name"] not in there:
+                        self._cluster.submit(manifest, namespace=self._namespace)
+            self._over.wait(SOON)
+
+
+# ---- Kubeflow's training operator ----
+
+
+def pytorch_job(name: str, workers: int, **worker: Any) -> Json:
+    """`worker`: what its replica spec says beside the count (restartPolicy)."""
+    replicas = {"Master": {"replicas": 1}, "Worker": {"replicas": workers, **worker}}
+    return custom("PyTorchJob", name, {"pytorchReplicaSpecs": replicas})
+
+
+def pytorch_pod(owner: Json, role: str, index: int, **what: Any) -> Json:
+    name = owner["metadata"]["name"]
+    labels = {
+        "training.kubeflow.org/job-name": name,
+        "training.kubeflow.org/replica-index": str(index),
+        "training.kubeflow.org/replica-type": role,
+        **what.pop("labels", {}),
+    }
+    return owned(pod(f"{name}-{role}-{index}", labels=labels, **what), owner)
+
+
+# ---- JobSet, and Kubeflow Trainer on top of it ----
+
+
+def jobset_job(owner: Json, replicated: str, index: int, replicas: int, pods: int, **what: Any) -> Json:
+    """The Job that the JobSet controller makes of one replica of a replicated job."""
+    name = owner["metadata"]["name"]
+    labels = {
+        "jobset.sigs.k8s.io/jobset-name": name,
+        "jobset.sigs.k8s.io/replicatedjob-name": replicated,
+        "jobset.sigs.k8s.io/replicatedjob-replicas": str(replicas),
+        "jobset.sigs.k8s.io/job-index": str(index),
+        **what.pop("labels", {}),
+    }
+    return owned(job(f"{name}-{replicated}-{index}", pods, labels=labels, **what), owner)
+
+
+def jobset(name: str, success: Json | None = None, **replicated: tuple[int, int]) -> Json:
+    """`replicated`: replicas and pods of each replicated job; success: its successPolicy."""
+    jobs = [
+        {"name": role, "replicas": replicas, "template": {"spec": {"parallelism": pods}}}
+        for role, (replicas, pods) in replicated.items()
+    ]
+    policy = {"successPolicy": success} if success is not None else {}
+    return custom("JobSet", name, {"replicatedJobs": jobs, **policy})
+
+
+# ---- Ray ----
+
+
+def ray_pod(owner: Json, group: str, index: int, **what: Any) -> Json:
+    cluster = owner["metadata"]["name"]
+    head = group == "headgroup"
+    labels = {
+        "ray.io/cluster": cluster,
+        "ray.io/group": group,
+        "ray.io/node-type": "head" if head else "worker",
+        "ray.io/is-ray-node": "yes",
+        **what.pop("labels", {}),
+    }
+    what.setdefault("gpus", 0 if head else 2)
+    return owned(pod(f"{cluster}-{group.lower()}-{index}", labels=labels, **what), owner)

@@ -1,0 +1,150 @@
+"""What admission says of owners that can't be resized, or otherwise than their authors may think; nothing is refused.
+
+Each row of the table "What to set on each kind" (charts/README.md) that a policy can see, asked with
+--dry-run=server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from e2e.cluster import Cluster, Json
+from e2e.operators import DEFINITIONS, custom, serve
+from e2e.scenario import job, template, wait_until
+from e2e.test_admission import Answer, Kubectl
+
+pytestmark = pytest.mark.lab
+
+
+@pytest.fixture(scope="module")
+def made() -> Iterator[dict[str, Cluster]]:
+    found: dict[str, Cluster] = {}
+    yield found
+    for name, cluster in found.items():
+        cluster.delete(f"{DEFINITIONS}/{name}")
+
+
+@pytest.fixture
+def kubectl(cluster: Cluster, made: dict[str, Cluster]) -> Kubectl:
+    made |= dict.fromkeys(serve(cluster), cluster)
+    return Kubectl(cluster.kubeconfig, "default")
+
+
+ELASTIC: dict[str, Any] = {"min_replicas": 2}
+
+
+def said_of(kubectl: Kubectl, manifest: Json) -> str:
+    """The warnings of a create that is let pass; a definition that is new takes the API server a moment."""
+
+    def allowed() -> Answer | None:
+        answer = kubectl.ask(manifest)
+        return answer if answer.ok else None
+
+    return wait_until(allowed, what="it is let pass", also=lambda: kubectl.ask(manifest).said).said
+
+
+def pytorch(restart: str | None, run_policy: Json | None = None, **what: Any) -> Json:
+    worker: Json = {"replicas": 4, "template": template(**(ELASTIC | what))}
+    if restart is not None:
+        worker["restartPolicy"] = restart
+    specs = {"Master": {"replicas": 1, "template": template()}, "Worker": worker}
+    return custom("PyTorchJob", "bert", {"pytorchReplicaSpecs": specs, "runPolicy": run_policy or {}})
+
+
+def jobset(policy: Json | None = None, job_spec: Json | None = None, **what: Any) -> Json:
+    def replicated(name: str, pods: int, **more: Any) -> Json:
+        spec = {"parallelism": pods, "completions": pods, "template": template(**more), **(job_spec or {})}
+        return {"name": name, "template": {"spec": spec}}
+
+    jobs = [replicated("driver", 1), replicated("workers", 4, **(ELASTIC | what))]
+    return custom("JobSet", "llm", {"replicatedJobs": jobs} | ({"successPolicy": policy} if policy else {}))
+
+
+def ray(**head: Any) -> Json:
+    spec = {
+        "headGroupSpec": {"template": template(**head)},
+        "workerGroupSpecs": [{"groupName": "gpu", "replicas": 4, "template": template(**ELASTIC)}],
+    }
+    return custom("RayCluster", "ray", spec)
+
+
+def elastic(**what: Any) -> Json:
+    return job("train", 4, min_replicas=2, **what)
+
+
+def budget(label: str, **spec: Any) -> Json:
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "keep"},
+        "spec": {"selector": {"matchLabels": {label: "train"}}, **spec},
+    }
+
+
+LEADER = {"rules": [{"succeededIndexes": "0"}]}
+ALLOWED = {"annotations": {"muster.dev/evictable": "true"}}
+
+
+@pytest.mark.parametrize(
+    ("manifest", "sentence"),
+    [
+        (elastic(), "an Indexed Job without spec.successPolicy waits for every index to end"),
+        (
+            elastic(job_spec={"successPolicy": {"rules": [{"succeededIndexes": "0-3"}]}}),
+            "spec.successPolicy waits for an index that is not among the first 2",
+        ),
+        (
+            elastic(success_on="0", restart="OnFailure"),
+            "restartPolicy OnFailure counts restarts in place in spec.backoffLimit",
+        ),
+        (budget("batch.kubernetes.io/job-name", maxUnavailable=1), "without a scale subresource"),
+        (
+            budget("ray.io/cluster", minAvailable="50%"),
+            "Use minAvailable as a number, the job's min-replicas",
+        ),
+        (pytorch("Never"), "Worker has muster.dev/min-replicas below its replicas and restartPolicy Never"),
+        (pytorch("OnFailure", {"backoffLimit": 0}), "and spec.runPolicy.backoffLimit is 0"),
+        (jobset(), "replicated job workers has muster.dev/min-replicas below its parallelism"),
+        (
+            jobset({"operator": "All", "targetReplicatedJobs": ["workers"]}),
+            "replicated job workers has muster.dev/min-replicas below its parallelism",
+        ),
+        (ray(), "worker group gpu has muster.dev/min-replicas below its replicas, but without its head"),
+    ],
+)
+def test_what_keeps_an_owner_from_being_resized_is_a_warning(
+    kubectl: Kubectl, manifest: Json, sentence: str
+) -> None:
+    assert sentence in said_of(kubectl, manifest)
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        elastic(success_on="0"),
+        elastic(job_spec={"successPolicy": {"rules": [{"succeededIndexes": "0-3", "succeededCount": 1}]}}),
+        elastic(job_spec={"successPolicy": {"rules": [{"succeededIndexes": "0-1"}]}}),
+        elastic(success_on="0", restart="OnFailure", backoff_limit=1000),
+        budget("batch.kubernetes.io/job-name", minAvailable=2),
+        budget("app", maxUnavailable=1),
+        pytorch("OnFailure"),
+        pytorch("ExitCode"),
+        pytorch(None),
+        pytorch("Never", min_replicas=4),
+        pytorch("Never", **ALLOWED),
+        pytorch("Never", scheduler=None),
+        jobset({"operator": "All", "targetReplicatedJobs": ["driver"]}),
+        jobset(job_spec={"successPolicy": LEADER}),
+        jobset(job_spec={"completionMode": "NonIndexed"}),
+        jobset(scheduler=None),
+        ray(**ALLOWED),
+        custom("PyTorchJob", "empty", {}),
+        custom("JobSet", "empty", {}),
+        custom("RayCluster", "empty", {}),
+    ],
+)
+def test_what_can_be_resized_passes_without_a_word(kubectl: Kubectl, manifest: Json) -> None:
+    assert said_of(kubectl, manifest) == ""
