@@ -10,8 +10,10 @@ from typing import Any
 import click
 
 from e2e.bench import crowd as crowds
+from e2e.bench import elastic as elastic_jobs
 from e2e.bench import gangs as many_gangs
 from e2e.bench import planning as plans
+from e2e.bench import resizes as elastic_resizes
 from e2e.bench import sim as simulator
 from e2e.bench import sizes as all_sizes
 from e2e.bench import verbs as both_verbs
@@ -110,6 +112,27 @@ def sim(**options: Any) -> None:
     _finish(simulator.measure, **options)
 
 
+@main.command()
+@click.option("--jobs", default=60, show_default=True, type=click.IntRange(1))
+@click.option("--seed", default=1, show_default=True)
+@click.option("--rounds", default=3, show_default=True, type=click.IntRange(1))
+@_keep
+def elastic(**options: Any) -> None:
+    """Elastic jobs under afs-l and fifo, live and simulated; needs TRACES."""
+    _finish(elastic_jobs.measure, **options)
+
+
+@main.command()
+@click.option("--nodes", default=500, show_default=True, type=click.IntRange(1))
+@click.option("--jobs", default=1000, show_default=True, type=click.IntRange(2))
+@click.option("--tries", default=10, show_default=True, type=click.IntRange(1))
+@click.option("--seconds", default=60.0, show_default=True, help="Of reporting.")
+@_keep
+def resizes(**options: Any) -> None:
+    """A GPU set free to its new use; a thousand jobs that report."""
+    _finish(elastic_resizes.measure, **options)
+
+
 @main.command("all")
 @click.option("--long", is_flag=True, help="With `crowd`.")
 def everything(long: bool) -> None:
@@ -117,6 +140,7 @@ def everything(long: bool) -> None:
     progress, results = Progress(), []
     measures: list[Callable[[Progress], Result]] = [
         plans.measure, both_verbs.measure, simulator.measure, all_sizes.measure, many_gangs.measure,
+        elastic_resizes.measure, elastic_jobs.measure,
     ]  # fmt: skip
     for measure in (*measures, *((crowds.measure,) if long else ())):
         try:

@@ -11,10 +11,10 @@ import json
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import urllib3
 from kubernetes import client
@@ -50,7 +50,7 @@ def drive(
     """Run the workload with a scheduler, in a namespace of its own that is gone afterwards; when it was over, in
     seconds of the trace's clock. `show` is called with that clock at each step. Refused and AssertionError where
     the lab does not do what it should."""
-    with _namespace(cluster, scheduler) as namespace, Watch(cluster, namespace) as watch:
+    with a_namespace(cluster, f"demo-{scheduler}") as namespace, Watch(cluster, namespace, sighting) as watch:
         with ThreadPoolExecutor(CALLERS) as callers:
             calls: list[Future[None]] = []
             waiting = list(workload.jobs)
@@ -63,33 +63,36 @@ def drive(
                     course.submitted(job, now)
                     calls.append(callers.submit(_submit, cluster, namespace, job, 1, scheduler))
                 # 2. what has been seen
-                for sighting in watch.seen():
-                    course.saw(sighting, now)
+                for what in watch.seen():
+                    course.saw(what, now)
                 # 3. what is to be done
                 for instruction in course.due(now):
                     job = course.jobs[instruction.job].submission
                     calls.append(callers.submit(_do, cluster, namespace, job, instruction, scheduler))
                 show(now)
-                calls = _check(calls)
+                calls = under_way(calls)
                 if (not waiting and course.now.done == len(workload.jobs)) or now >= pace.limit:
                     break
                 time.sleep(TICK)
-        _check(calls)
+        under_way(calls)
         course.close(now)
     return now
 
 
-class Watch:
-    """The pods of a namespace as sightings, from a thread of its own."""
+T = TypeVar("T")
 
-    def __init__(self, cluster: Cluster, namespace: str) -> None:
+
+class Watch(Generic[T]):
+    """The pods of a namespace as `read` has them (pod, whether it is gone), from a thread of its own."""
+
+    def __init__(self, cluster: Cluster, namespace: str, read: Callable[[Pod, bool], T]) -> None:
         self._core = client.CoreV1Api(cluster.client)
-        self._namespace = namespace
-        self._seen: queue.SimpleQueue[Sighting] = queue.SimpleQueue()
+        self._namespace, self._read = namespace, read
+        self._seen: queue.SimpleQueue[T] = queue.SimpleQueue()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._follow, name=f"watch-{namespace}", daemon=True)
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> Watch[T]:
         self._thread.start()
         return self
 
@@ -97,7 +100,7 @@ class Watch:
         self._over.set()
         self._thread.join(10)
 
-    def seen(self) -> list[Sighting]:
+    def seen(self) -> list[T]:
         """What came since the last call, in order."""
         found = []
         with contextlib.suppress(queue.Empty):
@@ -120,7 +123,7 @@ class Watch:
                 for line in _lines(answer, self._over):
                     event = json.loads(line)
                     if event["type"] in ("ADDED", "MODIFIED", "DELETED"):
-                        self._seen.put(sighting(Pod(event["object"]), event["type"] == "DELETED"))
+                        self._seen.put(self._read(Pod(event["object"]), event["type"] == "DELETED"))
             except (urllib3.exceptions.HTTPError, client.ApiException, OSError):
                 self._over.wait(0.2)
 
@@ -166,7 +169,7 @@ def _do(cluster: Cluster, namespace: str, job: Submission, instruction: Instruct
         _submit(cluster, namespace, job, instruction.attempt + 1, scheduler)
 
 
-def _check(calls: list[Future[None]]) -> list[Future[None]]:
+def under_way(calls: list[Future[None]]) -> list[Future[None]]:
     """The calls that are under way; raises what one of the others raised."""
     for call in calls:
         if call.done():
@@ -175,9 +178,10 @@ def _check(calls: list[Future[None]]) -> list[Future[None]]:
 
 
 @contextlib.contextmanager
-def _namespace(cluster: Cluster, scheduler: str) -> Any:
+def a_namespace(cluster: Cluster, prefix: str) -> Iterator[str]:
+    """A namespace that is gone afterwards, with all jobs and pods in it."""
     made = cluster.submit(
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"generateName": f"demo-{scheduler}-"}}
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"generateName": f"{prefix}-"}}
     )
     name: str = made[0]["metadata"]["name"]
     wait_until(

@@ -1,0 +1,147 @@
+"""Training processes that only count: how far each elastic job is, by the replicas that run and a measured curve.
+
+Pure: no clock, no client; all times are seconds of this machine's clock since the run began. A job makes progress at
+its curve's speed while its least is bound. When its replicas change it stands still for `pause` seconds (checkpoint,
+rendezvous, restart), as `muster simulate --restart` has it; the first start costs nothing there, so neither here.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+STARTS = 1.0
+"""Seconds after a first replica in which others still belong to the start: they are bound one after another."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One job of the workload. at, work: s (of one replica); speeds: relative, item k for k replicas (0: 0.0)."""
+
+    name: str
+    at: float
+    request: int
+    least: int
+    most: int
+    work: float
+    speeds: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A pod as the watch showed it. over: it is ending, has ended or is gone."""
+
+    job: str
+    pod: str
+    node: str
+    over: bool
+
+
+@dataclass
+class Training:
+    """One job, so far."""
+
+    job: Trained
+    submitted: float
+    on: dict[str, str] = field(default_factory=dict)  # pod -> node
+    done: float = 0.0
+    since: float = 0.0
+    paused_until: float = 0.0
+    replicas: int = 0
+    changes: int = 0
+    started: float | None = None
+    ended: float | None = None
+
+    def advance(self, now: float) -> None:
+        """Count progress until now."""
+        begin = max(self.since, min(now, self.paused_until))
+        self.done += self.speed * max(0.0, now - begin)
+        self.since = now
+
+    @property
+    def speed(self) -> float:
+        """Work a second with the replicas that run; 0 below the least."""
+        return 0.0 if self.replicas < self.job.least else self.job.speeds[min(self.replicas, self.job.most)]
+
+    def end(self, now: float) -> float:
+        """When it will be done if nothing changes."""
+        left = self.job.work - self.done
+        return max(now, self.paused_until) + left / self.speed if self.speed else float("inf")
+
+
+class Trainings:
+    """All jobs of a run. pause: see above. delays: s from a place set free (or a pod made) to the next bind there."""
+
+    def __init__(self, pause: float) -> None:
+        self.pause = pause
+        self.jobs: dict[str, Training] = {}
+        self.delays: list[float] = []
+        self._made: dict[str, float] = {}
+        self._left: dict[str, list[float]] = {}  # node -> when GPUs came free there and were not used again
+
+    def submitted(self, job: Trained, now: float) -> None:
+        self.jobs[job.name] = Training(job, now, since=now)
+
+    def saw(self, seen: Seen, now: float) -> None:
+        """A pod was bound, ended or went."""
+        training = self.jobs.get(seen.job)
+        if training is None:
+            return
+        if training.ended is not None:
+            node = training.on.pop(seen.pod, "") if seen.over else ""
+            if node:
+                self._left.setdefault(node, []).append(now)
+            return
+        self._made.setdefault(seen.pod, now)
+        running = bool(seen.node) and not seen.over
+        if running == (seen.pod in training.on):
+            return
+        training.advance(now)
+        if running:
+            training.on[seen.pod] = seen.node
+            waited = now - max(self._made[seen.pod], self._place(seen.node))
+            self.delays.append(max(0.0, waited))
+        else:
+            del training.on[seen.pod]
+            self._left.setdefault(seen.node, []).append(now)
+        self._count(training, now)
+
+    def due(self, now: float) -> Sequence[str]:
+        """Jobs that are done by now, each once."""
+        found = []
+        for name, training in self.jobs.items():
+            if training.ended is None and training.end(training.since) <= now:
+                training.advance(now)
+                training.ended = now
+                found.append(name)
+        return found
+
+    @property
+    def left(self) -> int:
+        """Jobs that are not done."""
+        return sum(1 for training in self.jobs.values() if training.ended is None)
+
+    def jct(self) -> float:
+        """Mean seconds from submission to end, of the jobs that ended."""
+        return statistics.fmean(t.ended - t.submitted for t in self.jobs.values() if t.ended is not None)
+
+    def delay(self) -> float:
+        """Mean seconds until a free place was used."""
+        return statistics.fmean(self.delays) if self.delays else 0.0
+
+    def _count(self, training: Training, now: float) -> None:
+        """The number of replicas follows the pods; each change of a job that ran costs a pause."""
+        before, training.replicas = training.replicas, len(training.on)
+        if training.started is None:
+            if training.replicas >= training.job.least:
+                training.started = now
+            return
+        if training.replicas != before and now > training.started + STARTS:
+            training.changes += now >= training.paused_until
+            training.paused_until = now + self.pause
+
+    def _place(self, node: str) -> float:
+        """When the place that is taken now came free."""
+        freed = self._left.get(node)
+        return freed.pop() if freed else 0.0

@@ -1,0 +1,62 @@
+"""Training processes that only count, for `python -m e2e.bench elastic`."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from e2e.bench.trainings import Seen, Trained, Trainings
+
+JOB = Trained("a", 0.0, 2, 1, 4, 40.0, (0.0, 1.0, 2.0, 3.0, 4.0))
+
+
+def runs(trainings: Trainings, now: float, *pods: str, node: str = "n0") -> None:
+    for pod in pods:
+        trainings.saw(Seen("a", pod, node, over=False), now)
+
+
+def test_progress_follows_the_replicas_and_a_change_stands_still_for_the_pause() -> None:
+    trainings = Trainings(pause=2.0)
+    trainings.submitted(JOB, 0.0)
+    runs(trainings, 1.0, "p0")
+    runs(trainings, 1.5, "p1")
+    assert trainings.jobs["a"].changes == 0, "replicas bound one after another are one start"
+    runs(trainings, 11.0, "p2", "p3")
+    training = trainings.jobs["a"]
+    assert (training.done, training.changes) == (0.5 + 2.0 * 9.5, 1)
+    assert training.end(11.0) == 13.0 + (40.0 - 19.5) / 4.0
+    assert not trainings.due(18.0)
+    assert list(trainings.due(18.2)) == ["a"]
+    assert (trainings.left, trainings.jct()) == (0, 18.2)
+
+
+def test_below_its_least_a_job_makes_no_progress() -> None:
+    trainings = Trainings(pause=0.0)
+    trainings.submitted(Trained("a", 0.0, 2, 2, 2, 10.0, (0.0, 1.0, 2.0)), 0.0)
+    runs(trainings, 0.0, "p0")
+    assert trainings.jobs["a"].end(5.0) == math.inf
+    runs(trainings, 5.0, "p1")
+    assert trainings.jobs["a"].end(5.0) == 10.0
+
+
+def test_delays_are_from_the_free_place_or_the_pod_whichever_came_last() -> None:
+    trainings = Trainings(pause=0.0)
+    trainings.submitted(JOB, 0.0)
+    trainings.saw(Seen("a", "p0", "", over=False), 1.0)
+    runs(trainings, 1.5, "p0")
+    trainings.saw(Seen("a", "p0", "n0", over=True), 8.0)
+    trainings.saw(Seen("a", "p1", "", over=False), 2.0)
+    runs(trainings, 8.25, "p1")
+    assert trainings.delays == [0.5, 0.25]
+    assert trainings.delay() == pytest.approx(0.375)
+
+
+def test_a_pod_of_a_job_that_is_done_frees_its_place_once() -> None:
+    trainings = Trainings(pause=0.0)
+    trainings.submitted(JOB, 0.0)
+    runs(trainings, 0.0, "p0")
+    assert list(trainings.due(40.0)) == ["a"]
+    for at in (41.0, 42.0):
+        trainings.saw(Seen("a", "p0", "n0", over=True), at)
+    assert trainings._left == {"n0": [41.0]}
