@@ -45,3 +45,4 @@ include e2e/lab.mk
 include e2e/demo.mk
 include e2e/bench.mk
 include e2e/reproduce.mk
+include e2e/soak.mk

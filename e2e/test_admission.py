@@ -609,7 +609,9 @@ def test_where_the_policy_api_is_not_served_musters_webhook_adds_the_gate(
 # The samples are what we tell people to write
 
 
-@pytest.mark.parametrize("sample", sorted(SAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "sample", sorted([*SAMPLES.glob("*.yaml"), *SAMPLES.glob("*/job.yaml")]), ids=lambda path: path.stem
+)
 def test_every_sample_passes_admission_without_a_word(cluster: Cluster, sample: Path) -> None:
     answer = Kubectl(cluster.kubeconfig, "default")("create", "--dry-run=server", "-f", str(sample))
     assert answer.ok, answer.said

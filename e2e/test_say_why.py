@@ -42,6 +42,8 @@ pytestmark = pytest.mark.lab
 ROOM = on_node("node-00", "node-01")
 WAITS = "needs 16 GPUs (2 replicas of 8)"
 
+SHOWN = ("SHARE", "GPUS", "SPEED", "PROGRESS", "END", "AGE", "REASON")
+
 
 def account(cluster: Cluster, namespace: str, name: str, role: str = "", everywhere: bool = False) -> str:
     """A token of a new service account, bound to a ClusterRole in its namespace or everywhere."""
@@ -120,14 +122,14 @@ def test_a_tenant_is_told_why_by_events_kubectl_and_explain(
             what=f"the Event on {about}",
             also=lambda about=about: str(said(cluster, namespace, about)),  # type: ignore[misc]
         )
-    # kubectl get gangs: job, state, replicas, GPUs, age, reason
+    # kubectl get gangs: job, state, share, GPUs, age, reason (it has no speed, progress or end)
     table = wait_until(
         lambda: _kubectl(lab, tenant, "get", "gangs", "-n", namespace),
         what="view includes gangs (the controller manager aggregates it in its own time)",
     ).splitlines()
-    assert table[0].split() == ["NAME", "STATE", "REPLICAS", "GPUS", "AGE", "REASON"]
-    name, state, replicas, gpus, _, *reason = table[1].split()
-    assert (name, state, replicas, gpus) == ("job-big", "Waiting", "0/2", "16")
+    assert table[0].split() == ["NAME", "STATE", "REPLICAS", *SHOWN]
+    name, state, replicas, share, gpus, _, *reason = table[1].split()
+    assert (name, state, replicas, share, gpus) == ("job-big", "Waiting", "0/2", "0/2/2", "16")
     assert " ".join(reason) == WAITS
     # muster explain, with the tenant's own rights and as administrator
     for kubeconfig in (tenant, lab.kubeconfig):
@@ -391,7 +393,11 @@ def test_a_quota_that_keeps_pods_from_being_made_is_named_and_the_job_does_not_s
         also=lambda: str(cluster.gangs(namespace)),
     )
     told = f"Quota: {reason}; 3 of 3 requests.nvidia.com/gpu used"
-    wait_until(lambda: said(cluster, namespace, "train")[-1:] == [told], what="an Event on the Job names it")
+    wait_until(
+        lambda: said(cluster, namespace, "train")[-1:] == [told],
+        what="an Event on the Job names it",
+        also=lambda: str(said(cluster, namespace, "train")),
+    )
     holds_for(
         lambda: len(gated(cluster.pods(namespace, "train"))) == 3,
         seconds=12,  # without the quota, an owner that makes no more pods for 10 s waits for its first ones

@@ -5,9 +5,11 @@ Fakes exist in unit tests only; every scenario here has its twin on the real con
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 
+from muster.core import kept
 from muster.core.cycle import cycle
 from muster.core.ledger import Ledger
 from muster.points import Profile
@@ -38,10 +40,12 @@ from muster.types import (
     PodGone,
     PodRecord,
     PodSeen,
+    Retrack,
     Say,
     Shape,
     Ungate,
     WriteGang,
+    WriteLearned,
 )
 
 
@@ -219,6 +223,15 @@ class FakeCluster:
                     return [Outcome(action, 404)]
                 self.delete(action.uid)
                 return [PodGone(action.uid), Outcome(action, 201)]
+            case Retrack():
+                if action.uid not in self.pods:
+                    return [Outcome(action, 404)]
+                pod = self.pods[action.uid]
+                notes = {k: v for k, v in pod.annotations.items() if k != "muster.dev/leaving"}
+                pod = self.update(pod, tracked=True, annotations=notes)
+                return [PodSeen(pod), Outcome(action, 200)]
+            case WriteLearned():
+                return [Outcome(action, 200)]
             case DeleteGang():
                 self.gangs.pop((action.job.namespace, action.gang), None)
                 return [GangGone(action.job.namespace, action.gang, action.object_uid), Outcome(action, 200)]
@@ -264,7 +277,9 @@ class FakeCluster:
             not_before=float(ledger.get("notBefore") or 0.0),  # type: ignore[attr-defined]
             barred=tuple(action.barred),
             asked=action.asked,
+            keeps=str(status.get("keeps") or ""),
             sizes=action.sizes,
+            **kept.from_plain(json.loads(json.dumps((ledger.get("elastic") or [{}])[0]))),  # type: ignore[attr-defined]
         )
         return [*events, GangSeen(self.gangs[key]), Outcome(action, 200)]
 

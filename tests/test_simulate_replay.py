@@ -82,7 +82,17 @@ def test_what_is_no_dump_is_exit_2_with_a_sentence(tmp_path: Path, content: obje
     assert why in done.stderr
 
 
-def test_a_dump_of_a_profile_that_is_not_known_here_can_be_replayed_with_another(tmp_path: Path) -> None:
+def test_a_dump_brings_its_profile_and_one_of_plugins_not_known_here_is_replayed_with_another(
+    tmp_path: Path,
+) -> None:
     plain = {**dumped(), "profile": "ours"}
-    assert replay(dump=plain, folder=tmp_path).exit_code == 2
+    assert "The plan is the one in the dump." in replay(dump=plain, folder=tmp_path).stdout
+    plain["recipe"]["points"]["scores"] = [["theirs", 1.0]]
+    refused = replay(dump=plain, folder=tmp_path)
+    assert (refused.exit_code, "plugin 'theirs' is not installed" in refused.stderr) == (2, True)
+    del plain["recipe"]
+    assert (
+        "the snapshot's profile can't be read: KeyError: 'recipe'"
+        in replay(dump=plain, folder=tmp_path).stderr
+    )
     assert replay("--profile", "fifo", dump=plain, folder=tmp_path).exit_code == 0

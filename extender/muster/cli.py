@@ -10,16 +10,15 @@ from collections.abc import Callable
 from functools import wraps
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import click
 
 from muster.errors import ClusterError, ConfigurationError, MusterError, UsageError
+from muster.kubeconfig import context_namespace, context_option, kubeconfig_option
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-"""Before numpy is imported: matrices here are small, threads would only wait for each other, and how many there are
-changes a result's last digits."""
-
+SORTS = ("state", "name", "share", "gpus", "speed", "progress", "end", "age")
+"""Columns that `muster top` sorts by (muster.screen.SORTS, which needs numpy to be imported)."""
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
@@ -40,19 +39,16 @@ def _says_errors(command: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
-kubeconfig_option = click.option(
-    "--kubeconfig",
-    envvar="KUBECONFIG",
-    type=click.Path(dir_okay=False),
-    help="As for kubectl; default $KUBECONFIG, then ~/.kube/config, then the pod's own account.",
-)
-context_option = click.option("--context", help="Context of the kubeconfig.")
-
-
 class _Lazy(click.Group):
-    """Commands of the simulator are imported when they are wanted, and numpy when one of them runs."""
+    """Commands that are imported when they are wanted: by name, the module that has them. Those of the simulator
+    import numpy when one of them runs."""
 
-    later = ("replay", "simulate", "workload")
+    later: ClassVar[dict[str, str]] = {
+        "agent": "muster.agent",
+        "replay": "muster.sim.command",
+        "simulate": "muster.sim.command",
+        "workload": "muster.sim.command",
+    }
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted([*super().list_commands(ctx), *self.later])
@@ -60,7 +56,7 @@ class _Lazy(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name in self.commands or name not in self.later:
             return super().get_command(ctx, name)
-        found: click.Command = getattr(import_module("muster.sim.command"), name)
+        found: click.Command = getattr(import_module(self.later[name]), name)
         if found.callback is not None:
             found.callback = _says_errors(found.callback)
         self.add_command(found, name)
@@ -69,14 +65,20 @@ class _Lazy(click.Group):
 
 @click.group(cls=_Lazy, context_settings=CONTEXT)
 @click.version_option(package_name="muster")
-def main() -> None:
+@click.pass_context
+def main(ctx: click.Context) -> None:
     """An elastic gang scheduler for deep-learning jobs on the stock kube-scheduler.
 
     \b
     Submit a job with schedulerName: muster, then look at it:
       kubectl get gangs
       muster explain job-train
+      muster top
     """
+    if ctx.invoked_subcommand != "agent":  # whose command inherits the environment
+        # Before numpy is imported: matrices here are small, threads would only wait for each other, and how many
+        # there are changes a result's last digits.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 @main.command()
@@ -128,7 +130,7 @@ def explain(job: str, namespace: str | None, kubeconfig: str | None, context: st
     from muster.cluster.api import Api, configuration
     from muster.explain import render
 
-    namespace = namespace or _namespace(kubeconfig, context)
+    namespace = namespace or context_namespace(kubeconfig, context)
     api = Api(configuration(kubeconfig, context))
     try:
         gangs = json.loads(api.get("/apis/muster.dev/v1alpha1/gangs"))["items"]
@@ -137,6 +139,38 @@ def explain(job: str, namespace: str | None, kubeconfig: str | None, context: st
             raise
         gangs = json.loads(api.get(f"/apis/muster.dev/v1alpha1/namespaces/{namespace}/gangs"))["items"]
     click.echo(render(gangs, namespace, job, time.time()), nl=False)
+
+
+@main.command()
+@click.option("-n", "--namespace", help="Default: the context's.")
+@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Jobs of all namespaces.")
+@click.option(
+    "--sort-by", type=click.Choice(SORTS), default="state", show_default=True, help="Most or soonest first."
+)
+@click.option("--once", is_flag=True, help="Print all jobs once, uncut; so it is in a pipe.")
+@click.option(
+    "--interval", type=click.FloatRange(0.2), default=2.0, show_default=True, help="Seconds between readings."
+)
+@kubeconfig_option
+@context_option
+@_says_errors
+def top(**options: Any) -> None:
+    """Who has which share of the GPUs, how fast and how far it is, and why.
+
+    Reads Gang objects and nodes with your own credentials: what you may not list is left out, and said.
+
+    \b
+    SHARE     replicas now/at least/at most; an arrow: changed within the last minute
+    GPUS      granted; (asked for) of jobs that wait
+    LEFT      until its expected end, at this share
+    WHY       why it has this share; of a job that waits, what for (muster explain JOB tells more)
+
+    \b
+    Keys: q quit, s sort by the next column, a all namespaces or one, arrows, page up and page down scroll.
+    """
+    from muster.top import top as show
+
+    show(**options)
 
 
 @main.command()
@@ -184,7 +218,7 @@ def release(
         raise UsageError("--as-group needs --as")
     api = Api(configuration(kubeconfig, context), impersonate=(user, groups))
     if job is not None:
-        namespace = namespace or _namespace(kubeconfig, context)
+        namespace = namespace or context_namespace(kubeconfig, context)
     pods = releasing.gated(api, scheduler_name, namespace, job)
     if pods:
         releasing.allowed(api, pods[0])
@@ -211,20 +245,6 @@ def release(
 
 def _tell(text: str) -> None:
     click.echo(text, err=True)
-
-
-def _namespace(kubeconfig: str | None, context: str | None) -> str:
-    """The namespace of the context, as kubectl takes it."""
-    import kubernetes
-
-    try:
-        contexts, active = kubernetes.config.list_kube_config_contexts(  # type: ignore[no-untyped-call]
-            config_file=kubeconfig
-        )
-    except kubernetes.config.ConfigException:
-        return os.environ.get("POD_NAMESPACE", "default")
-    chosen = next((c for c in contexts if c["name"] == context), active) if context else active
-    return str(chosen["context"].get("namespace") or "default")
 
 
 if __name__ == "__main__":

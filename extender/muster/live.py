@@ -18,11 +18,13 @@ from dataclasses import dataclass, replace
 from muster.cluster import lease
 from muster.cluster.act import Hands
 from muster.cluster.api import REQUEST_TIMEOUT, Api
+from muster.cluster.budgets import budgets
 from muster.cluster.claims import claims
 from muster.cluster.owners import Owners
 from muster.cluster.quotas import quotas
 from muster.cluster.reader import Reader
 from muster.cluster.resources import watched
+from muster.cluster.shelf import Shelf
 from muster.cluster.watch import Reflector
 from muster.core.cycle import cycle
 from muster.core.ledger import Ledger
@@ -65,6 +67,7 @@ class Settled:
     observe: bool
     lease_namespace: str
     lease_name: str
+    learned: str = ""  # name of the ConfigMap beside the Lease that keeps what jobs taught
 
 
 class Driver:
@@ -74,11 +77,13 @@ class Driver:
         self._api, self._board, self._settled = api, board, settled
         self._ledger = Ledger(profile)
         self._inbox: queue.SimpleQueue[list[Event]] = queue.SimpleQueue()
-        self._reflectors = [Reflector(api, r, self._take) for r in watched(settled.scheduler)]
-        self._hands = Hands(api, self._take, settled.scheduler)
-        self._owners = Owners(api, self._take)
-        self._claims = Reader("claims", claims(api), self._take)
-        self._quotas = Reader("quotas", quotas(api), self._take)
+        self._reflectors = [Reflector(api, r, self.take) for r in watched(settled.scheduler)]
+        self._shelf = Shelf(api, settled.lease_namespace, settled.learned)
+        self._hands = Hands(api, self.take, settled.scheduler, shelf=self._shelf)
+        self._owners = Owners(api, self.take)
+        self._claims = Reader("claims", claims(api), self.take)
+        self._quotas = Reader("quotas", quotas(api), self.take)
+        self._budgets = Reader("budgets", budgets(api), self.take)
         self._host = socket.gethostname()
         self._holder = lease.Holder()
         self._stop = threading.Event()
@@ -86,9 +91,11 @@ class Driver:
         self._next_profile: Profile | None = None
         self.cycles = 0
         self.observe_cycle: Callable[[float, Plan], None] | None = None
+        self.observe_report: Callable[[float], None] | None = None
+        """Called with the seconds from a report that told something new to the plan that knew it."""
 
-    def _take(self, events: list[Event]) -> None:
-        """Called from the threads of reflectors and senders."""
+    def take(self, events: list[Event]) -> None:
+        """Called from the threads of reflectors, senders and the service port."""
         self._inbox.put(events)
 
     # ---- threads ----
@@ -100,6 +107,7 @@ class Driver:
         self._owners.start()
         self._claims.start()
         self._quotas.start()
+        self._budgets.start()
         threading.Thread(target=self._follow_lease, name="lease", daemon=True).start()
 
     def stop(self) -> None:
@@ -108,6 +116,7 @@ class Driver:
         self._owners.stop()
         self._claims.stop()
         self._quotas.stop()
+        self._budgets.stop()
         self._inbox.put([])
 
     def use(self, profile: Profile) -> None:
@@ -215,6 +224,7 @@ class Driver:
         self._owners.want(self._ledger.unknown_owners, self._ledger.grown_owners())
         self._claims.want(self._ledger.claims)
         self._quotas.want(self._ledger.short)
+        self._budgets.want(self._ledger.guarded)
 
     def _take_over(self, previous: str) -> None:
         """A new leader waits out the old one's requests and lists afresh (design §6)."""
@@ -226,6 +236,8 @@ class Driver:
                 reflector.start()
             self._await_lists()
         log.info("leading")
+        for event in self._shelf.read():
+            self._ledger.apply(event, time.time())
         self._ledger.take_over()
 
     def _turn(self, leads: bool) -> None:
@@ -241,6 +253,7 @@ class Driver:
             actions = self._ledger.adopt(snapshot, plan)
             self._board.view = self._view(snapshot, plan, leads)
             if self._leads():
+                self._hands.call_back(self._ledger.overtaken)
                 self._hands.carry_out(actions)
             else:  # adopted and not sent: the next term must take over from what the API says
                 self._leading = False
@@ -248,6 +261,10 @@ class Driver:
             self._ledger.rest(snapshot.now, plan)
             self._board.view = self._view(snapshot, plan, leads)
         self.cycles += 1
+        told, self._ledger.told = self._ledger.told, []
+        if self.observe_report is not None:
+            for at in told:
+                self.observe_report(time.time() - at)
         if self.observe_cycle is not None:
             self.observe_cycle(time.monotonic() - began, plan)
 

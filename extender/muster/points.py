@@ -76,7 +76,10 @@ class Score(Protocol):
 @runtime_checkable
 class Share(Protocol):
     """Replicas for each job, on the snapshot's table: a chain in the profile's order, the first given what jobs
-    have now. The core clips what is illegal: to least, most and sizes, and to capacity in queue order."""
+    have now. The core clips what is illegal: to least, most and sizes, and to capacity in queue order.
+
+    A class variable RULE, where there is one, says in a clause for owners what the policy goes by ("GPUs go round
+    evenly"): `core.whys` ends a sentence with it where gain did not decide."""
 
     def share(self, shares: Shares, snapshot: Snapshot) -> Shares: ...
 

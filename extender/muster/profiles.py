@@ -6,7 +6,7 @@ A plugin that stands at several points is made once, with the arguments that `pl
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from muster import points
@@ -114,6 +114,41 @@ NAMED: Mapping[str, Recipe] = {
 }
 
 
+def recipe(name: str, own: Mapping[str, Recipe] | None = None) -> Recipe:
+    """The recipe of a name. `own` are the configuration's; they win over NAMED. Raises ConfigurationError."""
+    known = {**NAMED, **(own or {})}
+    if name not in known:
+        raise ConfigurationError(f"profile: must be one of {', '.join(sorted(known))}; found {name!r}")
+    return known[name]
+
+
+def on_a_cluster(recipe: Recipe, resize_cost: bool, estimate: str) -> Recipe:
+    """The recipe with what a live cluster adds: changes have to be worth their cost, speeds are as reported."""
+    shares = recipe.shares
+    if not shares and not recipe.rebalance:
+        return recipe  # sizes and places stay as they are
+    if shares and resize_cost and "resize-cost" not in shares:
+        shares = (*shares, "resize-cost")
+    return replace(recipe, shares=shares, estimate=recipe.estimate or estimate)
+
+
+def rebuilt(recorded: Mapping[str, Any], name: str) -> Profile:
+    """The profile that `core.dump.recorded` wrote down. Raises ConfigurationError where a plugin is not known."""
+    at = recorded["points"]
+    made = Recipe(
+        sort=at["sort"],
+        filters=tuple(at["filters"]),
+        scores=tuple((plugin, weight) for plugin, weight in at["scores"]),
+        shares=tuple(at["shares"]),
+        rebalance=tuple(at["rebalance"]),
+        estimate=at["estimate"],
+    )
+    core: dict[str, Any] = {
+        key: tuple(v) if isinstance(v, list) else v for key, v in recorded["core"].items()
+    }
+    return replace(build(name, recorded["arguments"], {name: made}), **core)
+
+
 def build(
     name: str,
     arguments: Mapping[str, Mapping[str, Any]] | None = None,
@@ -124,16 +159,13 @@ def build(
     Raises ConfigurationError naming the profile or plugin that is not known, or stands where it can't.
     """
     arguments = arguments or {}
-    known = {**NAMED, **(own or {})}
-    if name not in known:
-        raise ConfigurationError(f"profile: must be one of {', '.join(sorted(known))}; found {name!r}")
-    recipe = known[name]
+    made = recipe(name, own)
     used = {
-        *(recipe.sort, *recipe.filters, *(s for s, _ in recipe.scores)),
-        *(*recipe.shares, *recipe.rebalance, recipe.estimate),
+        *(made.sort, *made.filters, *(s for s, _ in made.scores)),
+        *(*made.shares, *made.rebalance, made.estimate),
     } - {""}
     plugins = {
-        plugin: points.load(plugin, {**recipe.arguments.get(plugin, {}), **arguments.get(plugin, {})})
+        plugin: points.load(plugin, {**made.arguments.get(plugin, {}), **arguments.get(plugin, {})})
         for plugin in sorted(used)
     }
     stray = sorted(set(arguments) - used - points.installed().keys())
@@ -142,22 +174,22 @@ def build(
             f"pluginArgs.{stray[0]}: not a plugin; installed: {', '.join(sorted(points.installed()))}"
         )
     optional: dict[str, Any] = {}
-    if recipe.sort:
-        optional["sort"] = _at(plugins, recipe.sort, QueueSort, name, "sort")
-    if recipe.estimate:
-        optional["estimate"] = _at(plugins, recipe.estimate, Estimate, name, "estimate")
-    if recipe.order:
-        optional["order"] = recipe.order
+    if made.sort:
+        optional["sort"] = _at(plugins, made.sort, QueueSort, name, "sort")
+    if made.estimate:
+        optional["estimate"] = _at(plugins, made.estimate, Estimate, name, "estimate")
+    if made.order:
+        optional["order"] = made.order
     return Profile(
         name=name,
-        filters=tuple(_at(plugins, f, Filter, name, "filters") for f in recipe.filters),
-        scores=tuple((_at(plugins, s, Score, name, "scores"), w) for s, w in recipe.scores),
-        shares=tuple(_at(plugins, s, Share, name, "shares") for s in recipe.shares),
-        rebalance=tuple(_at(plugins, r, Rebalance, name, "rebalance") for r in recipe.rebalance),
-        placement=recipe.placement,
-        round=recipe.round,
-        resize=recipe.resize,
-        planner=recipe.planner,
+        filters=tuple(_at(plugins, f, Filter, name, "filters") for f in made.filters),
+        scores=tuple((_at(plugins, s, Score, name, "scores"), w) for s, w in made.scores),
+        shares=tuple(_at(plugins, s, Share, name, "shares") for s in made.shares),
+        rebalance=tuple(_at(plugins, r, Rebalance, name, "rebalance") for r in made.rebalance),
+        placement=made.placement,
+        round=made.round,
+        resize=made.resize,
+        planner=made.planner,
         named=tuple(plugins.items()),
         **optional,
     )

@@ -17,11 +17,14 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from muster.cluster.api import Api, configuration
 from muster.cluster.election import campaign
 from muster.cluster.faults import Faults
+from muster.cluster.shelf import learned_by
+from muster.cluster.trainer import TrainerStatus
 from muster.core.view import Board, empty_view
 from muster.errors import ConfigurationError
 from muster.live import Driver, Settled
-from muster.server.access import ReviewedAccess
+from muster.server.access import ReviewedAccess, ReviewedPods
 from muster.server.extender import make_extender_app
+from muster.server.resizes import Resizes
 from muster.server.service import make_service_app
 from muster.server.webhook import Admits, make_webhook_app
 from muster.settings import Settings, load_settings, profile_of
@@ -45,10 +48,23 @@ def serve(config_file: Path, kubeconfig: str | None) -> None:
     board = Board(empty_view(profile))
     driver = Driver(api, board, _settled(settings), profile)
     registry = CollectorRegistry()
-    driver.observe_cycle = _cycle_metrics(registry)
+    driver.observe_cycle = cycle_metrics(registry, board)
+    driver.observe_report = Histogram(
+        "muster_report_to_plan_seconds",
+        "From a report that tells something new (a speed, a total, a boundary) to the plan that knows it.",
+        buckets=(0.05, 0.1, 0.25, 0.5, 1, 2.5, 5),
+        registry=registry,
+    ).observe
     access = ReviewedAccess(api.request)
     service = _server(
-        make_service_app(board, access, registry, lambda: driver.missing),
+        make_service_app(
+            board,
+            access,
+            registry,
+            lambda: driver.missing,
+            reports=driver.take if settings.reporting.enabled else None,
+            pods=ReviewedPods(api.request),
+        ),
         settings.ports.address,
         settings.ports.service,
     )
@@ -75,6 +91,9 @@ def serve(config_file: Path, kubeconfig: str | None) -> None:
     signal.signal(signal.SIGINT, end)
     ended = threading.Event()
     driver.start()
+    trainer = TrainerStatus(api, board, driver.take) if settings.reporting.enabled else None
+    if trainer is not None:
+        trainer.start()
     if settings.leader.own:
         campaign(credentials, settings.leader.namespace, settings.leader.lease, socket.gethostname(), ended)
     threads = [threading.Thread(target=service.run, name="service", daemon=True)]
@@ -98,6 +117,8 @@ def serve(config_file: Path, kubeconfig: str | None) -> None:
         threads[-1].start()
     driver.run()
     ended.set()
+    if trainer is not None:
+        trainer.stop()
     for thread in threads:
         thread.join(timeout=5.0)
 
@@ -107,6 +128,7 @@ def _admits(settings: Settings) -> Admits:
         gate=settings.mode == "active",
         scheduler=settings.scheduler_name,
         binder=settings.cluster_scheduler if settings.binder == "cluster" else "",
+        report_url=settings.reporting.url if settings.reporting.enabled else "",
     )
 
 
@@ -116,6 +138,7 @@ def _settled(settings: Settings) -> Settled:
         observe=settings.mode == "observe",
         lease_namespace=settings.leader.namespace,
         lease_name=settings.leader.lease,
+        learned=learned_by(settings.leader.lease) if settings.reporting.enabled else "",
     )
 
 
@@ -158,7 +181,8 @@ def _reload(config_file: Path, settings: Settings, driver: Driver, ended: thread
         log.info("configuration: profile %s, order %s now in force", fresh.profile, fresh.order)
 
 
-def _cycle_metrics(registry: CollectorRegistry) -> _Observe:
+def cycle_metrics(registry: CollectorRegistry, board: Board) -> Observe:
+    """What is counted after each cycle."""
     seconds = Histogram(
         "muster_cycle_seconds",
         "Time of one cycle: snapshot, plan and diff.",
@@ -168,15 +192,16 @@ def _cycle_metrics(registry: CollectorRegistry) -> _Observe:
     complaints = Counter(
         "muster_plugin_complaints", "Proposals of plugins that were not legal.", registry=registry
     )
-    return _Observe(seconds, complaints)
+    return Observe(seconds, complaints, Resizes(registry), board)
 
 
-class _Observe:
-    """Called after each cycle by the driver."""
+class Observe:
+    """Called after each cycle by the driver, whose View is on the board then."""
 
-    def __init__(self, seconds: Histogram, complaints: Counter) -> None:
-        self._seconds, self._complaints = seconds, complaints
+    def __init__(self, seconds: Histogram, complaints: Counter, resizes: Resizes, board: Board) -> None:
+        self._seconds, self._complaints, self._resizes, self._board = seconds, complaints, resizes, board
 
     def __call__(self, seconds: float, plan: Plan) -> None:
         self._seconds.observe(seconds)
         self._complaints.inc(len(plan.complaints))
+        self._resizes.look(self._board.view)

@@ -92,6 +92,16 @@ class Webhook(_Model):
     """Folder with tls.crt and tls.key, PEM. Read at start: a renewed certificate needs a restart."""
 
 
+class Reporting(_Model):
+    """Reports of training: POST /v1/report on the service port."""
+
+    enabled: bool = True
+    """false: reports are not taken in; speeds and lengths are what owners declare."""
+    url: str = Field(default="", pattern=r"^$|^https?://[^\s/,]+(/[^\s,]*)?(,https?://[^\s/,]+(/[^\s,]*)?)*$")
+    """What the webhook tells pods with `muster.dev/report: "true"` (MUSTER_URL); empty: nothing, because the policy
+    does, or nobody."""
+
+
 class GangSettings(_Model):
     """Times in a gang's life."""
 
@@ -180,7 +190,13 @@ class Settings(_Model):
     webhook: Webhook | None = None
     """Absent: no webhook is served."""
     gang: GangSettings = GangSettings()
+    reporting: Reporting = Reporting()
     autoscaler: AutoscalerSettings = AutoscalerSettings()
+    resize_cost: bool = True
+    """Shares of running jobs change only where that gains more than it costs (plugin resize-cost, last of the chain);
+    false: as the profile's own plugins say, however often."""
+    estimate: str = "reported"
+    """Estimate of profiles that name none: what training reports and owners declare. `declared`: annotations only."""
     topology_levels: tuple[Annotated[str, Field(pattern=LABEL)], ...] = Field(default=(), strict=False)
     """Node label keys, narrowest first (rack, block, zone): jobs are kept within as few as possible."""
     profiles: tuple[ProfileSettings, ...] = Field(default=(), strict=False)
@@ -247,16 +263,14 @@ def profile_of(settings: Settings) -> Profile:
         )
         for p in settings.profiles
     }
+    known = profiles.recipe(settings.profile, own)
+    if known.planner == "cycle":
+        own = {**own, settings.profile: profiles.on_a_cluster(known, settings.resize_cost, settings.estimate)}
     built = profiles.build(settings.profile, settings.plugin_args, own)
     if built.planner != "cycle":
         raise ConfigurationError(
             f"profile: {settings.profile!r} plans no gangs: it does as the plain default scheduler, to compare "
             "with in `muster simulate`; to have that on a cluster, leave Muster out of it"
-        )
-    if built.shares or built.rebalance:
-        raise ConfigurationError(
-            f"profile: {settings.profile!r} changes the size or place of running jobs, which `muster simulate` can "
-            "and `muster serve` can't yet; for the live cluster take one without shares and rebalance"
         )
     return replace(
         built,
@@ -332,6 +346,8 @@ WORDS: dict[str, Callable[[Any, str], str]] = {
     "string_pattern_mismatch": lambda _, field: (
         "must be a label key such as topology.kubernetes.io/rack"
         if field.startswith("topologyLevels")
+        else "must be http://host:port or https://host:port, several separated by commas"
+        if field == "reporting.url"
         else "must be a Kubernetes name: lower case letters, digits, '-' and '.'"
     ),
 }

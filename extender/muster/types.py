@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, NewType
 
@@ -200,6 +200,7 @@ class PodRecord:
     refusal: str = ""
     deleting: bool = False
     tracked: bool = False  # carries the Job controller's finalizer
+    image: str = ""  # of its first container
     applied: bool = False  # somebody applies it server-side, so who wrote which field must be kept
     claims: tuple[str, ...] = ()  # names of its persistent volume claims
     affinity_terms: bytes = b""  # required node affinity as sent by the API (JSON list), for the patch
@@ -214,7 +215,9 @@ class OwnerRecord:
     `roles` are the counts of an owner that declares several (a PyTorchJob, a JobSet); `least` is the minimum
     of an owner that may run with fewer than its size, by role ("" = its only one).
     `ordered` is true where it creates a pod only after the one before is ready (OrderedReady); `whole` where it
-    ends only when every one of its replicas has run to its end (an Indexed Job without a successPolicy).
+    ends only when every one of its replicas has run to its end (an Indexed Job without a successPolicy); `prefix` is
+    how many of the lowest indexes its successPolicy needs. `fragile` says by role ("" = every one) in words what a
+    replica that we end would do to the owner; `optional` are roles without which it can end well.
     """
 
     owner: Owner
@@ -228,6 +231,9 @@ class OwnerRecord:
     queue: bool = False
     succeeded: int = 0
     whole: bool = False
+    prefix: int = 0
+    fragile: tuple[tuple[str, str], ...] = ()
+    optional: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +280,11 @@ class GangRecord:
     asked: float = 0.0  # when nodes were asked for, 0 = no request is out
     barred: tuple[Bar, ...] = ()
     sizes: tuple[tuple[str, int, int], ...] = ()  # role, min, max as they were written
+    keeps: str = ""  # why it can't become smaller, as it was written
+    facts: Facts | None = None  # of an elastic profile: what was observed of the job
+    track: Mapping[str, object] = field(default_factory=dict)  # core.reports.Track as plain values
+    memory: Mapping[str, object] = field(default_factory=dict)  # by plugin: what its `observe` returned
+    want: Want | None = None
 
 
 # ---- events: everything the Ledger ever learns ----
@@ -357,6 +368,45 @@ class QuotasSeen:
     quotas: tuple[Quota, ...]
 
 
+class Budget(NamedTuple):
+    """A PodDisruptionBudget: how many of its pods must be healthy and are, and how many it expects in all.
+
+    allowed: evictions that it allows now; number: minAvailable as a number, -1 where it is a percentage or
+    maxUnavailable; failed: why its controller can't work it out, "" = it can.
+    """
+
+    name: str
+    desired: int
+    healthy: int
+    expected: int
+    allowed: int
+    number: int = -1
+    failed: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetsSeen:
+    """The PodDisruptionBudgets of a namespace were read."""
+
+    namespace: str
+    budgets: tuple[Budget, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """A pod of ours, known by its token, told how training goes; `at` is the server's clock, never the pod's."""
+
+    uid: str
+    report: Report
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedSeen:
+    """What earlier jobs taught was read: JSON values as `core.learned.Lessons.plain` wrote them."""
+
+    lessons: object
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What became of an action: status is the HTTP status, 0 for no answer, -1 for not sent."""
@@ -378,6 +428,9 @@ Event = (
     | GroupSeen
     | ClaimSeen
     | QuotasSeen
+    | BudgetsSeen
+    | Reported
+    | LearnedSeen
     | Outcome
 )
 
@@ -487,7 +540,10 @@ class Facts:
     executed: seconds with any GPU; progress: work done, in seconds on one replica; by_product: executed by
     GPU product. resizes and moves: how often its number of replicas or its nodes changed while it ran;
     last_resize: when, None = never. restarts: starts after the first and changes for which it had to be
-    restarted. last_cost: seconds that its last change cost.
+    restarted. last_cost: seconds that a change costs it, by its last ones (median of three), 0 = none was measured;
+    costs: those, oldest first.
+    shares: the last changes of its elastic role, (time, replicas on nodes), oldest first, SHARES_KEPT at most.
+    between: no run is under way: all of it has been off the nodes since the last one, or there was none.
     """
 
     first_start: float | None = None
@@ -502,6 +558,12 @@ class Facts:
     moves: int = 0
     restarts: int = 0
     last_cost: float = 0.0
+    costs: tuple[float, ...] = ()
+    shares: tuple[tuple[float, int], ...] = ()
+    between: bool = True
+
+
+SHARES_KEPT = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -512,6 +574,8 @@ class Report:
     done; steps_per_epoch; loss: the evaluation function's value (of a loss or an accuracy); speed: iterations/s
     measured in its present configuration, 0 = none yet; boundary: whether it stands at a boundary where a
     job with `resizeAt: boundary` may change. target: the evaluation's value at which training stops by itself.
+    samples: training samples processed so far, 0 = not told (then speed counts iterations). workers: replicas that
+    took part in the newest steps, 0 = not told: one that was bound a moment ago may still be starting.
     """
 
     at: float = 0.0
@@ -523,6 +587,8 @@ class Report:
     speed: float = 0.0
     boundary: bool = False
     target: float | None = None
+    samples: float = 0.0
+    workers: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -576,6 +642,7 @@ class Job:
     expects: bool = False  # an owner is known to create the members that do not exist yet
     ordered: bool = False  # that owner waits for the first pods before it creates the next
     newest_pod: float = 0.0
+    coming: bool = False  # an owner is about to make a pod again that was evicted
     not_before: float = 0.0  # back-off after a start that failed
     preempted: str = ""  # why it goes back whole, while some of it is still out
     quota: tuple[str, str, bool] = (
@@ -589,6 +656,12 @@ class Job:
     batch: int = 0  # global batch size, 0 = unknown
     gpu_memory: int = 0  # MiB of GPU memory that a replica uses on each GPU, 0 = unknown
     resize_at: str = ""  # "boundary": only when it reports one
+    resize: str = ""  # "restart": a change of its size ends all of its replicas; else survivors go on
+    image: str = ""  # of its pods: with the model, what a job that was seen before is known by
+    keeps: str = ""  # why it can't become smaller now (a PodDisruptionBudget refuses), "" = it can
+    rigid: str = (
+        ""  # why it has one size only (its owner would fail, or wait for ever, with fewer), "" = it has not
+    )
     facts: Facts = Facts()
     report: Report | None = None
     samples: Mapping[Config, float] = field(default_factory=dict)
@@ -729,6 +802,7 @@ class Table:
     replica by the profile's Estimate, nan = unknown. speed of a job at n replicas, relative to one replica, is
     curves[curve[j], n]: curve (J,) int64, curves (C, K+1) float64 with column 0 = 0; beyond a job's `most` the
     entries are meaningless. sizes: by row, the allowed counts where not every count from least to most is.
+    estimated: by row, speed in any configuration (`Estimation.speed`), None where the Estimate says nothing of it.
     gpus: GPUs that these jobs may use together; products: the same by GPU product; per_node: GPUs of the
     largest node. A job that can't run now (incomplete, invalid, backing off) or that is not ours to end has no row.
     """
@@ -736,6 +810,7 @@ class Table:
     __slots__ = (
         "curve",
         "curves",
+        "estimated",
         "executed",
         "first_start",
         "fixed",
@@ -780,6 +855,7 @@ class Table:
     curve: IntArray
     curves: FloatArray
     sizes: Mapping[int, tuple[int, ...]]
+    estimated: Sequence[Callable[[Config], float] | None]
     row: Mapping[JobKey, int]
     gpus: int
     per_node: int
@@ -796,6 +872,7 @@ class Snapshot:
     free: (N, R) int64, what is left after bound, ending, ungated and held replicas and foreign pods.
     ports: host ports in use by node row. ours_on: (N,) int64 pods of ours on each node.
     barred: node names left out for (job, role) since a pin there was refused, with the time until.
+    shared_at: when shares were last computed (a profile with rounds does so at whole multiples of its length).
     """
 
     now: float
@@ -807,6 +884,7 @@ class Snapshot:
     ours_on: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     table: Table = None  # type: ignore[assignment]  # filled in by core.table before a plugin sees it
     seed: int = 0
+    shared_at: float = 0.0
 
     def rng(self, plugin: str) -> np.random.Generator:
         """Random numbers that are the same for the same seed, plugin and time (design §3)."""
@@ -911,6 +989,8 @@ class Plan:
     later: Mapping[JobKey, tuple[Hold, ...]] = field(default_factory=dict)
     wants: Mapping[JobKey, Want] = field(default_factory=dict)
     shares: Mapping[JobKey, int] = field(default_factory=dict)
+    whys: Mapping[JobKey, str] = field(default_factory=dict)  # why a job has this share, for its owner
+    shared: bool = False  # shares were computed in this cycle, not only kept
     memory: Mapping[JobKey, Mapping[str, object]] = field(default_factory=dict)
 
 
@@ -943,13 +1023,28 @@ class Nominate:
 
 @dataclass(frozen=True, slots=True)
 class Evict:
-    """The one action that ends a pod of ours (design §1)."""
+    """The one action that ends a pod of ours (design §1).
+
+    tracked: it carries the Job controller's finalizer, which goes off first. by_job: a Job owns it, so that finalizer
+    must be on where the pod stays after all.
+    """
 
     job: JobKey
     uid: str
     pod: str
     version: str
     tracked: bool
+    cause: str
+    by_job: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Retrack:
+    """Put the Job controller's finalizer back on a pod of which an eviction was begun and not done (design §1)."""
+
+    job: JobKey
+    uid: str
+    pod: str
     cause: str
 
 
@@ -966,6 +1061,7 @@ class WriteGang:
     sizes: tuple[tuple[str, int, int], ...] = ()  # role, min, max, as the status has them
     barred: frozenset[Bar] = frozenset()  # likewise
     asked: float = 0.0  # likewise
+    kept: tuple[object, ...] = ()  # likewise: facts, track, memory, want
     replaces: str = ""  # object uid of a Gang of the same name that belonged to an earlier job
     cause: str = ""
 
@@ -1027,4 +1123,25 @@ class Say:
     owner: Owner | None = None
 
 
-Action = Ungate | Nominate | Evict | WriteGang | DeleteGang | AskNodes | DropNodes | Expose | Say
+@dataclass(frozen=True, slots=True)
+class WriteLearned:
+    """Keep what jobs taught for those that come after them: one ConfigMap of the release. job: the last of them."""
+
+    job: JobKey
+    lessons: Mapping[str, object]
+    cause: str
+
+
+Action = (
+    Ungate
+    | Nominate
+    | Evict
+    | Retrack
+    | WriteGang
+    | DeleteGang
+    | AskNodes
+    | DropNodes
+    | Expose
+    | Say
+    | WriteLearned
+)

@@ -15,6 +15,7 @@ lengths are infinite: such jobs count as the longest.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -25,6 +26,8 @@ from muster.types import FloatArray, Shares, Snapshot, Table
 @dataclass(frozen=True, slots=True)
 class AfsL:
     """No parameters."""
+
+    RULE: ClassVar[str] = "gains are weighed with the work left, and what ends soon gives its GPUs back"
 
     def share(self, shares: Shares, snapshot: Snapshot) -> Shares:  # noqa: ARG002
         """Stage one or two, by the number of jobs and GPUs."""

@@ -25,6 +25,7 @@ class AfsP:
     """quantum: s for which a job runs before it may be put back (footnote 11: 2 hours for traces of months)."""
 
     NAME: ClassVar[str] = "afs-p"
+    RULE: ClassVar[str] = "gains are weighed without lengths, and those that ran least run first"
 
     quantum: float = 7200.0
 

@@ -21,6 +21,7 @@ class AfsS(AfsP):
     """quantum: s for which a job runs before it may be put back (footnote 11: 2 hours for traces of months)."""
 
     NAME: ClassVar[str] = "afs-s"
+    RULE: ClassVar[str] = "GPUs go to those that have fewest"
 
     def _rest(self, snapshot: Snapshot, order: IntArray, left: int) -> IntArray:
         return greedy.level(snapshot.table, order, left)

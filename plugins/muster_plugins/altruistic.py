@@ -11,6 +11,7 @@ all of its throughput as the gain; `waiting: false` leaves them out. Ties go to 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -21,6 +22,8 @@ from muster.types import Shares, Snapshot
 @dataclass(frozen=True, slots=True)
 class Altruistic:
     """waiting: whether jobs that the policy before granted nothing take part."""
+
+    RULE: ClassVar[str] = "GPUs that the policy leaves go where they add most throughput"
 
     waiting: bool = True
 

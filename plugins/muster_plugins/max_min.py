@@ -10,6 +10,7 @@ Choice: as in the authors' code, shares do not depend on lengths or speeds at al
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -21,10 +22,14 @@ from muster.types import Shares, Snapshot
 class MaxMin:
     """No parameters."""
 
+    RULE: ClassVar[str] = "GPUs go round evenly"
+
     def share(self, shares: Shares, snapshot: Snapshot) -> Shares:  # noqa: ARG002
         """One step after another for each job, in the order of the present run's start."""
         table = snapshot.table
         running = np.flatnonzero(table.have)
         running = running[np.argsort(table.run_start[running], kind="stable")]
-        order = np.concatenate((running, np.flatnonzero(table.have == 0)))
+        waiting = np.flatnonzero(table.have == 0)
+        waiting = waiting[np.argsort(-table.priority[waiting], kind="stable")]
+        order = np.concatenate((running, waiting))
         return Shares(greedy.level(table, order, table.gpus))

@@ -12,6 +12,7 @@ a step of several GPUs counts by its gain per GPU. Ties go to the earlier submis
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -22,6 +23,8 @@ from muster.types import Shares, Snapshot
 @dataclass(frozen=True, slots=True)
 class Optimus:
     """No parameters."""
+
+    RULE: ClassVar[str] = "GPUs go where they save the most time"
 
     def share(self, shares: Shares, snapshot: Snapshot) -> Shares:  # noqa: ARG002
         """The least for each in order, then steps by absolute drop of remaining time (s per GPU)."""

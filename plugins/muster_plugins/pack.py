@@ -2,7 +2,7 @@
 
 A set of replicas that one node can take goes to the fullest node that takes it (best fit), so that whole
 nodes stay free for large jobs. A set that needs several nodes goes first where most of it fits, so that it
-spans the fewest.
+spans the fewest. Nodes on which the job stands already come before all others: it grows there first.
 
 "Full" is the used share of the resource that a replica is greedy for: its GPUs if it asks for any, else the
 resource of which it asks the largest share of the cluster.
@@ -26,15 +26,18 @@ class Pack:
         """(N,) 0 to 100; 0 where no replica fits.
 
         Where some node takes all that is left: 50 for an empty one to 100 for a full one, 0 for those that
-        don't. Where none does: by the replicas that fit, and among equals by fullness.
+        don't. Where none does: by the replicas that fit, and among equals by fullness. Where the job stands already,
+        these are halved, and its own nodes that take any have 50 more.
         """
-        fits = candidates.fits
+        fits, own = candidates.fits, candidates.own > 0
         used = _used(candidates, greedy_for(role.shape, candidates.nodes))
         most = int(fits.max(initial=0))
         if most >= candidates.count:
             scores: FloatArray = (fits >= candidates.count) * (50.0 + 50.0 * used)
         else:
             scores = (fits > 0) * (fits + 0.5 * used) * (100.0 / (most + 1.0))
+        if own.any():
+            scores = 0.5 * scores + 50.0 * (own & (scores > 0.0))
         return scores
 
 

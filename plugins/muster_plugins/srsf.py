@@ -9,6 +9,7 @@ Choices: a job of unknown length comes last. Ties go to the earlier submission.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from muster.core import greedy
 from muster.types import Shares, Snapshot
@@ -17,6 +18,8 @@ from muster.types import Shares, Snapshot
 @dataclass(frozen=True, slots=True)
 class Srsf:
     """size: "request" (what the owner asked for) or "most" (where the model stops gaining)."""
+
+    RULE: ClassVar[str] = "those with the least GPU time left get what they asked for"
 
     size: str = "request"
 

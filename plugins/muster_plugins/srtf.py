@@ -10,6 +10,7 @@ Choices: a job of unknown length comes last. Ties go to the earlier submission.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from muster.core import greedy
 from muster.types import Shares, Snapshot
@@ -18,6 +19,8 @@ from muster.types import Shares, Snapshot
 @dataclass(frozen=True, slots=True)
 class Srtf:
     """size: "request" (what the owner asked for) or "most" (where the model stops gaining)."""
+
+    RULE: ClassVar[str] = "those with the least time left get what they asked for"
 
     size: str = "request"
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -35,6 +36,8 @@ NAME = "themis"
 @dataclass(frozen=True, slots=True)
 class Themis:
     """fairness: f, the fraction of jobs that do not see an offer. lease: s (Themis' own evaluation: 20 minutes)."""
+
+    RULE: ClassVar[str] = "those farthest behind their fair share come first, for a lease"
 
     fairness: float = 0.8
     lease: float = 1200.0

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -25,6 +26,8 @@ from muster.types import Shares, Snapshot
 class TiresiasL:
     """threshold: GPU-seconds of the present run after which a job is in the second queue (50 GPU-hours).
     size: "request" or "most"."""
+
+    RULE: ClassVar[str] = "those with little service so far get what they asked for"
 
     threshold: float = 180_000.0
     size: str = "request"

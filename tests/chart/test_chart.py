@@ -122,8 +122,10 @@ def test_auto_takes_the_policy_where_it_is_served_and_else_the_webhook(
     flags = [f"--api-versions=admissionregistration.k8s.io/{v}/MutatingAdmissionPolicy" for v in served]
     manifests = rendered("replicas=0", version=version, flags=flags)
     gates = [m for m in manifests if m["kind"] in ("MutatingAdmissionPolicy", "MutatingWebhookConfiguration")]
-    assert len(gates) == 1
-    assert expected in (gates[0]["apiVersion"], gates[0]["kind"])
+    # By policy, what lets a pod report is a policy of its own; muster's webhook does both.
+    assert [m["metadata"]["name"] for m in gates] == ["muster-gate", "muster-report"][: len(gates)]
+    assert len(gates) == (1 if expected == "MutatingWebhookConfiguration" else 2)
+    assert all(expected in (m["apiVersion"], m["kind"]) for m in gates)
 
 
 def test_policy_where_it_is_not_served_is_refused_and_not_installed_in_vain() -> None:
@@ -371,8 +373,14 @@ def test_the_crd_is_reached_by_upgrades_and_kept_by_an_uninstall() -> None:
     assert not (CHART / "crds").exists()
     crd = named(rendered("replicas=0"), "CustomResourceDefinition", "gangs.muster.dev")
     assert crd["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
-    columns = [c["name"] for c in crd["spec"]["versions"][0]["additionalPrinterColumns"]]
-    assert columns == ["State", "Replicas", "GPUs", "Age", "Reason"]
+    columns = crd["spec"]["versions"][0]["additionalPrinterColumns"]
+    assert [c["name"] for c in columns if not c.get("priority")] == [
+        "State", "Replicas", "Share", "GPUs", "Speed", "Progress", "End", "Age", "Reason",
+    ]  # fmt: skip
+    assert [c["name"] for c in columns if c.get("priority")] == ["Resizes", "Why"]
+    known = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
+    paths = [c["jsonPath"].split(".")[1:] for c in columns]
+    assert {path[1] for path in paths if path[0] == "status"} <= set(known)
 
 
 @pytest.mark.parametrize(
@@ -511,3 +519,44 @@ def test_registered_with_a_running_scheduler_muster_holds_its_lease_itself() -> 
     assert set(containers(manifests)) == {"muster"}
     config = yaml.safe_load(named(manifests, "ConfigMap")["data"]["muster.yaml"])
     assert config["leader"] == {"namespace": "muster-system", "lease": "muster-scheduler", "own": True}
+
+
+# Reports of training
+
+
+def test_pods_are_told_the_service_or_what_the_values_say() -> None:
+    def told(*values: str) -> str:
+        policy = named(rendered("replicas=0", *values), "MutatingAdmissionPolicy", "muster-report")
+        return str(policy["spec"]["mutations"][1]["applyConfiguration"]["expression"])
+
+    assert 'value: "http://muster.muster-system.svc:8080"' in told()
+    assert 'value: "http://muster.muster-system.svc:9999"' in told("ports.service=9999")
+    assert 'value: "https://muster.example:443"' in told("reporting.url=https://muster.example:443")
+
+
+def test_by_webhook_muster_itself_tells_pods_where_to_report() -> None:
+    by_webhook = rendered("replicas=0", "admission.mode=webhook")
+    hooks = named(by_webhook, "MutatingWebhookConfiguration", "muster-gate")["webhooks"]
+    assert [(hook["name"], hook["failurePolicy"]) for hook in hooks] == [
+        ("gate.muster.dev", "Fail"),
+        ("report.muster.dev", "Ignore"),
+    ]
+    assert muster_configuration("replicas=0", "admission.mode=webhook")["reporting"] == {
+        "url": "http://muster.muster-system.svc:8080"
+    }
+
+
+@pytest.mark.parametrize("values", [("reporting.enabled=false",), ("mode=observe",)])
+@pytest.mark.parametrize("mode", ["policy", "webhook"])
+def test_where_nobody_may_report_no_pod_is_told_to(values: tuple[str, ...], mode: str) -> None:
+    manifests = rendered("replicas=0", f"admission.mode={mode}", *values)
+    assert "report.muster.dev" not in json.dumps(manifests)
+    assert not [m for m in manifests if m["metadata"]["name"] == "muster-report"]
+    configured = yaml.safe_load(named(manifests, "ConfigMap")["data"]["muster.yaml"])
+    assert configured.get("reporting", {}) == ({} if values == ("mode=observe",) else {"enabled": False})
+
+
+def test_the_network_policy_lets_pods_of_any_namespace_report() -> None:
+    (rule,) = named(rendered("replicas=0", "networkPolicy.enabled=true"), "NetworkPolicy")["spec"]["ingress"]
+    assert "from" not in rule
+    assert {"protocol": "TCP", "port": "service"} in rule["ports"]

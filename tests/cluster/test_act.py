@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from muster.cluster.act import Hands, event_object, gang_object, ungate_patch
-from muster.cluster.api import Api
+from muster.cluster.act import event_object, gang_object, ungate_patch
 from muster.cluster.faults import Faults
 from muster.errors import ClusterError, ConfigurationError
-from muster.types import Event, Evict, JobKey, Outcome, Owner, Say, Ungate, WriteGang
+from muster.types import JobKey, Owner, Say, Ungate, WriteGang
 
 JOB = JobKey("team", "job-train", "u1")
 FIELD = {"key": "metadata.name", "operator": "In", "values": ["n1"]}
@@ -65,64 +63,6 @@ def test_a_scored_pod_can_be_kept_within_its_domain_by_a_label() -> None:
 
     assert terms(b"") == [{"matchExpressions": [rack]}]
     assert terms(json.dumps([{"matchExpressions": [zone]}]).encode()) == [{"matchExpressions": [zone, rack]}]
-
-
-class FakeApi:
-    """Answers by a function; remembers what was asked."""
-
-    def __init__(self, answer: Callable[[str, str], int]) -> None:
-        self.asked: list[str] = []
-        self._answer = answer
-
-    def request(
-        self,
-        method: str,
-        path: str,
-        body: Any = None,
-        content_type: str = "",  # noqa: ARG002
-    ) -> tuple[int, bytes]:
-        dry = "?dry" if isinstance(body, dict) and "dryRun" in body.get("deleteOptions", {}) else ""
-        off = isinstance(body, dict) and "$deleteFromPrimitiveList/finalizers" in body.get("metadata", {})
-        back = isinstance(body, dict) and "finalizers" in body.get("metadata", {})
-        self.asked.append(
-            f"{method} {path.rsplit('/', 1)[-1]}{dry}{' off' if off else ' back' if back else ''}"
-        )
-        status = self._answer(method, path + dry)
-        pod = {"metadata": {"uid": "u", "name": "p"}, "spec": {"schedulerName": "muster", "containers": []}}
-        return status, json.dumps(pod if status == 200 else {"message": "no"}).encode()
-
-
-def evict(api: FakeApi, tracked: bool = True) -> tuple[list[str], int]:
-    """What an eviction asks for, and its outcome's status."""
-    heard: list[Event] = []
-    hands = Hands(cast(Api, api), heard.extend, "muster")
-    hands.carry_out((Evict(JOB, "u", "p", "7", tracked, "test"),))
-    hands.close(all_of_it=True)
-    outcome = heard[-1]
-    assert isinstance(outcome, Outcome)
-    return api.asked, outcome.status
-
-
-def test_an_eviction_is_tried_dry_then_untracked_then_done() -> None:
-    api = FakeApi(lambda method, path: 201 if method == "POST" else 200)  # noqa: ARG005
-    assert evict(api) == (["POST eviction?dry", "PATCH p off", "POST eviction"], 201)
-
-
-def test_a_budget_that_refuses_leaves_the_finalizer_alone() -> None:
-    api = FakeApi(lambda method, path: 429 if method == "POST" else 200)  # noqa: ARG005
-    assert evict(api) == (["POST eviction?dry"], 429)
-
-
-def test_the_finalizer_is_put_back_when_the_eviction_is_refused_after_all() -> None:
-    def answer(method: str, path: str) -> int:
-        if method == "POST":
-            return 201 if path.endswith("?dry") else 429
-        return 200
-
-    assert evict(FakeApi(answer)) == (
-        ["POST eviction?dry", "PATCH p off", "POST eviction", "PATCH p back"],
-        429,
-    )
 
 
 def test_a_gang_is_owned_by_its_jobs_owner() -> None:

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from muster.core import forecast as forecasts
 from muster.core.forecast import Expected, forecast
-from muster.types import Job
+from muster.profiles import build
+from muster.types import Facts, Job, Meter, Report
 from tests.scenario import NOW, job, snapshot
 from tests.server.reading import viewed
 
@@ -118,3 +119,31 @@ def test_nobody_is_expected_before_one_ahead_of_it_nor_before_now(
     assert known == sorted(known)
     assert all(start >= NOW for start in known)
     assert None not in starts, "every length is declared, and three nodes hold any of these jobs"
+
+
+def test_where_a_policy_shares_gpus_jobs_are_thought_to_keep_their_size_and_speed() -> None:
+    half = ((1, 1.0), (2, 1.6), (4, 2.0))
+    jobs = [
+        job(
+            name,
+            worker=4,
+            least=4,
+            most=4,
+            gpus=2,
+            on=[node] * 4,
+            started_at=NOW - 100.0,
+            speed=half,
+            remaining_work=left,
+            facts=Facts(progress=Meter(0.0, 2.0, NOW)),
+        )
+        for name, node, left in (("short", "n0", 500.0), ("long", "n1", 900.0))
+    ]
+    view = viewed(snapshot(nodes=2, jobs=[*jobs, job("waits", worker=1, gpus=8)]), build("max-min"))
+    assert {key.name: one.start for key, one in forecast(view).items()} == {"waits": NOW + 250.0}
+
+
+def test_what_training_reports_tells_when_a_job_makes_room() -> None:
+    report = Report(at=NOW, step=50.0, total=150.0, speed=2.0)
+    runs_on = job("reports", worker=1, gpus=8, on=["n0"], report=report)
+    view = viewed(snapshot(nodes=1, jobs=[runs_on, job("waits", worker=1, gpus=8)]))
+    assert {key.name: one.start for key, one in forecast(view).items()} == {"waits": NOW + 50.0}

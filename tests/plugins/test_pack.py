@@ -68,3 +68,17 @@ def test_cpu_only_replicas_fill_the_fullest_node_by_cpu() -> None:
         nodes=2, jobs=[job("cpu", worker=1, shape=asks(cpu=1000))], foreign={"n1": asks(cpu=50_000)}
     )
     assert starts(plan(before)) == {"cpu": {"n1": 1}}
+
+
+def test_a_job_grows_on_the_nodes_that_it_has() -> None:
+    grows = job("a", worker=4, gpus=1, least=2, most=4, on=["n0", "n0"])
+    others = job("b", worker=6, gpus=1, on=["n1"] * 6)
+    assert starts(plan(snapshot(nodes=2, jobs=[grows, others]))) == {"a": {"n0": 2}}, (
+        "n1 is fuller, and not its own"
+    )
+
+
+def test_what_its_own_nodes_do_not_take_goes_where_all_of_it_fits() -> None:
+    grows = job("a", worker=6, gpus=1, least=2, most=6, on=["n0", "n0"])
+    others = job("b", worker=9, gpus=1, on=["n0"] * 5 + ["n1"] * 4)
+    assert starts(plan(snapshot(nodes=3, jobs=[grows, others]))) == {"a": {"n1": 4}}

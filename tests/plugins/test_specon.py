@@ -226,7 +226,7 @@ def test_a_move_is_carried_out_by_the_core_and_the_container_s_memory_is_kept() 
         "ask", worker=1, on=["n0"], shape=CPU, memory={"specon": seen.as_mapping()}, report=Report(loss=0.497)
     )
     after = plan(snapshot(2, gpus=0, jobs=[me, container("a", "n0"), container("b", "n0")]), PROFILE)
-    assert [h.node for h in after.later[key("ask")]] == ["n1"]
+    assert [h.node for h in after.holds[key("ask")]] == ["n1"]
     assert [s.node for s in after.shrinks] == ["n0"]
     kept = after.memory[key("ask")]["specon"]
     assert isinstance(kept, Mapping)

@@ -147,10 +147,21 @@ def test_a_profile_that_cannot_be_built_is_told_why(text: str, says: str) -> Non
     assert says in str(error.value)
 
 
-def test_a_profile_that_shares_gpus_is_refused_for_the_live_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_cluster_changes_have_to_be_worth_their_cost_and_speeds_are_as_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(points, "installed", REAL)
-    with pytest.raises(ConfigurationError, match="'afs-l' changes the size or place of running jobs, which"):
-        profile_of(load_settings("profile: afs-l"))
+
+    def plugins(text: str) -> tuple[list[str], str]:
+        made = profile_of(load_settings(text))
+        return [type(share).__name__ for share in made.shares], type(made.estimate).__name__
+
+    assert plugins("profile: afs-l") == (["AfsL", "ResizeCost"], "Reported")
+    assert plugins("profile: afs-l\nresizeCost: false\nestimate: declared") == (["AfsL"], "Declared")
+    assert plugins("profile: coach") == (["Coach", "ResizeCost"], "Coach"), "its own estimate stays"
+    assert plugins("profile: fifo") == ([], "NoneType"), "nothing is shared, so nothing is estimated"
+    with pytest.raises(ConfigurationError, match="plugin 'guess' is not installed"):
+        profile_of(load_settings("profile: afs-l\nestimate: guess"))
 
 
 def test_each_problem_has_a_line_of_its_own() -> None:

@@ -224,3 +224,27 @@ admissionregistration.k8s.io/v1beta1
 {{- define "muster.speaksCEL" -}}
 ({{ include "muster.templateCEL" "object" }}.?metadata.?annotations.orValue({}).exists(k, k.startsWith('muster.dev/')) || {{ include "muster.templateCEL" "object" }}.?metadata.?labels.orValue({}).exists(k, k.startsWith('muster.dev/')))
 {{- end -}}
+
+{{/* "true" where pods are told how to report (annotation muster.dev/report). */}}
+{{- define "muster.reports" -}}
+{{- and .Values.reporting.enabled (eq .Values.mode "active") -}}
+{{- end -}}
+
+{{/* Where pods send reports: MUSTER_URL. */}}
+{{- define "muster.reportURL" -}}
+{{- default (printf "http://%s.%s.svc:%d" (include "muster.name" .) .Release.Namespace (int .Values.ports.service)) .Values.reporting.url -}}
+{{- end -}}
+
+{{/* matchConditions: pods of ours that ask for it and have not got it. */}}
+{{- define "muster.reportConditions" -}}
+{{ include "muster.queuedPodConditions" . }}
+- name: wants-to-report
+  expression: "object.metadata.?annotations[?'muster.dev/report'].orValue('') == 'true'"
+- name: has-no-token-for-muster-yet
+  expression: "!object.spec.?volumes.orValue([]).exists(v, v.name == 'muster-report')"
+{{- end -}}
+
+{{/* CEL: the volume with the pod's token for muster, renewed by the kubelet each 48 minutes. */}}
+{{- define "muster.reportVolumeCEL" -}}
+{"name": dyn("muster-report"), "projected": dyn({"sources": [{"serviceAccountToken": {"audience": dyn("muster.dev"), "expirationSeconds": dyn(3600), "path": dyn("token")}}]})}
+{{- end -}}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
@@ -16,6 +17,8 @@ from urllib.parse import quote
 from muster.cluster import decode, nodes
 from muster.cluster.api import JSON, MERGE, STRATEGIC, Api, message
 from muster.cluster.crew import Crew
+from muster.cluster.evict import Eviction, pod_path, put_back
+from muster.cluster.shelf import Shelf
 from muster.cluster.watch import Sink
 from muster.core import identity
 from muster.errors import ClusterError
@@ -34,9 +37,11 @@ from muster.types import (
     Outcome,
     Owner,
     PodSeen,
+    Retrack,
     Say,
     Ungate,
     WriteGang,
+    WriteLearned,
 )
 
 log = logging.getLogger(__name__)
@@ -58,9 +63,13 @@ class Hands:
     one of a placement that was recorded before.
     """
 
-    def __init__(self, api: Api, sink: Sink, scheduler: str, threads: int = 16) -> None:
+    def __init__(
+        self, api: Api, sink: Sink, scheduler: str, threads: int = 16, shelf: Shelf | None = None
+    ) -> None:
         self._api, self._sink, self._scheduler = api, sink, scheduler
+        self._shelf = shelf or Shelf(api)
         self._part = ""
+        self._overtaken: frozenset[str] = frozenset()
         self._starts = Crew("act", threads, self._one)
         # Neither what is only told delays a start: statuses that hold no placement, and Events.
         self._book = Crew("book", 4, self._one)
@@ -72,12 +81,16 @@ class Hands:
             match action:
                 case Say():
                     self._talk.give(action)
-                case DeleteGang() | WriteGang(holds=()) | AskNodes() | DropNodes():
+                case DeleteGang() | WriteGang(holds=()) | AskNodes() | DropNodes() | WriteLearned():
                     self._book.give(action)
                 case WriteGang():
                     self._starts.give(action, rank=1)
                 case _:
                     self._starts.give(action)
+
+    def call_back(self, uids: frozenset[str]) -> None:
+        """Pods that are not to be ended after all: what has not begun is not done (Outcome NOT_SENT)."""
+        self._overtaken = uids
 
     @property
     def waiting(self) -> int:
@@ -110,7 +123,11 @@ class Hands:
                 body = {"metadata": {"uid": action.uid}, "status": {"nominatedNodeName": action.node}}
                 return self._pod_patch(action.job, action.pod, body, "/status", seen)
             case Evict():
-                return self._evict(action, seen)
+                return Eviction(
+                    self._api, action, self._scheduler, seen, lambda: action.uid not in self._overtaken
+                ).carry_out()
+            case Retrack():
+                return put_back(self._api, action, self._scheduler, seen)
             case WriteGang():
                 return self._write_gang(action, seen)
             case DeleteGang():
@@ -123,6 +140,8 @@ class Hands:
                 return self._pod_patch(action.job, action.pod, expose_patch(action), "", seen)
             case Say():
                 return self._say(action)
+            case WriteLearned():
+                return self._shelf.write(action)
 
     def _pod_patch(
         self, job: JobKey, name: str, body: dict[str, Any] | bytes, part: str, seen: list[Event]
@@ -131,41 +150,6 @@ class Hands:
         if status == 200:
             seen.append(PodSeen(decode.pod(data, self._scheduler)))
         return status, "" if status == 200 else message(data)
-
-    def _evict(self, action: Evict, seen: list[Event]) -> tuple[int, str]:
-        """Design §1: dry run, the Job controller's finalizer off, evict; put back if it is refused."""
-        if action.tracked:
-            status, text = self._eviction(action, dry_run=True)
-            if not 200 <= status < 300:
-                return status, text
-            off = {
-                "metadata": {
-                    "uid": action.uid,
-                    "resourceVersion": action.version,
-                    "$deleteFromPrimitiveList/finalizers": [decode.TRACKING],
-                }
-            }
-            status, text = self._pod_patch(action.job, action.pod, off, "", seen)
-            if status != 200:
-                return status, text
-        status, text = self._eviction(action, dry_run=False)
-        if action.tracked and not 200 <= status < 300 and status != GONE:
-            back = {"metadata": {"uid": action.uid, "finalizers": [decode.TRACKING]}}
-            self._pod_patch(action.job, action.pod, back, "", seen)
-        return status, text
-
-    def _eviction(self, action: Evict, *, dry_run: bool) -> tuple[int, str]:
-        options: dict[str, Any] = {"preconditions": {"uid": action.uid}}
-        if dry_run:
-            options["dryRun"] = ["All"]
-        body = {
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": {"name": action.pod, "namespace": action.job.namespace},
-            "deleteOptions": options,
-        }
-        status, data = self._api.request("POST", pod_path(action.job, action.pod) + "/eviction", body)
-        return status, "" if 200 <= status < 300 else message(data)
 
     def _write_gang(self, action: WriteGang, seen: list[Event]) -> tuple[int, str]:
         """Create it with its status where it is missing, else write its status: placements are on the API
@@ -225,11 +209,6 @@ class Hands:
         return status, "" if 200 <= status < 300 else message(data)
 
 
-def pod_path(job: JobKey, name: str) -> str:
-    """The path of a pod of a job."""
-    return f"/api/v1/namespaces/{quote(job.namespace)}/pods/{quote(name)}"
-
-
 def ungate_patch(action: Ungate) -> bytes:
     """The patch (design §1): our gate off by name, uid and version as preconditions, and the pin.
 
@@ -281,10 +260,19 @@ def gang_object(action: WriteGang) -> dict[str, Any]:
     if action.owner is not None:
         metadata["ownerReferences"] = [_reference(action.owner)]
         spec["owner"] = _reference(action.owner)
-    status = {name: value for name, value in action.status.items() if value is not None}
+    status = _without_none(action.status)
     return {
         "apiVersion": "muster.dev/v1alpha1", "kind": "Gang", "metadata": metadata, "spec": spec, "status": status,
     }  # fmt: skip
+
+
+def _without_none(values: Mapping[str, object]) -> dict[str, object]:
+    """What a merge patch would remove, a new object does not have."""
+    return {
+        name: _without_none(value) if isinstance(value, Mapping) else value
+        for name, value in values.items()
+        if value is not None
+    }
 
 
 def gang_patch(action: WriteGang, part: str = "") -> dict[str, Any]:

@@ -104,9 +104,9 @@ class Api:
         return headers
 
     def request(
-        self, method: str, path: str, body: Any = None, content_type: str = JSON
+        self, method: str, path: str, body: Any = None, content_type: str = JSON, *, patient: bool = True
     ) -> tuple[int, bytes]:
-        """Status and body of one request; a body that is not bytes is sent as JSON.
+        """Status and body of one request; a body that is not bytes is sent as JSON. patient: ask again after a 429.
 
         Raises ClusterError with status 0 when no answer came; an HTTP error is returned, not raised.
         """
@@ -118,7 +118,7 @@ class Api:
                 return error.status, str(error).encode()
             raise
         try:
-            answer = self._ask(method, path, data, content_type)
+            answer = (self._ask if patient else self._once)(method, path, data, content_type)
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
             raise ClusterError(f"{method} {path}: {error}") from error
         self._faults.after(rule)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from decimal import Decimal
@@ -12,7 +13,7 @@ import msgspec
 from kubernetes.utils.quantity import parse_quantity
 
 from muster.cluster import wire
-from muster.core import identity
+from muster.core import identity, kept, success
 from muster.core.volumes import VOLUMES
 from muster.types import (
     GATE,
@@ -42,6 +43,7 @@ _LABELS = frozenset(
     {
         identity.JOB,
         identity.LWS_GROUP,
+        identity.MODEL,
         "jobset.sigs.k8s.io/replicatedjob-replicas",
         *(label for label, _ in identity.NAME_LABELS),
         *identity.ROLE_LABELS,
@@ -196,6 +198,7 @@ def pod(data: bytes | msgspec.Raw, scheduler: str) -> PodRecord:
         refusal=refusal.message if refusal is not None else "",
         deleting=meta.deletion_timestamp is not None,
         tracked=TRACKING in (meta.finalizers or ()),
+        image=sys.intern(spec.containers[0].image) if spec.containers else "",
         applied=any(entry.operation == "Apply" for entry in meta.managed_fields or ()),
         claims=_claims(meta.name, spec),
         affinity_terms=raw,
@@ -315,6 +318,7 @@ def workload(kind: str, api_version: str) -> Callable[[bytes | msgspec.Raw], Own
                 queue=spec.completions is None,
                 succeeded=found.status.succeeded,
                 whole=spec.completion_mode == "Indexed" and not spec.success_policy,
+                prefix=success.prefix((spec.success_policy or {}).get("rules") or ()),
             )
         return OwnerRecord(
             owner,
@@ -350,5 +354,7 @@ def gang(data: bytes | msgspec.Raw) -> GangRecord:
         not_before=ledger.not_before,
         asked=ledger.asked,
         barred=tuple(Bar(b.role, b.node, b.until, b.seconds) for b in ledger.barred or ()),
+        keeps=status.keeps,
         sizes=tuple(sorted((name, role.min, role.max) for name, role in (status.roles or {}).items())),
+        **kept.from_plain((ledger.elastic or [{}])[0]),
     )

@@ -52,6 +52,7 @@ class ContainerPort(_Struct):
 
 
 class Container(_Struct):
+    image: str = ""
     resources: Resources = msgspec.field(default_factory=Resources)
     ports: list[ContainerPort] | None = None
     restart_policy: str = ""
@@ -220,6 +221,7 @@ class GangLedger(_Struct):
     not_before: float = 0.0
     asked: float = 0.0
     barred: list[GangBar] | None = None
+    elastic: list[dict[str, Any]] | None = None
 
 
 class GangRole(_Struct):
@@ -236,6 +238,7 @@ class GangStatus(_Struct):
     submitted: str = ""
     started: str = ""
     ended: str = ""
+    keeps: str = ""
     placement: list[GangPlace] | None = None
     roles: dict[str, GangRole] | None = None
     ledger: GangLedger | None = None

@@ -13,6 +13,7 @@ others.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -23,7 +24,7 @@ import numpy as np
 
 from muster.core import reasons
 from muster.core.constraints import static_mask
-from muster.core.elastic import carry_out
+from muster.core.elastic import carry_out, comes
 from muster.core.estimate import believed, observed
 from muster.core.holds import assign, open_holds, own_rows, placed
 from muster.core.place import Need, Spot, place
@@ -31,6 +32,7 @@ from muster.core.preempt import in_use, make_way
 from muster.core.room import Both, Room
 from muster.core.sharing import shares_of
 from muster.core.table import as_decided, table_in
+from muster.core.whys import words
 from muster.points import Candidates, Fifo, Profile
 from muster.types import (
     Code,
@@ -50,6 +52,7 @@ from muster.types import (
     Snapshot,
     State,
     Status,
+    Table,
     Undo,
     Want,
 )
@@ -126,7 +129,13 @@ def cycle(snapshot: Snapshot, profile: Profile) -> Plan:
     if changes is None:
         return plan
     return replace(
-        plan, shrinks=changes.shrinks, later=changes.later, wants=changes.wants, shares=changes.shares
+        plan,
+        shrinks=changes.shrinks,
+        later=changes.later,
+        wants=changes.wants,
+        shares=changes.shares,
+        whys=changes.whys,
+        shared=changes.computed,
     )
 
 
@@ -156,6 +165,8 @@ class _Changes:
     later: Mapping[JobKey, tuple[Hold, ...]]
     wants: Mapping[JobKey, Want]
     shares: Mapping[JobKey, int]
+    whys: Mapping[JobKey, str]
+    computed: bool
 
 
 def _share(run: _Cycle, order: Sequence[Job], kept: Sequence[Job], queue: Sequence[Job]) -> _Changes | None:
@@ -172,11 +183,12 @@ def _share(run: _Cycle, order: Sequence[Job], kept: Sequence[Job], queue: Sequen
     )
     snapshot = replace(run.snapshot, table=table)
     nothing = Shares(table.have, {table.row[j.key]: j.want for j in members if j.want is not None})
-    between = profile.round and not _at_round(run.snapshot.now, profile.round)
+    between = profile.round and not _at_round(run.snapshot, profile.round)
     shared: Shares | None = nothing
     if profile.shares and not between:
-        bound = [table.row[job.key] for job in members if _between_boundaries(job)]
-        shared = shares_of(snapshot, profile.shares, run.complaints, bound)
+        settled = [table.row[job.key] for job in members if _between_boundaries(job)]
+        kept_up = [table.row[job.key] for job in members if job.keeps]
+        shared = shares_of(snapshot, profile.shares, run.complaints, settled, kept_up)
     if shared is None:
         return None
     if profile.round:
@@ -190,13 +202,34 @@ def _share(run: _Cycle, order: Sequence[Job], kept: Sequence[Job], queue: Sequen
     done = carry_out(snapshot, profile, run.room, run.holds, members, shared, moves)
     run.statuses.update(done.statuses)
     run.preempted.update(done.whole)
+    shrinks = done.shrinks()
+    for key, leaving in Counter(shrink.job for shrink in shrinks).items():
+        run.statuses.setdefault(key, reasons.shrinking(run.snapshot.jobs[key], leaving))
     return _Changes(
         shared=frozenset(table.keys),
-        shrinks=done.shrinks(),
+        shrinks=shrinks,
         later=done.later,
         wants=done.wants,
         shares={key: int(n) for key, n in zip(table.keys, shared.replicas, strict=True)},
+        whys=words(table, shared, _fixed(table, members), rule=_rule(profile)),
+        computed=bool(profile.shares) and not between,
     )
+
+
+def _rule(profile: Profile) -> str:
+    """What the policy goes by, as its plugin says it."""
+    return next((str(rule) for share in profile.shares if (rule := getattr(share, "RULE", ""))), "")
+
+
+def _fixed(table: Table, members: Sequence[Job]) -> dict[int, str]:
+    """Rows of jobs that can't change now, or only in one direction, with why."""
+    found = {}
+    for job in members:
+        if job.keeps:
+            found[table.row[job.key]] = job.keeps
+        elif _between_boundaries(job):
+            found[table.row[job.key]] = "it changes only at a boundary that it reports"
+    return found
 
 
 def _between_boundaries(job: Job) -> bool:
@@ -206,9 +239,13 @@ def _between_boundaries(job: Job) -> bool:
     return job.report is None or not job.report.boundary
 
 
-def _at_round(now: float, length: float) -> bool:
-    """Whether `now` (s) is a whole multiple of the round's length, within a microsecond."""
-    return abs(now - round(now / length) * length) < 1e-6
+def _at_round(snapshot: Snapshot, length: float) -> bool:
+    """Whether a round of `length` s begins: now is a whole multiple of it (within a microsecond), or one has passed
+    since shares were last computed (clocks of clusters don't stop at it)."""
+    now = snapshot.now
+    if abs(now - round(now / length) * length) < 1e-6:
+        return True
+    return bool(snapshot.shared_at) and now // length > snapshot.shared_at // length
 
 
 def _ours_to_end(run: _Cycle, job: Job) -> bool:
@@ -325,7 +362,10 @@ def _still_good(run: _Cycle, job: Job) -> list[Hold]:
             or hold.node in run.snapshot.barred.get((job.key, role.name), {})
             or run.room.overcommitted(row, role.shape)
         )
-        spare = not hold.uid and (placed(role, kept) >= role.max or not _startable(job, role, kept))
+        have = placed(role, kept)
+        spare = not hold.uid and (have >= role.max or not _startable(job, role, kept))
+        if not hold.uid and have >= role.min and role.min and not comes(job, run.snapshot.now, run.profile):
+            spare = True  # its owner makes no more of them
         if unfit or spare:
             run.room.give(row, role.shape)
             continue

@@ -23,6 +23,7 @@ import numpy as np
 
 from muster.core.view import View
 from muster.errors import UsageError
+from muster.points import Profile
 from muster.types import Job, JobKey, NodeRecord, Nodes, Port, Shape, Snapshot
 
 VERSION = 1
@@ -38,10 +39,12 @@ def dump(view: View) -> dict[str, Any]:
         "version": VERSION,
         "profile": view.profile.name,
         "order": view.profile.order,
+        "recipe": recorded(view.profile),
         "leading": view.leading,
         "synced": view.synced,
         "snapshot": {
             "now": snapshot.now,
+            "shared_at": snapshot.shared_at,
             "nodes": [_plain(node, shapes) for node in snapshot.nodes.records],
             "resources": list(snapshot.nodes.resources),
             "free": snapshot.free.tolist(),
@@ -77,6 +80,7 @@ def _snapshot(plain: Mapping[str, Any]) -> Snapshot:
     jobs = [_built(job, Job, shapes) for job in plain["jobs"]]
     return Snapshot(
         now=float(plain["now"]),
+        shared_at=float(plain.get("shared_at", 0.0)),
         nodes=nodes,
         free=np.array(plain["free"], dtype=np.int64).reshape(len(nodes), len(nodes.resources)),
         jobs={job.key: job for job in jobs},
@@ -84,6 +88,51 @@ def _snapshot(plain: Mapping[str, Any]) -> Snapshot:
         barred={(JobKey(*key), role): until for key, role, until in plain["barred"]},
         ours_on=np.array(plain["ours_on"], dtype=np.int64),
     )
+
+
+CORE = (
+    *("order", "patience", "timeout", "evidence", "owner_pause", "placement", "binder", "preemption"),
+    *("resize", "round", "topology_levels"),
+)
+"""Settings of the core that a plan depends on."""
+
+
+def recorded(profile: Profile) -> dict[str, Any]:
+    """A profile as plain values: which plugin stands at which point, their parameters, and the core's settings."""
+    names = {id(plugin): name for name, plugin in profile.named}
+
+    def name_of(plugin: object) -> str:
+        return names.get(id(plugin), type(plugin).__name__)
+
+    return {
+        "points": {
+            "sort": names.get(id(profile.sort), ""),
+            "filters": [name_of(plugin) for plugin in profile.filters],
+            "scores": [[name_of(plugin), weight] for plugin, weight in profile.scores],
+            "shares": [name_of(plugin) for plugin in profile.shares],
+            "rebalance": [name_of(plugin) for plugin in profile.rebalance],
+            "estimate": names.get(id(profile.estimate), ""),
+        },
+        "arguments": {name: _parameters(plugin) for name, plugin in profile.named if _parameters(plugin)},
+        "core": {name: _plain(getattr(profile, name), {}) for name in CORE},
+    }
+
+
+def _parameters(plugin: Any) -> dict[str, Any]:
+    """Fields of a plugin that differ from their default and can be written down."""
+    if not dataclasses.is_dataclass(plugin):
+        return {}
+    return {name: value for name, value in _fields(plugin, {}).items() if value is not None}
+
+
+def plain(value: Any) -> Any:
+    """One value of `muster.types` without shapes, as plain values; fields that have their default are left out."""
+    return _plain(value, {})
+
+
+def built(found: Any, kind: Any) -> Any:
+    """The value of a type of `muster.types` from plain ones. Raises KeyError, TypeError or ValueError."""
+    return _built(found, kind, ())
 
 
 # ---- values by their types: the declarations in muster.types are the format ----
@@ -130,12 +179,12 @@ def _plain(value: Any, shapes: dict[Shape, int]) -> Any:
         return base64.b64encode(value).decode()
     if isinstance(value, Shape):
         return shapes.setdefault(value, len(shapes))
-    if dataclasses.is_dataclass(value):
-        return _fields(value, shapes)
     if isinstance(value, Mapping):
         if all(type(key) is str for key in value):
             return {key: _plain(kept, shapes) for key, kept in value.items()}
         return [[_plain(key, shapes), _plain(kept, shapes)] for key, kept in value.items()]
+    if dataclasses.is_dataclass(value):
+        return _fields(value, shapes)
     if isinstance(value, tuple | list | set | frozenset):
         return [_plain(part, shapes) for part in value]
     return None  # a plugin's own kind of memory: see the module's head
@@ -151,7 +200,8 @@ def _built(plain: Any, hint: Any, shapes: Sequence[Shape]) -> Any:
             return tuple(_built(part, arguments[0], shapes) for part in plain)
         return tuple(_built(part, inner, shapes) for part, inner in zip(plain, arguments, strict=True))
     if origin is not None:  # Mapping
-        return {key: _built(kept, arguments[1], shapes) for key, kept in plain.items()}
+        pairs = plain.items() if isinstance(plain, Mapping) else plain  # keys that are no text: pairs
+        return {_built(key, arguments[0], shapes): _built(kept, arguments[1], shapes) for key, kept in pairs}
     if kind is Shape and isinstance(plain, int):
         return shapes[plain]
     if hasattr(kind, "__dataclass_fields__"):

@@ -20,7 +20,8 @@ from muster.core import reasons
 from muster.core.holds import assign, open_holds, own_rows, placed
 from muster.core.place import Need, Spot, place
 from muster.core.room import Both, Room
-from muster.core.table import elastic_role
+from muster.core.table import elastic_role, ending
+from muster.core.whys import discreet
 from muster.points import Profile
 from muster.types import (
     GPU_MEMORY,
@@ -83,6 +84,8 @@ class _Trial:
                 self.partner[beside] = job.key
         self.gone: set[JobKey] = set()
         self.found: set[JobKey] = set()  # placed anew: what still leaves is not wanted any more
+        for row, shape in ending(snapshot):
+            self.later_room().give(row, shape)
 
     def later_room(self) -> Room:
         if self.after is None:
@@ -156,7 +159,7 @@ def carry_out(
         jobs.sort(key=lambda pair: place_of.get(pair[1], len(place_of)))
     granted = {job.key: int(shares.replicas[row]) for job, row in jobs}
     wants = {job.key: shares.wants.get(row, ALONE) for job, row in jobs}
-    why = {job.key: shares.why.get(row, "") for job, row in jobs}
+    why = {job.key: discreet(shares.why.get(row, ""), job.key.namespace, table) for job, row in jobs}
     # shrink: whole jobs, jobs that are placed anew, single replicas
     starts: list[Job] = []
     grows: list[Job] = []
@@ -199,6 +202,19 @@ def carry_out(
             continue
         if not trial.return_(job):
             result.whole[job.key] = "no place for it as it is to run"
+    # what found no place anew for all that it is granted takes what there is where it runs
+    for job in failed if not shares.whole else ():
+        want = wants[job.key]
+        back = job.started and job.key not in result.leaving and job.key not in result.whole
+        if back and job.key not in trial.found and want.beside is None and not want.anew and not job.resize:
+            _grow(trial, job, granted[job.key], want)
+    # what is free already of places that others leave is nobody else's in this cycle
+    for key, places in result.later.items():
+        shapes = {role.name: role.shape for role in snapshot.jobs[key].roles}
+        beside = result.wants.get(key, ALONE).beside is not None
+        for hold in places:
+            shape = shapes[hold.role]
+            room.take(snapshot.nodes.index[hold.node], without_gpus(shape) if beside else shape)
     return result
 
 
@@ -231,7 +247,7 @@ def _leave_to_move(trial: _Trial, job: Job, why: str) -> None:
 def _leave_all(trial: _Trial, job: Job, roles: Sequence[Role], why: str) -> None:
     for role in roles:
         for member in role.members:
-            if member.phase is Phase.BOUND:
+            if member.phase is Phase.BOUND or (member.phase is Phase.UNGATED and member.pinned):
                 trial.leave(job, role, member, why)
 
 
@@ -258,6 +274,8 @@ def _anew(trial: _Trial, job: Job, want: Want, target: int) -> bool:
         return True  # it shared a GPU that its partner keeps
     role = elastic_role(job)
     have = placed(role, holds)
+    if job.resize == "restart" and target != have:
+        return True
     if not want.product and not want.max_nodes:  # nothing is said of where
         return want.anew and target != have
     nodes = trial.snapshot.nodes
@@ -314,8 +332,9 @@ def _shrink(trial: _Trial, job: Job, target: int, want: Want, why: str) -> None:
 
 
 def leavers(role: Role, count: int) -> list[Member]:
-    """Who leaves: the highest indexes, else replicas on the nodes where fewest of the role are (then by name)."""
-    bound = [m for m in role.members if m.phase is Phase.BOUND]
+    """Who leaves: the highest indexes, else replicas on the nodes where fewest of the role are (then by name).
+    Replicas that are on their way to their node leave, too: a growth that is overtaken is undone."""
+    bound = [m for m in role.members if m.phase is Phase.BOUND or (m.phase is Phase.UNGATED and m.pinned)]
     if any(m.index >= 0 for m in bound):
         return sorted(bound, key=lambda m: -m.index)[:count]
     result: list[Member] = []
@@ -431,14 +450,15 @@ def _allowed(
     return mask
 
 
-def _take_up(trial: _Trial, job: Job, spots: Sequence[Spot], later: bool) -> None:
-    """Holds for the spots. Replicas of a job placed anew that are where they are wanted stay."""
+def _take_up(trial: _Trial, job: Job, spots: Sequence[Spot], later: bool, *, taken: bool = False) -> None:
+    """Holds for the spots. Replicas of a job placed anew that are where they are wanted stay. taken: what the spots
+    need stands in both rooms already."""
     result, nodes = trial.result, trial.snapshot.nodes
     leaving = result.leaving.get(job.key)
     if leaving:
         wanted = Counter({(role, nodes.names[row]): count for role, row, count in _merged(spots)})
         stay = []
-        for part in leaving:
+        for part in leaving if job.resize != "restart" else ():
             role, member, _ = part
             if wanted[role.name, member.node]:
                 wanted[role.name, member.node] -= 1
@@ -450,8 +470,12 @@ def _take_up(trial: _Trial, job: Job, spots: Sequence[Spot], later: bool) -> Non
         trial.gone.discard(job.key)
         trial.part(job.key)
         trial.found.add(job.key)
-    else:
-        holds = open_holds(nodes, spots)
+        if taken:
+            result.later[job.key] = (*result.later.get(job.key, ()), *holds)
+        else:
+            _await(trial, job, holds)
+        return
+    holds = open_holds(nodes, spots)
     if not holds:
         return
     if later:
@@ -460,11 +484,29 @@ def _take_up(trial: _Trial, job: Job, spots: Sequence[Spot], later: bool) -> Non
         result.holds[job.key] = tuple(assign(job, [*result.holds.get(job.key, ()), *holds]))
 
 
+def _await(trial: _Trial, job: Job, holds: Sequence[Hold]) -> None:
+    """Places for the successors of replicas that leave: kept for them from now on where they are free, else later."""
+    result, nodes = trial.result, trial.snapshot.nodes
+    shapes = {role.name: role.shape for role in job.roles}
+    for hold in holds:
+        row = nodes.index[hold.node]
+        if int(trial.room.fits(shapes[hold.role])[row]) < 1:
+            result.later[job.key] = (*result.later.get(job.key, ()), hold)
+            continue
+        trial.room.take(row, shapes[hold.role])
+        result.holds[job.key] = (*result.holds.get(job.key, ()), hold)
+
+
 def _merged(spots: Sequence[Spot]) -> list[Spot]:
     counts: Counter[tuple[str, int]] = Counter()
     for role, row, count in spots:
         counts[role, row] += count
     return [(role, row, count) for (role, row), count in counts.items()]
+
+
+def comes(job: Job, now: float, profile: Profile) -> bool:
+    """Whether replicas that do not exist yet may be planned for: their owner makes them, and has not stopped to."""
+    return job.expects and (job.coming or now - job.newest_pod < profile.owner_pause)
 
 
 def _grow(trial: _Trial, job: Job, target: int, want: Want) -> bool:
@@ -479,7 +521,7 @@ def _grow(trial: _Trial, job: Job, target: int, want: Want) -> bool:
         have = placed(role, holds) - sum(1 for r, _, _ in trial.result.leaving.get(job.key, ()) if r is role)
         if goal <= have:
             continue
-        if not job.expects:  # only replicas that exist can start
+        if not comes(job, trial.snapshot.now, trial.profile):  # only replicas that exist can start
             taken = {h.uid for h in holds}
             goal = min(goal, have + sum(1 for m in role.members if m.ready and m.uid not in taken))
         steps = [s for s in role.sizes or range(have + 1, goal + 1) if have < s <= goal]
@@ -533,7 +575,9 @@ def _beside(trial: _Trial, job: Job, want: Want) -> bool:
             return False
         room.take(row, shape)
     trial.part(other.key)
-    _take_up(trial, job, [(role.name, row, 1) for row in rows], later or job.key in result.leaving)
+    _take_up(
+        trial, job, [(role.name, row, 1) for row in rows], later or job.key in result.leaving, taken=True
+    )
     trial.partner[job.key], trial.partner[other.key] = other.key, job.key
     result.wants[job.key] = want
     return True
@@ -550,7 +594,9 @@ def _memory(job: Job, want: Want) -> int:
 def _move(trial: _Trial, move: Move) -> None:
     """A running job, or a role of it, somewhere else; nothing changes if it finds no place."""
     job = trial.snapshot.jobs.get(move.job)
-    if job is None or not job.started or job.key in trial.result.leaving or job.key in trial.result.whole:
+    if job is None or not job.started or job.keeps or job.key in trial.result.leaving:
+        return
+    if job.key in trial.result.whole:
         return
     if not all(m.evictable for role in job.roles for m in role.members if m.phase is Phase.BOUND):
         return

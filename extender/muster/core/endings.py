@@ -7,17 +7,22 @@ awaited.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from muster.core.entry import Entry
+from muster.core.halfdone import by_job
 from muster.core.memory import Memory
 from muster.core.owners import succeeded
-from muster.types import Action, Bar, Evict, Hold, JobKey, Phase
+from muster.core.telling import told
+from muster.types import Action, Bar, Evict, Hold, JobKey, Phase, Retrack
 
 BAR_FIRST, BAR_MOST = 5.0, 1280.0
 """Seconds for which a refused node is left out for a role: the first time, doubling up to the most. Short at first:
 kube-scheduler's cache may only have been behind, and the gang may have no other node."""
 BACKOFF_FIRST, BACKOFF_DOUBLINGS = 10.0, 6
 """Seconds before a job whose start did not complete is tried again, doubling so many times."""
+BUDGETS_READ = 2.0
+"""Seconds that an Event about a budget waits for what the budget counts."""
 
 
 class Endings(Memory):
@@ -42,7 +47,9 @@ class Endings(Memory):
                 yield from self._evict(entry.key, pod.uid, "a replica of its work queue has succeeded", now)
 
     def _busy(self, uid: str, now: float) -> bool:
-        if any((kind, uid) in self._in_flight for kind in ("ungate", "nominate", "evict", "expose")):
+        if any(
+            (kind, uid) in self._in_flight for kind in ("ungate", "nominate", "evict", "expose", "retrack")
+        ):
             return True
         until = self._retry.get(uid, 0.0)
         if until > now:
@@ -58,7 +65,49 @@ class Endings(Memory):
         self._in_flight.add(("evict", uid))
         if pod.controller is not None:
             entry.returning = now
-        yield Evict(key, uid, pod.name, pod.version, pod.tracked, cause)
+        yield Evict(key, uid, pod.name, pod.version, pod.tracked, cause, by_job(pod))
+
+    def _goes(self, entry: Entry, uid: str) -> None:
+        """The API has taken the eviction: the pod is on its way out before the watch tells, and not evicted again."""
+        pod = entry.pods.get(uid)
+        if pod is not None and not pod.deleting and not pod.phase.ended:
+            on_node = pod.phase is Phase.BOUND
+            self._join(replace(pod, deleting=True, phase=Phase.ENDING if on_node else pod.phase))
+
+    def _put_back(self, now: float) -> Iterator[Action]:
+        """Evictions that were begun, and that nobody goes on with: their pods stay, and are counted again. A Job that
+        is over or gone counts nothing any more, and takes its finalizers off by itself."""
+        for uid in sorted(self._half_done):
+            entry = self._entries.get(self._job_of[uid])
+            pod = entry.pods.get(uid) if entry is not None else None
+            if entry is None or pod is None or pod.controller is None or self._busy(uid, now):
+                continue
+            record = self._owners.records.get(pod.controller.uid)
+            if record is None or not record.size:
+                continue
+            self._in_flight.add(("retrack", uid))
+            yield Retrack(entry.key, uid, pod.name, "it stays after all, and its Job is to count it")
+
+    def _guard(self, now: float) -> Iterator[Action]:
+        """Jobs that a PodDisruptionBudget keeps from becoming smaller: budgets are read, and owners are told."""
+        wanted = frozenset((key.namespace,) for key in self._guarded)
+        if wanted != self.guarded:
+            self.guarded = wanted
+            for namespace in self._budgets.keys() - {name for (name,) in wanted}:
+                del self._budgets[namespace]
+        for key in sorted(self._guarded):
+            entry = self._entries[key]
+            job = entry.job
+            if job is None or not job.keeps or job.keeps == entry.keeps_said:
+                continue
+            if (
+                key.namespace not in self._budgets
+                and entry.keeps_until - now > entry.keeps_for - BUDGETS_READ
+            ):
+                self._wakes.add(entry.keeps_until - entry.keeps_for + BUDGETS_READ)
+                continue
+            entry.keeps_said = job.keeps
+            yield from told(key, job, "DisruptionBudget", job.keeps, warning=True)
 
     def _leave_out(self, key: JobKey, role: str, node: str, now: float) -> None:
         """The node was refused: the next plans do without it for that role, for a time that doubles."""

@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
-from muster.types import Bar, GangRecord, Hold, Job, JobKey, PodRecord, Status
+from muster.core.reports import EMPTY, Track
+from muster.types import (
+    Bar,
+    Facts,
+    GangRecord,
+    Hold,
+    Job,
+    JobKey,
+    PodRecord,
+    Status,
+    Want,
+)
+
+UNTOUCHED = Facts()
+"""Of a job that never ran."""
+NO_MEMORY: Mapping[str, object] = MappingProxyType({})
 
 
 @dataclass
@@ -38,8 +55,27 @@ class Entry:
     ask_again: float = 0.0  # not before, after a request that was refused
     returning: float = 0.0  # when we last evicted a pod that an owner makes again
     preempted: str = ""
+    # what a job attains and what its training reports
+    facts: Facts = UNTOUCHED
+    track: Track = EMPTY
+    memory: Mapping[str, object] = field(default_factory=lambda: NO_MEMORY)  # by plugin
+    want: Want | None = None
+    changing: bool = False  # a change of its size that we decided is under way
+    why: str = ""  # why it has its share
+    kept: tuple[object, ...] = (UNTOUCHED, EMPTY, NO_MEMORY, None)  # as `lived` was when it was written
+    kept_at: float = 0.0
+    keeps: str = ""  # why it can't become smaller
+    keeps_until: float = 0.0
+    keeps_told: str = ""  # as the Gang has it
+    keeps_said: str = ""  # the last Event about it
+    keeps_for: float = 0.0  # s, this time; it doubles
     job: Job | None = None
     said: tuple[Job, Status] | None = None  # all is written of these, and nothing to do: no diff is needed
+
+    @property
+    def lived(self) -> tuple[object, ...]:
+        """What the job attained and reported, as its Gang is to keep it."""
+        return self.facts, self.track, self.memory, self.want
 
     @property
     def planned(self) -> tuple[Hold, ...]:

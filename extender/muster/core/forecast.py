@@ -1,8 +1,10 @@
-"""When waiting jobs are expected to start: the queue played forward on the run times that owners declare.
+"""When waiting jobs are expected to start: the queue played forward on run times that owners declare or jobs report.
 
 Jobs start in the queue's order here, each with its minimum, when enough of those before it have ended;
-backfilling may start one sooner. What cannot be known is said so: a running job of unknown length keeps its place for
-ever. Computed when somebody reads it, for the first POSITIONS jobs, with at most TRIES placements.
+backfilling may start one sooner. Where a policy shares GPUs, running jobs are thought to keep the size and speed that
+they have now; what the policy would change at each end is not played. What cannot be known is said so: a running job
+of unknown length keeps its place for ever. Computed when somebody reads it, for the first POSITIONS jobs, with TRIES
+placements at most.
 """
 
 from __future__ import annotations
@@ -12,11 +14,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from muster.core.cycle import duration, expected_end
+from muster.core.estimate import believed
+from muster.core.outlook import outlook
 from muster.core.place import Need, Spot, place
 from muster.core.reasons import plural
 from muster.core.room import Room
 from muster.core.view import View
-from muster.types import Code, Hold, Job, JobKey, Nodes, Shape
+from muster.types import Code, Hold, Job, JobKey, Nodes, Plan, Shape
 
 POSITIONS = 100
 """How far into the queue anybody looks."""
@@ -49,21 +53,18 @@ class _Play:
 
 
 def forecast(view: View) -> Mapping[JobKey, Expected]:
-    """By job, for the first POSITIONS of the queue; the last answer is kept as long as the View is the same."""
-    if _kept and _kept[0][0] is view:
+    """By job, for the first POSITIONS of the queue; the last answer is kept as long as the plan is the same."""
+    if _kept and _kept[0][0] is view.plan:
         return _kept[0][1]
     answer = _forecast(view)
-    _kept[:] = [(view, answer)]
+    _kept[:] = [(view.plan, answer)]
     return answer
 
 
-_kept: list[tuple[View, Mapping[JobKey, Expected]]] = []
+_kept: list[tuple[Plan, Mapping[JobKey, Expected]]] = []
 
 
 def _forecast(view: View) -> Mapping[JobKey, Expected]:
-    if view.profile.shares:
-        why = f"profile {view.profile.name} changes the sizes of running jobs to make room"
-        return {key: Expected(unknown=why) for key in view.plan.order}
     play = _begin(view)
     behind = ""
     for position, key in enumerate(view.plan.order):
@@ -83,12 +84,13 @@ def _forecast(view: View) -> Mapping[JobKey, Expected]:
 
 def _begin(view: View) -> _Play:
     snapshot = view.snapshot
+    estimate = believed(snapshot, view.profile, [])
     ends, endless = [], 0
     for job in snapshot.jobs.values():
         holds = view.plan.holds.get(job.key, ())
         if not (job.started or holds):
             continue
-        end = expected_end(job)
+        end = outlook(job, estimate(job), snapshot.now).end if job.bound else expected_end(job)
         length = duration(job)
         if end is None and length is not None and not job.started_at:
             end = snapshot.now + length  # it is starting now

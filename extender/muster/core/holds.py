@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from muster.core.place import Spot
-from muster.types import Hold, Job, Nodes, Phase, Role
+from muster.types import Hold, Job, Member, Nodes, Phase, Role
 
 
 def assign(job: Job, holds: Sequence[Hold]) -> list[Hold]:
@@ -22,9 +22,19 @@ def assign(job: Job, holds: Sequence[Hold]) -> list[Hold]:
         if not open_at:
             continue
         free = [m for m in role.members if m.uid not in taken and m.ready]
+        if (
+            job.coming
+        ):  # the running set stays a prefix: nobody takes the place of a lower index that is on its way
+            free = [m for m in free if _next(role, m)]
         for i, member in zip(open_at, free, strict=False):
             result[i] = replace(result[i], uid=member.uid, pod=member.pod)
     return result
+
+
+def _next(role: Role, member: Member) -> bool:
+    """Whether every lower index exists, or has ended well."""
+    lower = sum(1 for m in role.members if 0 <= m.index < member.index)
+    return member.index < 0 or member.index - lower <= role.ended
 
 
 def placed(role: Role, holds: Sequence[Hold]) -> int:

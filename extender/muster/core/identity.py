@@ -29,6 +29,14 @@ SCHEDULER = "muster.dev/scheduler"
 EXPOSED = "muster.dev/exposed"
 """Annotation of a pod whose gate we took off without a place, so that an autoscaler sees it."""
 EVICTABLE = "muster.dev/evictable"
+LEAVING = "muster.dev/leaving"
+"""Annotation of a Job's pod whose tracking finalizer we took off to evict it (cluster.evict)."""
+MODEL = "muster.dev/model"
+"""Label or annotation: what is trained. With the image, what a job that was seen before is known by."""
+RESIZE = "muster.dev/resize"
+RESIZE_AT = "muster.dev/resize-at"
+REQUEST = "muster.dev/request"
+"""Annotation: replicas that rigid policies (SRTF, Tiresias-L, ...) grant, from min to max; default max."""
 PLACEMENT = "muster.dev/placement"
 RELEASED = "muster.dev/released"
 
@@ -90,6 +98,10 @@ class Declared:
     evictable: bool = False
     remaining_work: float | None = None
     speed: tuple[tuple[int, float], ...] = ()
+    model: str = ""
+    resize: str = ""
+    resize_at: str = ""
+    request: int = 0
     error: str = ""
 
 
@@ -195,6 +207,11 @@ def _declared(pod: PodRecord) -> Declared:
     evictable = notes.get(EVICTABLE, "")
     if evictable not in ("", "true", "false"):
         raise InputError(f'{EVICTABLE}: expected "true" or "false", found {evictable!r}')
+    resize, resize_at = notes.get(RESIZE, ""), notes.get(RESIZE_AT, "")
+    if resize not in ("", "in-place", "restart"):
+        raise InputError(f"{RESIZE}: expected in-place or restart, found {resize!r}")
+    if resize_at not in ("", "boundary"):
+        raise InputError(f"{RESIZE_AT}: expected boundary, found {resize_at!r}")
     return Declared(
         role=role,
         roles=roles,
@@ -205,6 +222,10 @@ def _declared(pod: PodRecord) -> Declared:
         evictable=evictable == "true",
         remaining_work=_number(notes, REMAINING),
         speed=parse_speed(notes.get(SPEED, "")),
+        model=pod.labels.get(MODEL) or notes.get(MODEL, ""),
+        resize=resize,
+        resize_at=resize_at,
+        request=_count(notes, REQUEST) or 0,
     )
 
 
@@ -307,6 +328,10 @@ def merge(parts: Sequence[tuple[str, Declared]]) -> tuple[Declared, dict[str, Ro
         agree(PLACEMENT, pod, part.placement, whole)
         agree(SPEED, pod, part.speed, whole)
         agree(REMAINING, pod, part.remaining_work, whole)
+        agree(MODEL, pod, part.model, whole)
+        agree(RESIZE, pod, part.resize, whole)
+        agree(RESIZE_AT, pod, part.resize_at, whole)
+        agree(REQUEST, pod, part.request, whole)
         if part.size != RoleSize():
             first = sizes.setdefault(part.role, (pod, part.size))
             if first[1] != part.size:
@@ -338,6 +363,10 @@ def merge(parts: Sequence[tuple[str, Declared]]) -> tuple[Declared, dict[str, Ro
         placement=str(value(PLACEMENT, "")),
         remaining_work=value(REMAINING, None),  # type: ignore[arg-type]
         speed=value(SPEED, ()),  # type: ignore[arg-type]
+        model=str(value(MODEL, "")),
+        resize=str(value(RESIZE, "")),
+        resize_at=str(value(RESIZE_AT, "")),
+        request=value(REQUEST, 0),  # type: ignore[arg-type]
     )
     return job, {role: size for role, (_, size) in sizes.items()}
 

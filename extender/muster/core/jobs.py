@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from muster.core import identity
 from muster.core.entry import Entry, reopened
-from muster.core.owners import Owners
+from muster.core.owners import Owners, ended_well
 from muster.core.quotas import Quotas, short
 from muster.errors import InputError
 from muster.points import Profile
@@ -20,13 +20,15 @@ class Jobs:
     """Where a Job's facts come from, beside its own entry.
 
     groups: minimum by namespace and name of a PodGroup; refused_at: when a refusal of a pod was first seen (Unix s);
-    in_flight: (kind of action, uid) under way; quotas: by namespace, where they were asked for.
+    in_flight: (kind of action, uid) under way; shrinking: uids of pods that leave by our hand: on their node
+    still, but no replicas any more; quotas: by namespace, where they were asked for.
     """
 
     owners: Owners
     groups: Mapping[tuple[str, str], int]
     refused_at: Mapping[str, float]
     in_flight: AbstractSet[tuple[str, str]]
+    shrinking: AbstractSet[str]
     quotas: Quotas
 
     def job(self, entry: Entry, profile: Profile, *, returns: bool = False) -> Job:
@@ -34,7 +36,7 @@ class Jobs:
         living pod since we evicted the last one."""
         pods = sorted(entry.pods.values(), key=lambda p: (p.created, p.name))
         live = [p for p in pods if is_alive(p)]
-        holds = _normal_holds(entry, live)
+        holds = _normal_holds(entry, live, self.shrinking)
         if not any(p.phase in (Phase.BOUND, Phase.UNGATED) for p in live):
             entry.preempted = ""  # all of it is back, or on its way
         if entry.job is not None and (returns or (not pods and self.owners.comes_back(entry.key.uid))):
@@ -57,7 +59,7 @@ class Jobs:
         except InputError as error:
             job, sizes, invalid = identity.Declared(), {}, str(error)
         held = {h.uid: h.node for h in holds if h.uid}
-        roles = self._roles(entry, pods, live, job, sizes, held)
+        roles, rigid = self._roles(entry, pods, live, job, sizes, held)
         shapes = {r.shape for r in roles} | {m.shape for r in roles for m in r.members}
         scored = tuple(sorted({why for shape in shapes for why in shape.unmodelled}))
         # Nobody calls our prioritize verb where the cluster's scheduler binds: what can be pinned is.
@@ -99,6 +101,12 @@ class Jobs:
             newest_pod=entry.newest_pod,
             not_before=entry.not_before,
             preempted=entry.preempted,
+            rigid=rigid or (_kept_as_they_are(roles, live) if sizes else ""),
+            request=job.request,
+            model=job.model,
+            image=min(((p.name, p.image) for p in pods), default=("", ""))[1],  # of ended pods, too
+            resize="restart" if job.resize == "restart" else "",
+            resize_at=job.resize_at,
         )
 
     def _roles(
@@ -109,7 +117,9 @@ class Jobs:
         job: identity.Declared,
         sizes: Mapping[str, identity.RoleSize],
         held: Mapping[str, str],
-    ) -> tuple[Role, ...]:
+    ) -> tuple[tuple[Role, ...], str]:
+        """Its roles, and why one of them that was to be elastic has one size only ("" = none has)."""
+        rigid = ""
         owned = self.owners.roles_of_owners(pods)
         named = [name for name, _ in job.roles]
         names = dict.fromkeys((*named, *owned, *sorted({identity.role_of(p) for p in pods})))
@@ -119,9 +129,7 @@ class Jobs:
             alive = [p for p in live if identity.role_of(p) == name]
             controlled = [p for p in mine if p.controller is not None]
             ended = sum(
-                1
-                for p in mine
-                if p.phase is Phase.SUCCEEDED or (p.phase is Phase.FAILED and p.controller is None)
+                1 for p in mine if ended_well(p) or (p.phase is Phase.FAILED and p.controller is None)
             )
             size = owned[name] - ended if name in owned else self.owners.owner_size(mine)
             group = self.groups.get((entry.key.namespace, identity.group_of(mine[0]))) if mine else None
@@ -137,8 +145,10 @@ class Jobs:
                 owned=name in owned or (bool(controlled) and len(controlled) == len(mine)),
             )
             most += self.owners.surge(mine)
-            if self.owners.rigid(mine):
-                least = most
+            least = max(least, min(most, self.owners.prefix(mine)))
+            why = self.owners.rigid(mine) if least < most else ""
+            if why:
+                least, rigid = most, rigid or why
             members = sorted(
                 (self._member(p, held) for p in alive), key=lambda m: (m.index, m.created, m.pod)
             )
@@ -153,7 +163,13 @@ class Jobs:
                     ended=ended,
                 )
             )
-        return tuple(roles)
+        return tuple(roles), rigid
+
+    def _evictable(self, pod: PodRecord) -> bool:
+        """Whether we may end it: it is made again, and its owner survives that (one that never ran fails nobody)."""
+        if pod.controller is None:
+            return pod.annotations.get(identity.EVICTABLE) == "true"
+        return not (pod.phase.on_node and self.owners.fragile(pod))
 
     def _member(self, pod: PodRecord, held: Mapping[str, str]) -> Member:
         node = pod.node or pod.pin
@@ -162,17 +178,28 @@ class Jobs:
         return Member(
             uid=pod.uid,
             pod=pod.name,
-            phase=pod.phase,
+            phase=Phase.ENDING if pod.phase is Phase.BOUND and pod.uid in self.shrinking else pod.phase,
             shape=pod.shape,
             index=identity.index_of(pod),
             node=node,
             created=pod.created,
             refused_at=self.refused_at.get(pod.uid, 0.0),
             refusal=pod.refusal,
-            evictable=pod.controller is not None or pod.annotations.get(identity.EVICTABLE) == "true",
+            evictable=self._evictable(pod),
             pinned=bool(pod.pin),
             nominated=pod.nominated,
         )
+
+
+def _kept_as_they_are(roles: tuple[Role, ...], pods: list[PodRecord]) -> str:
+    """Why a job that declares less than it has is not made smaller all the same, "" where it is."""
+    bare = [p for p in pods if p.controller is None and p.annotations.get(identity.EVICTABLE) != "true"]
+    if not bare or all(role.min == role.max for role in roles):
+        return ""
+    return (
+        f"pods without an owner that would create them again are not ended; {identity.EVICTABLE}: "
+        '"true" on them allows it'
+    )
 
 
 def is_alive(pod: PodRecord) -> bool:
@@ -180,11 +207,18 @@ def is_alive(pod: PodRecord) -> bool:
     return not pod.phase.ended and not (pod.deleting and not pod.phase.on_node)
 
 
-def _normal_holds(entry: Entry, live: list[PodRecord]) -> tuple[Hold, ...]:
-    """Holds of bound pods are done; holds of pods that are gone are open for their successors."""
+def _normal_holds(entry: Entry, live: list[PodRecord], leaving: AbstractSet[str]) -> tuple[Hold, ...]:
+    """Holds of bound pods are done; holds of pods that are gone are open for their successors. One that is pinned has
+    its place, whatever was planned since: it can go nowhere else (its eviction was called back)."""
     phase = {p.uid: p.phase for p in live}
     kept = [h for h in entry.planned if not (h.uid in phase and phase[h.uid].on_node)]
-    return reopened(tuple(kept), {h.uid for h in kept if h.uid and h.uid not in phase})
+    held = {h.uid for h in kept}
+    pinned = [
+        Hold(identity.role_of(p), p.pin, p.name, p.uid)
+        for p in live
+        if p.phase is Phase.UNGATED and p.pin and p.uid not in held and p.uid not in leaving
+    ]
+    return reopened((*kept, *pinned), {h.uid for h in kept if h.uid and h.uid not in phase})
 
 
 def _largest_shape(pods: list[PodRecord]) -> Shape:

@@ -6,13 +6,18 @@ client, a clock or a log: the driver passes `now`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from muster.core.endings import Endings
 from muster.core.entry import Entry
+from muster.core.estimate import believed
+from muster.core.outlook import outlook
+from muster.core.table import declared
 from muster.core.telling import gang_name, sayings, sizes_of, status_of, tell_alike
 from muster.core.view import View
-from muster.points import Profile
+from muster.points import Estimation, Profile
 from muster.types import (
     Action,
     AskNodes,
@@ -29,12 +34,14 @@ from muster.types import (
     Outcome,
     Phase,
     Plan,
+    Retrack,
     Say,
     Snapshot,
     State,
     Status,
     Ungate,
     WriteGang,
+    WriteLearned,
 )
 
 QUIET = 2.0
@@ -43,6 +50,15 @@ at least one has passed."""
 RETRY = 0.5
 """Seconds before a request that was refused is planned again (a newer event may make it needless)."""
 RETRY_EVICTION = 5.0
+REFUSED, CHANGED, NOT_SENT = 429, 409, -1
+"""Outcomes of an eviction: a PodDisruptionBudget does not allow it now; the pod changed meanwhile; called back."""
+KEEPS_FIRST, KEEPS_MOST, KEEPS_WHOLE = 5.0, 300.0, 1800.0
+"""Seconds for which a job is not made smaller after a refused eviction: the first time, doubling up to the most; and
+where the whole job was to go: a budget that lets a part of it go costs it a restart for nothing each time."""
+KEPT_EVERY = 60.0
+"""Seconds between two writes of a Gang of which only progress, speeds or a plugin's memory are new."""
+TEACH_EVERY = 60.0
+"""Seconds between two writes of what jobs taught."""
 ASK_RETRY, ASK_ANEW = 60.0, 600.0
 """Seconds before nodes are asked for again: after a request that the API refused, and after one that brought none."""
 
@@ -53,6 +69,12 @@ class Ledger(Endings):
     def __init__(self, profile: Profile) -> None:
         super().__init__(profile)
         self._recorded: list[JobKey] = []
+        self._believed: Callable[[Job], Estimation] = lambda job: declared(job, 0.0)
+        self._whys: Mapping[JobKey, str] = {}
+        self._taught_at = -math.inf
+        self._teacher = JobKey("", "")
+        self.overtaken: frozenset[str] = frozenset()
+        """Pods whose eviction is under way and not wanted any more: it is called back where it has not begun."""
 
     # ---- plan in, actions out ----
 
@@ -62,6 +84,7 @@ class Ledger(Endings):
         Actions stand in the plan's order, so gates come off in the order of the queue.
         """
         now = snapshot.now
+        self._believed = believed(snapshot, self.profile, [])
         self.rest(now, plan)
         actions: list[Action] = list(self._ungated_at_birth())
         for undo in plan.undo:
@@ -72,14 +95,18 @@ class Ledger(Endings):
         for key, why in plan.preempted.items():
             actions += self._all_back(key, why, now)
             self._entries[key].preempted = why
+        actions += self._shrink(plan, now)
         returning = plan.back.keys() | plan.preempted.keys()
         for key, holds in plan.holds.items():
             entry = self._entries.get(key)
             if entry is not None and key not in returning and entry.planned != holds:
                 self._set_holds(entry, holds)
                 self._dirty.add(key)
+                if entry.job is not None and len(holds) > len(entry.job.holds):
+                    self._resizes(entry, plan, now)
             elif entry is not None and entry.holds is None:
                 entry.holds = holds
+        self._share(snapshot, plan)
         self._short.clear()
         for key, status in plan.statuses.items():
             entry = self._entries.get(key)
@@ -91,10 +118,62 @@ class Ledger(Endings):
                 continue
             actions += self._leftovers(entry, now)
             actions += self._diff(entry, entry.job, status, now)
+        actions += self._put_back(now)
+        actions += self._guard(now)
         actions += self._ask_for_nodes(snapshot, plan)
+        actions += self._teach(now)
         self._recorded.clear()
         self._forget_quotas()
         return tuple(actions)
+
+    # ---- shares ----
+
+    def _shrink(self, plan: Plan, now: float) -> Iterator[Action]:
+        """Replicas that leave while their job goes on. Evictions that an earlier plan decided and that have not begun
+        are called back where this plan makes the job larger again."""
+        asked = {uid for kind, uid in self._in_flight if kind == "evict"} & self._shrinking
+        self.overtaken = frozenset(uid for uid in asked if self._grows(uid, plan))
+        for shrink in plan.shrinks:
+            evictions = tuple(self._evict(shrink.job, shrink.uid, shrink.cause, now))
+            if evictions:
+                self._shrinking.add(shrink.uid)
+                self._resizes(self._entries[shrink.job], plan, now)
+                self._dirty.add(shrink.job)
+            yield from evictions
+
+    def _grows(self, uid: str, plan: Plan) -> bool:
+        """Whether the plan gives the pod's job more replicas than stay without it."""
+        key = self._job_of.get(uid)
+        job = self._jobs.get(key) if key is not None else None
+        return job is not None and job.elastic is not None and plan.shares.get(job.key, 0) > job.elastic.bound
+
+    def _resizes(self, entry: Entry, plan: Plan, now: float) -> None:
+        """A change of a running job's size begins; the next one counts once this one is complete."""
+        key, job = entry.key, entry.job
+        if entry.changing or job is None or key not in plan.shares or not job.bound:
+            return
+        entry.changing = True
+        entry.facts = replace(entry.facts, last_resize=now, resizes=entry.facts.resizes + 1)
+        self._dirty.add(key)
+
+    def _share(self, snapshot: Snapshot, plan: Plan) -> None:
+        """What the plan says of shares, kept for the next one and for the Gangs."""
+        self._whys = plan.whys  # a sentence is made when it is written
+        if plan.shared:
+            self.shared_at = snapshot.now
+        for key, memory in plan.memory.items():
+            entry = self._entries.get(key)
+            if entry is not None:
+                entry.memory = {**entry.memory, **memory}
+                self._heard.add(key)
+        for key in plan.shares:
+            entry = self._entries.get(key)
+            if entry is None:
+                continue
+            want = plan.wants.get(key)
+            if entry.want != want:
+                entry.want = want
+                self._heard.add(key)
 
     def _ask_for_quotas(self, entry: Entry, now: float) -> None:
         """Where an owner's pods don't appear, a quota may be why."""
@@ -210,13 +289,23 @@ class Ledger(Endings):
         scaled = not moving and entry.sizes is not None and sizes_of(job) != entry.sizes
         asked = entry.asked != entry.asked_kept
         barred = any(bar.until > now and bar not in entry.bars for bar in entry.barred.values())
-        if not same or unrecorded or scaled or barred or asked or entry.gang is None:
+        lived = self._lived_on(entry, now) or entry.keeps_told != (job.keeps or job.rigid)
+        if not same or unrecorded or scaled or barred or asked or lived or entry.gang is None:
             quiet = not unrecorded and (status.code is Code.PODS_MISSING or same)
             yield from self._write(entry, job, status, telling, now, quiet=quiet)
         elif not holds and not self._owners.of_queue(entry.pods.values()):
             # A cycle changes a few of 10,000 jobs, and whatever is learnt of one makes its Job anew.
             entry.said = (job, status)
         yield from self._ungate(entry, job, holds, now)
+
+    def _lived_on(self, entry: Entry, now: float) -> bool:
+        """Whether what the job attained or reported is worth a write: with any other one, else once in a while."""
+        if all(new is old for new, old in zip(entry.lived, entry.kept, strict=True)):
+            return False
+        if entry.gang is None or now >= entry.kept_at + KEPT_EVERY:
+            return True
+        self._again(entry.key, entry.kept_at + KEPT_EVERY)
+        return False
 
     def _clock(self, entry: Entry, job: Job, status: Status, now: float) -> None:
         if entry.state != status.state:
@@ -258,6 +347,7 @@ class Ledger(Endings):
             self._wakes.add(entry.newest_pod + QUIET)
             return
         entry.writing = True
+        entry.why = self._whys.get(entry.key, "")
         holds = entry.planned
         name = gang_name(entry.key.name)
         other = self._gang_names.get((entry.key.namespace, name))
@@ -265,12 +355,13 @@ class Ledger(Endings):
             job=entry.key,
             gang=name,
             owner=job.owner,
-            status=status_of(entry, job, telling, holds),
+            status=status_of(entry, job, telling, holds, outlook(job, self._believed(job), now), now),
             exists=entry.gang is not None,
             holds=holds,
             sizes=sizes_of(job),
             barred=frozenset(entry.barred.values()),
             asked=entry.asked,
+            kept=entry.lived,
             replaces=other.object_uid if other is not None and other.key != entry.key else "",
             cause=f"{status.state}: {status.waits}",
         )
@@ -318,6 +409,8 @@ class Ledger(Endings):
     def _finished(self, entry: Entry, job: Job, status: Status, now: float) -> Iterator[Action]:
         """Said once, and removed a set time later; an owner that is deleted takes its Gang along anyway."""
         if not entry.ended_at:
+            if entry.gang is None or not entry.gang.ended:
+                self._learn(entry, job)
             entry.ended_at = (entry.gang.ended if entry.gang is not None else 0.0) or now
         if entry.planned:
             self._set_holds(entry, ())
@@ -332,6 +425,24 @@ class Ledger(Endings):
         self._wakes.add(entry.ended_at + self.profile.forget)
         if telling[:3] != entry.written[:3] and (entry.gang is not None or entry.started_at):
             yield from self._write(entry, job, status, telling, now, quiet=False)
+
+    def _learn(self, entry: Entry, job: Job) -> None:
+        """What the job taught, for those of its image and model that come after it."""
+        phases = {pod.phase for pod in entry.pods.values()}
+        well = Phase.SUCCEEDED in phases and Phase.FAILED not in phases
+        self.lessons.learn(job, entry.track, ended_well=well)
+        self._teacher = entry.key
+
+    def _teach(self, now: float) -> Iterator[Action]:
+        """What was learned since the last time, at most every TEACH_EVERY seconds."""
+        if not self.lessons.changed:
+            return
+        due = self._taught_at + TEACH_EVERY
+        if now < due:
+            self._wakes.add(due)
+            return
+        self._taught_at = now
+        yield WriteLearned(self._teacher, self.lessons.plain(), "jobs have ended")
 
     # ---- outcomes ----
 
@@ -363,6 +474,8 @@ class Ledger(Endings):
                     )
                     entry.sizes, entry.bars = action.sizes, action.barred
                     entry.asked_kept = action.asked
+                    entry.keeps_told = str(status.get("keeps") or "")
+                    entry.kept, entry.kept_at = action.kept, now
                 else:
                     if outcome.status == 404:
                         entry.gang = None
@@ -375,17 +488,48 @@ class Ledger(Endings):
             case AskNodes() | DropNodes():
                 if entry is not None:
                     self._asked_for(entry, action, good, now)
-            case Ungate(uid=uid) | Nominate(uid=uid) | Evict(uid=uid) | Expose(uid=uid):
+            case Ungate(uid=uid) | Nominate(uid=uid) | Evict(uid=uid) | Expose(uid=uid) | Retrack(uid=uid):
                 kind = type(action).__name__.lower()
                 self._in_flight.discard((kind, uid))
                 if entry is not None:
                     self._dirty.add(entry.key)
+                if entry is not None and isinstance(action, Evict) and good:
+                    self._goes(entry, uid)
+                if entry is not None and isinstance(action, Evict) and uid in self._shrinking:
+                    self._shrunk(entry, uid, outcome, now)
+                elif entry is not None and isinstance(action, Evict) and outcome.status == REFUSED:
+                    self._stays(entry, outcome, KEEPS_WHOLE, now)
+                    entry.preempted = ""  # what is gone of it comes back to it first
                 if not good:
-                    pause = RETRY_EVICTION if isinstance(action, Evict) else RETRY
+                    slow = isinstance(action, Evict) and outcome.status not in (CHANGED, NOT_SENT)
+                    pause = RETRY_EVICTION if slow else RETRY
                     self._retry[uid] = now + pause
                     self._wakes.add(now + pause)
+            case WriteLearned():
+                if not good:
+                    self.lessons.changed = True  # tried again with what is learned until then
+                    self._wakes.add(self._taught_at + TEACH_EVERY)
             case Say():
                 pass
+
+    def _shrunk(self, entry: Entry, uid: str, outcome: Outcome, now: float) -> None:
+        """One that was to leave leaves, or may not: then its job stays as large as it is for a time that doubles."""
+        if 200 <= outcome.status < 300:
+            entry.keeps_for = 0.0
+            return
+        self._shrinking.discard(uid)
+        if entry.changing:
+            entry.changing = False
+            entry.facts = replace(entry.facts, resizes=max(0, entry.facts.resizes - 1))
+        if outcome.status == REFUSED:
+            self._stays(entry, outcome, min(2 * entry.keeps_for or KEEPS_FIRST, KEEPS_MOST), now)
+
+    def _stays(self, entry: Entry, outcome: Outcome, length: float, now: float) -> None:
+        """A PodDisruptionBudget does not let it go: it keeps its size for so many seconds, and its owner is told."""
+        entry.keeps_for = length
+        entry.keeps, entry.keeps_until = outcome.message, now + length
+        self._again(entry.key, entry.keeps_until)
+        self._guarded.add(entry.key)
 
     def _asked_for(self, entry: Entry, action: AskNodes | DropNodes, good: bool, now: float) -> None:
         entry.asking = False

@@ -10,15 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from muster.core import identity
+from muster.core import budgets, identity, learned, reports
+from muster.core.attained import attained
 from muster.core.charges import Charges
-from muster.core.entry import Entry, fresh_start, reopened
+from muster.core.entry import NO_MEMORY, UNTOUCHED, Entry, fresh_start, reopened
+from muster.core.halfdone import half_done
 from muster.core.jobs import Jobs, is_alive
 from muster.core.owners import Owners, watched
 from muster.core.volumes import CLAIM_PATIENCE, Claim, Claims
 from muster.points import Profile
 from muster.types import (
+    PRODUCT,
     Bar,
+    Budget,
+    BudgetsSeen,
     ClaimSeen,
     Event,
     GangGone,
@@ -28,6 +33,7 @@ from muster.types import (
     Hold,
     Job,
     JobKey,
+    LearnedSeen,
     NodeGone,
     NodeSeen,
     Outcome,
@@ -41,6 +47,8 @@ from muster.types import (
     PodSeen,
     Quota,
     QuotasSeen,
+    Report,
+    Reported,
     Shape,
     Snapshot,
 )
@@ -53,6 +61,15 @@ of its job then, and before it would start in part."""
 RETURN = 30.0
 """Seconds for which a job without a pod is not over after we evicted one of its pods: its owner makes it again (0.5
 to 1.2 s for a Job, design §1; operators take their time)."""
+SUCCESSOR = 10.0
+"""Seconds for which the place of an evicted replica waits for its successor before another one takes it."""
+CREATING = 3.0
+"""Seconds after a job's newest pod (whole seconds) in which its owner may make more of them: pods
+come in any order, and a place waits for the lowest index meanwhile."""
+KEEPS_ANYWAY = 600.0
+"""Seconds: what a budget keeps for longer (a job that was to go whole) does not end with one eviction allowed."""
+HEARD = 5.0
+"""Seconds after which reports that tell little (one more step) are looked at."""
 BURIED = 20_000
 """Uids of pods and Gangs that are gone and not forgotten: more than can end within a request's timeout."""
 
@@ -77,6 +94,7 @@ class Memory:
         self._jobs: dict[JobKey, Job] = {}
         self._dirty: set[JobKey] = set()
         self._released: set[str] = set()
+        self._half_done: set[str] = set()
         self._refused_at: dict[str, float] = {}
         self._in_flight: set[tuple[str, str]] = set()
         self._retry: dict[str, float] = {}
@@ -86,13 +104,29 @@ class Memory:
         self._returning: set[JobKey] = set()
         self._quotas: dict[str, tuple[Quota, ...]] = {}
         self._short: set[JobKey] = set()
+        self._heard: set[JobKey] = set()
+        self.told: list[float] = []
+        """When reports came that the next cycle looks at because of what they tell."""
+        self.lessons = learned.Lessons()
+        self._later: dict[JobKey, float] = {}  # when a job is to be looked at again although nothing happens
+        self._shrinking: set[str] = set()
+        self.shared_at = -1.0
+        self._budgets: dict[str, tuple[Budget, ...]] = {}
+        self._guarded: set[JobKey] = set()
+        self.guarded: frozenset[tuple[str]] = frozenset()
+        """Namespaces where a PodDisruptionBudget keeps a job from becoming smaller: its budgets are to be read."""
         self.short: frozenset[tuple[str]] = frozenset()
         """Namespaces whose quotas may keep pods of jobs out: to be read."""
-        self._made = Jobs(self._owners, self._groups, self._refused_at, self._in_flight, self._quotas)
+        self._made = Jobs(
+            self._owners, self._groups, self._refused_at, self._in_flight, self._shrinking, self._quotas
+        )
 
     def use(self, profile: Profile) -> None:
         """Plan with another profile from now on: what a job is like (scored or pinned) depends on it, too."""
         self.profile = profile
+        self.shared_at = -1.0
+        for entry in self._entries.values():
+            entry.want, entry.why = None, ""  # the other profile's
         self._dirty |= self._entries.keys()
 
     # ---- events in ----
@@ -139,8 +173,31 @@ class Memory:
                 if self._quotas.get(namespace) != quotas:
                     self._quotas[namespace] = quotas
                     self._dirty |= {key for key in self._short if key.namespace == namespace}
+            case BudgetsSeen(namespace, found):
+                self._budgets_seen(namespace, found, now)
+            case Reported(uid, report):
+                self._reported(uid, report, now)
+            case LearnedSeen(lessons):
+                self.lessons.read(lessons)
             case Outcome():
                 pass  # the Ledger's, which sent the action
+
+    def _reported(self, uid: str, report: Report, now: float) -> None:
+        """What training says counts while its pod runs. A cycle follows at once where it tells something new, else
+        with the next one, HEARD seconds later at most: a thousand jobs report each second."""
+        key = self._job_of.get(uid)
+        entry = self._entries.get(key) if key is not None else None
+        if key is None or entry is None or entry.pods[uid].phase is not Phase.BOUND:
+            return
+        before = entry.track
+        entry.track = reports.follow(before, report, before.config, now)
+        if reports.worth_telling(before, entry.track):
+            self._dirty.add(key)
+            self.told.append(now)
+        elif entry.track is not before:
+            if not self._heard:
+                self._wakes.add(now + HEARD)
+            self._heard.add(key)
 
     def _pod_seen(self, pod: PodRecord, now: float) -> None:
         if pod.uid in self._gone:
@@ -260,6 +317,7 @@ class Memory:
             entry.newest_pod = max(entry.newest_pod, pod.created)
         entry.pods[pod.uid] = pod
         (self._released.add if pod.phase is Phase.RELEASED else self._released.discard)(pod.uid)
+        (self._half_done.add if half_done(pod) else self._half_done.discard)(pod.uid)
         self._job_of[pod.uid] = key
         self._place_charge(entry, pod)
         self._dirty.add(key)
@@ -288,9 +346,11 @@ class Memory:
         self._orphans.pop(uid, None)
         self._refused_at.pop(uid, None)
         self._retry.pop(uid, None)
+        self._shrinking.discard(uid)
         self.created_ungated.discard(uid)
         self._unsaid.discard(uid)
         self._released.discard(uid)
+        self._half_done.discard(uid)
         self._charges.charge(uid, "", Shape(), ours=False)
         key = self._job_of.get(uid)
         if key is not None:
@@ -371,7 +431,14 @@ class Memory:
         entry.backoff, entry.not_before = gang.backoff, gang.not_before
         entry.ended_at = gang.ended
         entry.sizes = gang.sizes or None
+        entry.keeps_told = gang.keeps
         entry.bars = frozenset(gang.barred)
+        if gang.facts is not None:
+            entry.facts = gang.facts
+        if gang.track:
+            entry.track = reports.from_plain(gang.track)
+        entry.memory, entry.want, entry.changing = gang.memory or NO_MEMORY, gang.want, False
+        entry.kept = entry.lived
         entry.asked = entry.asked_kept = gang.asked
         (self._asked.add if entry.asked else self._asked.discard)(entry.key)
         for bar in gang.barred:
@@ -394,6 +461,7 @@ class Memory:
         """Become the one who plans: what the API says counts, intents of an earlier term are forgotten."""
         self._in_flight.clear()
         self._retry.clear()
+        self._shrinking.clear()
         for entry in self._entries.values():
             if entry.holds is not None:
                 self._set_holds(entry, ())
@@ -403,6 +471,11 @@ class Memory:
             self._recall(entry)
             self._charge_holds(entry)
             self._dirty.add(entry.key)
+
+    def _again(self, key: JobKey, at: float) -> None:
+        """Look at the job again at `at`, or before."""
+        self._later[key] = min(at, self._later.get(key, at))
+        self._wakes.add(at)
 
     def _bar(self, entry: Entry, bar: Bar) -> None:
         """Leave a node out for a role of the job for a while."""
@@ -446,8 +519,12 @@ class Memory:
     def snapshot(self, now: float) -> Snapshot:
         """Everything that a plan may depend on, at `now`."""
         self._place_orphans([pod for pod, _ in self._orphans.values()], now)
-        self._dirty |= self._returning
+        over = {key for key, until in self._later.items() if until <= now}
+        for key in over:
+            del self._later[key]
+        self._dirty |= self._returning | self._heard | over
         self._returning.clear()
+        self._heard.clear()
         for key in self._dirty:
             self._refresh(key, now)
         self._dirty.clear()
@@ -465,6 +542,7 @@ class Memory:
             ports=self._charges.ports(),
             barred=barred,
             ours_on=self._charges.ours_on(),
+            shared_at=self.shared_at,
         )
 
     def _refresh(self, key: JobKey, now: float) -> None:
@@ -479,6 +557,8 @@ class Memory:
             del self._entries[key]
             self._with_bars.discard(key)
             self._asked.discard(key)
+            self._guarded.discard(key)
+            self._later.pop(key, None)
             return
         if entry.holds is None and entry.gang is not None and entry.gang.placement:
             self._charge_holds(entry)
@@ -491,7 +571,75 @@ class Memory:
         if returns:
             self._wakes.add(entry.returning + RETURN)
             self._returning.add(key)
-        self._jobs[key] = entry.job = self._made.job(entry, self.profile, returns=returns)
+        job = self._made.job(entry, self.profile, returns=returns)
+        self._jobs[key] = entry.job = self._lived(entry, job, now)
+
+    def _lived(self, entry: Entry, job: Job, now: float) -> Job:
+        """The job with what it has attained and reported so far."""
+        config = reports.config_of(job, self._product_of)
+        changing = bool(job.holds) or any(len(role.on) > role.bound for role in job.roles)
+        before = entry.track.config
+        if config != before or (entry.track.change is not None and not changing):
+            stops = entry.sent_back
+            cause = "stop" if stops else "start" if not before.roles else "resize"
+            if cause == "resize" and config.roles == before.roles:
+                cause = "move"
+            entry.track = reports.changed(entry.track, config, now, cause, whole=not changing)
+        costs = reports.costs(entry.track)
+        facts = attained(entry.facts, job.roles, config, job.speed, now, changing=changing)
+        if facts.costs != costs:
+            facts = replace(facts, last_cost=reports.cost(entry.track), costs=costs)
+        entry.facts = facts
+        if entry.keeps:
+            if entry.keeps_until <= now:
+                entry.keeps = ""
+                self._guarded.discard(entry.key)
+            else:
+                self._again(entry.key, entry.keeps_until)
+        until = entry.returning + SUCCESSOR
+        if any(len(role.members) + role.ended < role.max for role in job.roles):
+            until = max(until, entry.newest_pod + CREATING)
+        if job.expects and now < until:
+            self._again(entry.key, until)
+            job = replace(job, coming=True)
+        if not changing and job.bound:
+            entry.changing = False
+        if job.model and entry.facts is UNTOUCHED and learned.MEMORY not in entry.memory:
+            taught = self.lessons.of(job)
+            if taught is not None:
+                entry.memory = {**entry.memory, learned.MEMORY: learned.plain_lesson(taught)}
+        if entry.facts is UNTOUCHED and entry.track is reports.EMPTY and not entry.memory:
+            return job  # nearly every job of a long queue
+        return replace(
+            job,
+            facts=entry.facts,
+            report=reports.report(entry.track),
+            samples=reports.samples(entry.track),
+            memory=entry.memory,
+            want=entry.want,
+            keeps=self._keeps(entry, job),
+        )
+
+    def _keeps(self, entry: Entry, job: Job) -> str:
+        """Why it can't become smaller, as far as the budget that refused is known."""
+        known = self._budgets.get(entry.key.namespace, ())
+        return budgets.words(entry.keeps, known, job) if entry.keeps else ""
+
+    def _budgets_seen(self, namespace: str, found: tuple[Budget, ...], now: float) -> None:
+        """News of a namespace's budgets; jobs that one kept large are tried again as soon as it allows that."""
+        news = self._budgets.get(namespace) != found
+        self._budgets[namespace] = found
+        for key in [key for key in self._guarded if key.namespace == namespace]:
+            entry = self._entries[key]
+            if entry.keeps_for < KEEPS_ANYWAY and budgets.allows(entry.keeps, found):
+                entry.keeps_until = now
+                self._dirty.add(key)
+            elif news:
+                self._dirty.add(key)
+
+    def _product_of(self, node: str) -> str:
+        record = self._charges.nodes.get(node)
+        return "" if record is None else record.labels.get(PRODUCT, "")
 
 
 def _older(version: str, than: str) -> bool:

@@ -71,5 +71,5 @@ def make_way(
 
 
 def _returns(job: Job) -> bool:
-    """Whether every replica that runs comes back to the gate after an eviction."""
-    return all(m.evictable for r in job.roles for m in r.members if m.phase in OUT)
+    """Whether every replica that runs may be evicted, and comes back to the gate."""
+    return not job.keeps and all(m.evictable for r in job.roles for m in r.members if m.phase in OUT)

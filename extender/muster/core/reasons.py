@@ -286,6 +286,13 @@ def running(job: Job, holds: Sequence[Hold]) -> Status:
     return _steady(job.bound, job.most)
 
 
+def shrinking(job: Job, leaving: int) -> Status:
+    """Some of its replicas leave."""
+    return Status(
+        State.RESIZING, Code.SHARE, f"shrinks from {job.bound} to {max(0, job.bound - leaving)} replicas"
+    )
+
+
 @lru_cache(4096)
 def _steady(bound: int, most: int) -> Status:
     more = f"; up to {most} as capacity is free" if bound < most else ""

@@ -17,12 +17,17 @@ from muster.types import IntArray, Shares, Snapshot, Table, Want
 
 
 def shares_of(
-    snapshot: Snapshot, chain: Sequence[Share], complaints: list[str], settled: Sequence[int] = ()
+    snapshot: Snapshot,
+    chain: Sequence[Share],
+    complaints: list[str],
+    settled: Sequence[int] = (),
+    floors: Sequence[int] = (),
 ) -> Shares | None:
     """What each row of the snapshot's table is granted: legal, whatever the plugins answer.
 
-    settled: rows of running jobs that may not change now; they keep what they have, before all others. None where
-    every plugin of the chain failed: then nothing is shared, and jobs start all or nothing, in order.
+    settled: rows of running jobs that may not change now; they keep what they have, before all others. floors: rows
+    of those that may only grow now. None where every plugin of the chain failed: then nothing is shared, and jobs
+    start all or nothing, in order.
     """
     table = snapshot.table
     shares = Shares(table.have)
@@ -42,7 +47,13 @@ def shares_of(
         shares = proposed
     if failed == len(chain):
         return None
-    return legal(_kept(shares, snapshot, settled) if settled else shares, table, complaints, settled)
+    low = [row for row in floors if shares.replicas[row] < table.have[row]]
+    settled = [*settled, *low] if low else settled
+    proposed = legal(shares, table, complaints)
+    if not settled:
+        return proposed
+    # that others may not shrink for it is no fault of the plugin's
+    return legal(_kept(proposed, snapshot, settled), table, [], settled)
 
 
 def _kept(shares: Shares, snapshot: Snapshot, settled: Sequence[int]) -> Shares:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 
 import numpy as np
 
@@ -106,7 +107,13 @@ def timestamp(seconds: float | None) -> str | None:
     """RFC 3339 in UTC, whole seconds; None for a time that is not known."""
     if not seconds:
         return None
-    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _written(int(seconds))
+
+
+@lru_cache(16384)
+def _written(seconds: int) -> str:
+    """Kept: a page of 1,000 jobs writes the same 5,000 times again and again."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _standing(reading: _Reading, job: Job) -> Standing:

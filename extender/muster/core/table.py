@@ -18,13 +18,16 @@ from muster.points import Estimation
 from muster.types import (
     GPU,
     PRODUCT,
+    BoolArray,
     FloatArray,
     Hold,
     IntArray,
     Job,
     JobKey,
+    Nodes,
     Phase,
     Role,
+    Shape,
     Snapshot,
     Table,
 )
@@ -114,6 +117,7 @@ def table_of(
     table.have = _ints(count(job, role) for job, role in zip(rows, roles, strict=True))
     table.priority = _ints(job.priority for job in rows)
     table.sizes = {row: role.sizes for row, role in enumerate(roles) if role.sizes}
+    table.estimated = [e.speed for e in estimations]
     table.curve, table.curves = curves([e.speeds for e in estimations], int(table.most.max(initial=1)))
     for column in COLUMNS:
         getattr(table, column).flags.writeable = False  # a plugin that writes is found out
@@ -127,13 +131,16 @@ def table_in(
     jobs: Sequence[Job],
     estimate: Callable[[Job], Estimation],
 ) -> Table:
-    """The table of `jobs` in the middle of a cycle: the GPUs that they may use are those free on open nodes and
-    those that they have; of two jobs on one GPU it counts for one."""
+    """The table of `jobs` in the middle of a cycle: the GPUs that they may use are those free on usable nodes, those
+    that replicas are about to leave, and those that they have; of two jobs on one GPU it counts for one."""
     nodes = snapshot.nodes
     free = np.zeros(len(nodes), dtype=np.int64)
     column = nodes.resource_index.get(GPU)
     if column is not None:
-        free = np.where(nodes.open, np.maximum(room.free[:, column], 0), 0)
+        coming = np.zeros(len(nodes), dtype=np.int64)
+        for at, shape in ending(snapshot):
+            coming[at] += shape.gpus
+        free = np.where(usable(nodes), np.maximum(room.free[:, column] + coming, 0), 0)
     ids, names = nodes.domains(PRODUCT)
     products = {name: int(free[ids == i].sum()) for i, name in enumerate(names)}
     gpus = int(free.sum())
@@ -165,6 +172,34 @@ def table_in(
         products=products,
         per_node=0 if column is None else int(nodes.total[:, column].max(initial=0)),
     )
+
+
+def ending(snapshot: Snapshot) -> list[tuple[int, Shape]]:
+    """Node row and shape of each replica that is about to leave its node."""
+    index = snapshot.nodes.index
+    return [
+        (index[member.node], role.shape)
+        for job in snapshot.jobs.values()
+        if job.running > job.bound
+        for role in job.roles
+        for member in role.on
+        if member.phase is Phase.ENDING and member.node in index
+    ]
+
+
+def usable(nodes: Nodes) -> BoolArray:
+    """(N,) nodes that are neither cordoned nor taken out by Kubernetes itself (not ready, unreachable, ...)."""
+    kept = nodes.masks.get(usable)
+    if kept is None:
+        out = [
+            any(t.key.startswith("node.kubernetes.io/") and t.effect in KEEPS_OFF for t in node.taints)
+            for node in nodes.records
+        ]
+        kept = nodes.masks[usable] = nodes.open & ~np.array(out, dtype=np.bool_)
+    return kept
+
+
+KEEPS_OFF = ("NoSchedule", "NoExecute")
 
 
 def as_decided(table: Table, replicas: IntArray, now: float) -> Table:

@@ -6,8 +6,12 @@ import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from muster.core.entry import Entry
-from muster.types import Code, Hold, Job, Phase, Say, State, Status
+from muster.core import kept, reports
+from muster.core.entry import NO_MEMORY, UNTOUCHED, Entry
+from muster.core.holds import placed
+from muster.core.outlook import Outlook
+from muster.core.whys import clock
+from muster.types import Code, Hold, Job, JobKey, Phase, Report, Say, State, Status
 
 
 def status_of(
@@ -15,6 +19,8 @@ def status_of(
     job: Job,
     telling: tuple[str, str, str, str],
     holds: tuple[Hold, ...],
+    expected: Outlook,
+    now: float,
 ) -> dict[str, object]:
     """The Gang's status. telling: state, code, reason and replicas, as they are written."""
     roles = {}
@@ -41,23 +47,72 @@ def status_of(
             {"role": h.role, "node": h.node} | ({"pod": h.pod, "uid": h.uid} if h.uid else {}) for h in holds
         ],
         "ledger": _remembered(entry),
+        **(OVER if telling[0] == State.FINISHED else _progress(entry, job, expected, now)),
+    }
+
+
+def _rate(speed: float) -> str | None:
+    """A speed as people read it: three digits at least, no exponent."""
+    return (f"{speed:.0f}/s" if speed >= 100 else f"{speed:.3g}/s") if speed else None
+
+
+def _speed(entry: Entry, report: Report | None) -> float:
+    """Of its present configuration, in the unit of `speeds`: samples/s where the job tells samples, else
+    iterations/s; 0 while it is not measured."""
+    measured = reports.samples(entry.track).get(entry.track.config)
+    if measured is not None or report is None:
+        return measured or 0.0
+    return report.speed * (report.samples / report.step if report.samples and report.step else 1.0)
+
+
+OVER: dict[str, object] = {"expectedEnd": None, "end": None, "keeps": None}
+"""Of a job that is over, what was written last stays, but for these."""
+
+
+def _progress(entry: Entry, job: Job, expected: Outlook, now: float) -> dict[str, object]:
+    """How training goes, as far as it is known: what `kubectl get gangs` and `muster explain` show."""
+    role, facts, report = job.elastic, entry.facts, job.report
+    speeds: dict[int, float] = {}
+    for config, speed in job.samples.items():
+        count = config.count(role.name) if role is not None else 0
+        speeds[count] = max(speed, speeds.get(count, 0.0))
+    end = expected.end or 0.0
+    granted = 0 if role is None else placed(role, entry.planned)
+    return {
+        "share": None if role is None else f"{granted}/{role.min}/{role.max}",
+        "speed": _rate(_speed(entry, report)),
+        "progress": None if expected.progress is None else f"{100 * expected.progress:.0f}%",
+        "expectedEnd": rfc3339(end),
+        "end": clock(end, now) or None,
+        "shareReason": entry.why or None,
+        "keeps": job.keeps or job.rigid or None,
+        "speeds": {str(n): round(speed, 6) for n, speed in sorted(speeds.items()) if n} or None,
+        "resizes": facts.resizes or None,
+        "resizeCost": round(facts.last_cost, 1) or None,
+        "shares": [[round(at, 3), count] for at, count in facts.shares] or None,
     }
 
 
 def _remembered(entry: Entry) -> dict[str, object] | None:
     """What only we have observed and a restart must not forget; a None takes away what was written before (merge
     patch). Times are Unix seconds."""
-    kept: dict[str, object] = {
+    parts: dict[str, object] = {
         "backoff": entry.backoff or None,
         "notBefore": entry.not_before or None,
         "asked": entry.asked or None,
+        "elastic": [kept.plain(entry.facts, reports.to_plain(entry.track), entry.memory, entry.want)]
+        if entry.lived != NEW
+        else None,
         "barred": [
             {"role": bar.role, "node": bar.node, "until": bar.until, "seconds": bar.length}
             for _, bar in sorted(entry.barred.items())
         ]
         or None,
     }
-    return kept if any(kept.values()) else None
+    return parts if any(parts.values()) else None
+
+
+NEW = (UNTOUCHED, reports.EMPTY, NO_MEMORY, None)
 
 
 def sizes_of(job: Job) -> tuple[tuple[str, int, int], ...]:
@@ -76,11 +131,16 @@ def sayings(entry: Entry, job: Job, status: Status) -> Iterator[Say]:
         reason, warning = "Starting", False
     else:
         return
+    yield from told(entry.key, job, reason, message, warning=warning)
+
+
+def told(key: JobKey, job: Job, reason: str, message: str, *, warning: bool) -> Iterator[Say]:
+    """One Event on the job's first pod and one on its owner."""
     pods = [m for r in job.roles for m in r.members]
     if pods:
-        yield Say(entry.key, reason, message, warning, pod=pods[0].pod, uid=pods[0].uid)
+        yield Say(key, reason, message, warning, pod=pods[0].pod, uid=pods[0].uid)
     if job.owner is not None and job.owner.kind != "Pod":
-        yield Say(entry.key, reason, message, warning, owner=job.owner)
+        yield Say(key, reason, message, warning, owner=job.owner)
 
 
 def tell_alike(before: Status, now: Status) -> bool:

@@ -1,6 +1,8 @@
-"""The service port: /healthz, /readyz, /metrics, /v1/jobs and /debug/snapshot.
+"""The service port: /healthz, /readyz, /metrics, /v1/jobs, /v1/cluster, /debug/snapshot, the page that draws it, and
+POST /v1/report (server/reports.py).
 
-/v1 and /debug need a bearer token whose owner may list gangs (server/access.py); probes and metrics don't.
+/v1 and /debug need a bearer token whose owner may list gangs (server/access.py); probes, metrics and the
+page itself, which holds no data, don't.
 Everything is read from the newest View when somebody asks. One answer is rendered at a time, and the same
 question within half a second gets the same bytes, so that a crowd of readers costs as much as one.
 
@@ -10,12 +12,9 @@ Errors are {"error": "..."}: 400 not understood, 401 no or unknown token, 403 no
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from time import monotonic
 from typing import Annotated
 
 import msgspec
@@ -29,10 +28,11 @@ from muster.core import dump, standing
 from muster.core.view import Board, View
 from muster.errors import ClusterError
 from muster.server.access import Access, FloodError, Verdict
+from muster.server.answers import FRESH, Answers
+from muster.server.cluster import add_pages, add_pictures
 from muster.server.metrics import ViewCollector
+from muster.server.reports import Desk, Pods, Sink, report_route
 
-FRESH = 0.5
-"""Seconds for which a rendered answer is given again."""
 THREADS = 4
 """Questions to the API server at a time."""
 NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -41,51 +41,25 @@ Missing = Callable[[], Sequence[str]]
 """What is still missing before this replica is ready; empty when nothing is."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Rendered:
-    view: View
-    at: float
-    body: bytes
-
-
-class _Answers:
-    """Rendered answers by question. A new View, or half a second, makes them old."""
-
-    def __init__(self, board: Board, fresh: float) -> None:
-        self._board = board
-        self._fresh = fresh
-        self._kept: dict[tuple[str, ...], _Rendered] = {}
-        self._turn = asyncio.Lock()
-
-    async def get(self, question: tuple[str, ...], render: Callable[[View], bytes]) -> bytes:
-        """The answer; rendered in a thread where there is none that is fresh."""
-        async with self._turn:
-            now, view = monotonic(), self._board.view
-            kept = self._kept.get(question)
-            if kept is not None and (kept.view is view or now - kept.at < self._fresh):
-                return kept.body
-            body = await to_thread.run_sync(render, view)
-            self._kept = {q: r for q, r in self._kept.items() if now - r.at < self._fresh}
-            self._kept[question] = _Rendered(view, now, body)
-            return body
-
-
 def make_service_app(
     board: Board,
     access: Access,
     registry: CollectorRegistry | None = None,
     missing: Missing | None = None,
     fresh: float = FRESH,
+    reports: Sink | None = None,
+    pods: Pods | None = None,
 ) -> FastAPI:
     """The app for the service port.
 
     registry: where the extender's and other metrics are; the View's own are added to it. missing: what
     /readyz names while the View is not synced. fresh: seconds for which an answer is given again.
+    reports: where accepted reports of training go, pods: who knows whose a token is; None: no /v1/report.
     """
     app = FastAPI(title="muster", openapi_url=None, docs_url=None, redoc_url=None)
     registry = registry or CollectorRegistry()
     registry.register(ViewCollector(board))
-    answers = _Answers(board, fresh)
+    answers = Answers(board, fresh)
     limiter = CapacityLimiter(THREADS)
 
     async def may(authorization: str | None, namespace: str | None) -> Verdict:
@@ -123,19 +97,25 @@ def make_service_app(
     def metrics() -> Response:
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
+    async def readable(authorization: str | None, namespace: str | None, path: str) -> bool:
+        """Whether the caller reads all namespaces; raises 403 where he may not read what he asks for."""
+        if namespace is not None and not NAMESPACE.fullmatch(namespace):
+            raise HTTPException(400, f"namespace: must be the name of a namespace; found {namespace[:80]!r}")
+        if await may(authorization, None) is Verdict.ALLOWED:
+            return True
+        if namespace is None:
+            raise _forbidden(f"in all namespaces; name one of yours: {path}?namespace=NAME")
+        if await may(authorization, namespace) is not Verdict.ALLOWED:
+            raise _forbidden(f"in namespace {namespace}")
+        return False
+
     @app.get("/v1/jobs")
     async def jobs(
+        request: Request,
         authorization: Annotated[str | None, Header()] = None,
         namespace: Annotated[str | None, Query()] = None,
     ) -> Response:
-        if namespace is not None and not NAMESPACE.fullmatch(namespace):
-            raise HTTPException(400, f"namespace: must be the name of a namespace; found {namespace[:80]!r}")
-        everywhere = await may(authorization, None) is Verdict.ALLOWED
-        if not everywhere:
-            if namespace is None:
-                raise _forbidden("in all namespaces; name one of yours: /v1/jobs?namespace=NAME")
-            if await may(authorization, namespace) is not Verdict.ALLOWED:
-                raise _forbidden(f"in namespace {namespace}")
+        everywhere = await readable(authorization, namespace, "/v1/jobs")
         _synced(board.view, missing)
 
         def render(view: View) -> bytes:
@@ -145,16 +125,20 @@ def make_service_app(
             items = [standing.item(s) for s in standing.standings(view, sees, namespace)]
             return msgspec.json.encode({"items": items})
 
-        body = await answers.get(("jobs", namespace or "", str(everywhere)), render)
-        return Response(body, media_type="application/json")
+        return (await answers.get(("jobs", namespace or "", str(everywhere)), render)).response(request)
+
+    if reports is not None and pods is not None:
+        app.router.routes.insert(0, report_route(Desk(board, pods, reports, registry)))
+
+    add_pictures(app, answers, readable, lambda: _synced(board.view, missing))
+    add_pages(app)
 
     @app.get("/debug/snapshot")
-    async def snapshot(authorization: Annotated[str | None, Header()] = None) -> Response:
+    async def snapshot(request: Request, authorization: Annotated[str | None, Header()] = None) -> Response:
         if await may(authorization, None) is not Verdict.ALLOWED:
             raise _forbidden("in all namespaces, and a snapshot holds them all")
         _synced(board.view, missing)
-        body = await answers.get(("snapshot",), _dumped)
-        return Response(body, media_type="application/json")
+        return (await answers.get(("snapshot",), _dumped)).response(request)
 
     return app
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import json
 import sys
@@ -13,6 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from muster import profiles
 from muster.core.cycle import cycle
 from muster.core.dump import dump, load
 from muster.core.reasons import plural
@@ -32,9 +32,7 @@ def replay(source: str, profile: str | None, as_json: bool, everything: bool) ->
     """The text for stdout. Raises UsageError where the dump can't be read."""
     plain = _read(source)
     snapshot, name = load(plain)
-    found = arguments.profile(profile or name)
-    if profile is None and plain.get("order"):
-        found = dataclasses.replace(found, order=str(plain["order"]))
+    found = arguments.profile(profile) if profile else _own(plain, name)
     plan = cycle(snapshot, found)
     before = plain.get("plan") or {}
     after = json.loads(json.dumps(dump(View(snapshot, plan, found))["plan"]))
@@ -43,6 +41,14 @@ def replay(source: str, profile: str | None, as_json: bool, everything: bool) ->
         told = {"profile": found.name, "dump_profile": name, "plan": after, "differences": changes}
         return json.dumps(told, indent=2) + "\n"
     return _text(snapshot, plan, found, name, changes, everything)
+
+
+def _own(plain: Mapping[str, Any], name: str) -> Profile:
+    """The profile that was in force, with its parameters and settings."""
+    try:
+        return profiles.rebuilt(plain["recipe"], name)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UsageError(f"the snapshot's profile can't be read: {type(error).__name__}: {error}") from error
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[dict[str, str]]:
