@@ -42,6 +42,20 @@ def serve(cluster: Cluster) -> list[str]:
     return [crd["metadata"]["name"] for crd in made]
 
 
+def withdraw(cluster: Cluster, name: str) -> None:
+    """The definition goes; the next module may make it again."""
+    cluster.delete(f"{DEFINITIONS}/{name}")
+
+    def gone() -> bool:
+        try:
+            cluster.get(f"{DEFINITIONS}/{name}")
+        except Refused as refused:
+            return refused.status == 404
+        return False
+
+    wait_until(gone, what=f"{name} is gone")
+
+
 def custom(kind: str, name: str, spec: Json) -> Json:
     crd = CRDS[kind]["spec"]
     version = f"{crd['group']}/{crd['versions'][0]['name']}"

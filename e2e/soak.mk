@@ -1,8 +1,8 @@
-# The soak's target; included by the Makefile after lab.mk.
+# The soak's target; included by the Makefile after lab.mk and demo.mk (SEED).
 
-SECONDS_LONG = 600
+SOAK_SECONDS = 600
 SOAK =
 
 .PHONY: soak
-soak: lab-build ## Ten minutes of elastic jobs coming and going, watched by a referee: SECONDS_LONG=600 SEED=1 SOAK="--rate 50"
-	@$(lab_python) -m e2e.soak --seconds '$(SECONDS_LONG)' --seed '$(SEED)' $(SOAK)
+soak: lab-build ## Elastic jobs come and go, a referee watches: SOAK_SECONDS=600 SEED=1 SOAK="--rate 50 --profile afs-l"
+	@$(lab_python) -m e2e.soak --seconds '$(SOAK_SECONDS)' --seed '$(SEED)' $(SOAK)

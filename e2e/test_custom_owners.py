@@ -14,7 +14,6 @@ import pytest
 from e2e.cluster import Cluster, Json, Pod
 from e2e.lab import Lab
 from e2e.operators import (
-    DEFINITIONS,
     custom,
     jobset,
     jobset_job,
@@ -23,6 +22,7 @@ from e2e.operators import (
     pytorch_pod,
     ray_pod,
     serve,
+    withdraw,
 )
 from e2e.scenario import (
     bound,
@@ -50,7 +50,7 @@ def made() -> Iterator[dict[str, Cluster]]:
     found: dict[str, Cluster] = {}
     yield found
     for name, cluster in found.items():
-        cluster.delete(f"{DEFINITIONS}/{name}")
+        withdraw(cluster, name)
 
 
 @pytest.fixture(autouse=True)

@@ -78,7 +78,10 @@ def test_a_job_has_all_gpus_while_it_is_alone_gives_half_to_the_next_and_takes_t
         cluster.submit(train("b"), namespace=namespace)
         pods = settles(cluster, namespace, {"a": 8, "b": 8})
         assert {one.uid for one in pods["a"]} <= before, "those that stay were never touched"
-        assert len(gated(cluster.pods(namespace, "a"))) == 8
+        wait_until(
+            lambda: len(gated(cluster.pods(namespace, "a"))) == 8,
+            what="those that left are back behind the gate",
+        )
         replayed(lab, cluster)
         delete_job(cluster, namespace, "b")
         pods = settles(cluster, namespace, {"a": 16})
@@ -332,13 +335,8 @@ def test_growth_that_gains_less_than_it_costs_is_left(lab: Lab, cluster: Cluster
         settles(cluster, namespace, {"a": 8, "b": 8})
         delete_job(cluster, namespace, "b")
         holds_for(lambda: shares(cluster, namespace).get("a") == 8, seconds=5, what="a stays at 8")
-        wait_until(
-            lambda: "gain" in reason(cluster, namespace, "a"),
-            within=90,
-            what="and says why",
-            also=lambda: reason(cluster, namespace, "a"),
-        )
-        replayed(lab, cluster)
+        whys = {key[1]: why for key, why in replayed(lab, cluster)["plan"]["whys"]}
+        assert "gain" in whys["job-a"], whys
 
 
 # --- policies -----------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from e2e.cluster import Cluster, Json
-from e2e.operators import DEFINITIONS, custom, serve
+from e2e.operators import custom, serve, withdraw
 from e2e.scenario import job, template, wait_until
 from e2e.test_admission import Answer, Kubectl
 
@@ -24,7 +24,7 @@ def made() -> Iterator[dict[str, Cluster]]:
     found: dict[str, Cluster] = {}
     yield found
     for name, cluster in found.items():
-        cluster.delete(f"{DEFINITIONS}/{name}")
+        withdraw(cluster, name)
 
 
 @pytest.fixture

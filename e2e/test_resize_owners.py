@@ -19,7 +19,6 @@ from e2e.cluster import Cluster, Json, Pod
 from e2e.elastic import only, shared_by
 from e2e.lab import Lab
 from e2e.operators import (
-    DEFINITIONS,
     Operator,
     custom,
     jobset,
@@ -29,6 +28,7 @@ from e2e.operators import (
     pytorch_pod,
     ray_pod,
     serve,
+    withdraw,
 )
 from e2e.scenario import (
     RUN_SECONDS,
@@ -74,7 +74,7 @@ def made() -> Iterator[dict[str, Cluster]]:
     found: dict[str, Cluster] = {}
     yield found
     for name, cluster in found.items():
-        cluster.delete(f"{DEFINITIONS}/{name}")
+        withdraw(cluster, name)
 
 
 # --- what is submitted, what is watched ---------------------------------------------------------------------

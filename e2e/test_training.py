@@ -184,7 +184,7 @@ def shrinks_and_grows(training: Training, name: str) -> None:
     come(training, name, 2)
     training.trains_on([0, 1], "shrunk")
     assert training.indexes == [0, 1]
-    assert len(gated(training.pods)) == 2
+    wait_until(lambda: len(gated(training.pods)) == 2, what="those that left are back behind the gate")
     training.has_told_its_speed(2)
     go(training, name)
     training.trains_on([0, 1, 2, 3], "grown again")

@@ -99,6 +99,7 @@ while True: time.sleep(60)
 
 
 def test_every_signal_reaches_the_process_once() -> None:
+    hung_up = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # these tests may themselves run under nohup
     sent = [
         "SIGINT",
         "SIGHUP",
@@ -111,7 +112,10 @@ def test_every_signal_reaches_the_process_once() -> None:
         "SIGINT",
         "SIGTERM",
     ]
-    process = started(*PYTHON, COUNTS)
+    try:
+        process = started(*PYTHON, COUNTS)
+    finally:
+        signal.signal(signal.SIGHUP, hung_up)
     for name in sent:
         process.send_signal(getattr(signal, name))
         time.sleep(0.2)  # signals of one kind that come together are one, with or without an agent

@@ -83,6 +83,7 @@ class _Job:
     changed: float = -math.inf  # when its number last changed, or it started again
     cost: float = 0.0  # measured, 0 = none
     cost_then: float = 0.0  # as it was known when it last changed
+    lowest: float = math.inf  # of the costs that were told since then
     short_since: float | None = None
     may_since: float | None = None
     pods: dict[str, Sighting] = field(default_factory=dict)
@@ -137,6 +138,7 @@ class Checker:
         job = self._jobs.get(name)
         if job is not None:
             job.cost = cost
+            job.lowest = min(job.lowest, cost or math.inf)
 
     def pod(self, pod: Sighting, at: float) -> None:
         """A pod was seen; in the order of the watch, which is the API's."""
@@ -250,8 +252,8 @@ class Checker:
         before, job.settled = job.settled, live
         if not before:
             return  # its start
-        known = [cost for cost in (job.cost_then, job.cost) if cost]  # the Gang tells it a little late
-        paid = job.changed + min(known, default=self.rules.cost) / self.rules.overhead
+        known = min(job.cost_then or math.inf, job.lowest)  # the Gang tells it a little late
+        paid = job.changed + (known if known < math.inf else self.rules.cost) / self.rules.overhead
         if live > before:
             self.tally.growths += 1
         else:
@@ -263,7 +265,7 @@ class Checker:
                 f"{job.name} {what} from {before} to {live} at {job.first:.1f} s, "
                 f"{paid - job.first:.1f} s before its last change was paid for",
             )
-        job.changed, job.cost_then = job.touched, job.cost
+        job.changed, job.cost_then, job.lowest = job.touched, job.cost, math.inf
 
     def _idle(self, at: float) -> None:
         """No GPU idles for long while a job wants it and may have it."""

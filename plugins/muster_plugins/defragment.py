@@ -23,13 +23,13 @@ Source: none of the papers; CoDDL migrates as its placement's last resort (afs-c
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from muster.core.cycle import expected_end
 from muster.core.moving import (
     as_bound,
+    by_node,
     can_change,
     changed_at,
     config_now,
@@ -39,7 +39,6 @@ from muster.core.moving import (
     leave,
     leaves,
     move_to,
-    on_node,
     on_shared_gpus,
     racks,
     rows_of,
@@ -130,8 +129,9 @@ class Defragment:
             return []  # it waits for something else than room
         nodes = snapshot.nodes
         cleared: list[Job] = []
-        for row in self._clearings(needs, movable, room, nodes):
-            for job in on_node(movable, nodes.names[row]):
+        standing = by_node(movable)
+        for row in self._clearings(needs, standing, room, nodes):
+            for job in standing[nodes.names[row]]:
                 if job not in cleared:
                     leave(room, job, nodes)
                     cleared.append(job)
@@ -144,31 +144,25 @@ class Defragment:
         return []
 
     def _clearings(
-        self,
-        needs: Sequence[Need],
-        movable: Mapping[JobKey, Job],
-        room: Room,
-        nodes: Nodes,
+        self, needs: Sequence[Need], standing: Mapping[str, Sequence[Job]], room: Room, nodes: Nodes
     ) -> Iterator[int]:
         """Nodes that would take more of the head without their movable jobs, fewest GPUs to clear first."""
         largest = needs[0].role.shape
         fits = room.fits(largest).copy()
-        used: Counter[str] = Counter()
-        for job in movable.values():
-            for role in job.roles:
-                for member in role.on:
-                    used[member.node] += member.shape.gpus
         found = []
-        for name, gpus in used.items():
+        for name, jobs in standing.items():
             row = nodes.index.get(name)
             if row is None or not nodes.open[row]:
                 continue
             mark = room.mark()
-            for job in on_node(movable, name):
+            for job in jobs:
                 leave(room, job, nodes)
             more = int(room.fits(largest)[row] - fits[row])
             room.undo(mark)
             if more > 0:
+                gpus = sum(
+                    m.shape.gpus for job in jobs for role in job.roles for m in role.on if m.node == name
+                )
                 found.append((gpus / more, name, row))
         for _, _, row in sorted(found):
             yield row

@@ -299,9 +299,14 @@ class Ledger(Endings):
         yield from self._ungate(entry, job, holds, now)
 
     def _lived_on(self, entry: Entry, now: float) -> bool:
-        """Whether what the job attained or reported is worth a write: with any other one, else once in a while."""
+        """Whether what the job attained or reported, or why it has its share, is worth a write: with any other one,
+        else once in a while."""
+        runs = entry.job is not None and entry.job.bound > 0 and entry.key in self._whys
         if all(new is old for new, old in zip(entry.lived, entry.kept, strict=True)):
-            return False
+            if not runs:
+                return False
+            if now >= entry.kept_at + KEPT_EVERY and self._whys.get(entry.key, "") == entry.why:
+                entry.kept_at = now  # looked at: it still holds
         if entry.gang is None or now >= entry.kept_at + KEPT_EVERY:
             return True
         self._again(entry.key, entry.kept_at + KEPT_EVERY)

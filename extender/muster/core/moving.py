@@ -75,9 +75,13 @@ def gpus_of(job: Job) -> int:
     return sum(member.shape.gpus for role in job.roles for member in role.on)
 
 
-def on_node(jobs: Mapping[JobKey, Job], node: str) -> list[Job]:
-    """Jobs with a replica there, by key."""
-    return [job for _, job in sorted(jobs.items()) if any(m.node == node for r in job.roles for m in r.on)]
+def by_node(jobs: Mapping[JobKey, Job]) -> dict[str, list[Job]]:
+    """Jobs with a replica on each node, by key."""
+    result: dict[str, list[Job]] = {}
+    for _, job in sorted(jobs.items()):
+        for name in dict.fromkeys(m.node for role in job.roles for m in role.on):
+            result.setdefault(name, []).append(job)
+    return result
 
 
 def leave(room: Room, job: Job, nodes: Nodes) -> None:
