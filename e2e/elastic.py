@@ -28,6 +28,8 @@ from muster.settings import load_settings, profile_of
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 LINEAR = ""
+ROOM = ("node-00", "node-01")
+"""16 GPUs."""
 FREE = {"resizeCost": False}
 """Shares as the policy says, however often: for scenarios that are not about what a change costs."""
 
@@ -70,6 +72,11 @@ def only(lab: Lab, cluster: Cluster, *nodes: str) -> None:
 
 def delete_job(cluster: Cluster, namespace: str, name: str) -> None:
     cluster.delete(f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}", propagationPolicy="Background")
+
+
+def failed(cluster: Cluster, namespace: str, name: str) -> int:
+    """Pods of the Job that its controller counts as failed."""
+    return int(cluster.get(f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}")["status"].get("failed", 0))
 
 
 def indexes(pods: Sequence[Pod]) -> list[int]:

@@ -9,7 +9,9 @@ import pytest
 
 from e2e.cluster import Cluster, Json
 from e2e.elastic import (
+    ROOM,
     delete_job,
+    failed,
     has,
     indexes,
     only,
@@ -35,8 +37,6 @@ from e2e.scenario import (
 
 pytestmark = pytest.mark.lab
 
-ROOM = ("node-00", "node-01")
-"""16 GPUs."""
 WELL = "1=1,2=2,4=4,8=8,16=16"
 BADLY = "1=1,2=1.2,4=1.3,8=1.35,16=1.4"
 FALLS = "1=1,2=1.9,4=3,8=2,16=1"
@@ -52,11 +52,6 @@ def max_min(lab: Lab) -> Iterator[None]:
     """GPUs are shared evenly, and what a change costs is not weighed."""
     with shared_by(lab, "max-min"):
         yield
-
-
-def failed(cluster: Cluster, namespace: str, name: str) -> int:
-    """Pods of the Job that its controller counts as failed."""
-    return int(cluster.get(f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}")["status"].get("failed", 0))
 
 
 def reason(cluster: Cluster, namespace: str, name: str) -> str:

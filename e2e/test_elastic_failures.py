@@ -9,7 +9,9 @@ import pytest
 
 from e2e.cluster import Cluster, Pod
 from e2e.elastic import (
+    ROOM,
     delete_job,
+    failed,
     has,
     only,
     replayed,
@@ -25,9 +27,6 @@ from e2e.test_report import tell, token
 
 pytestmark = pytest.mark.lab
 
-ROOM = ("node-00", "node-01")
-"""16 GPUs."""
-
 
 @pytest.fixture(autouse=True)
 def room(lab: Lab, cluster: Cluster) -> None:
@@ -38,10 +37,6 @@ def room(lab: Lab, cluster: Cluster) -> None:
 def max_min(lab: Lab) -> Iterator[None]:
     with shared_by(lab, "max-min"):
         yield
-
-
-def failed(cluster: Cluster, namespace: str, name: str) -> int:
-    return int(cluster.get(f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}")["status"].get("failed", 0))
 
 
 def dies(lab: Lab, fault: str) -> None:
