@@ -49,9 +49,15 @@ class Terminal:
         for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR"):
             environment.pop(name, None)
         command = [sys.executable, "-m", "muster.cli", "top", *arguments]
-        self.process = subprocess.Popen(
-            command, stdin=slave, stdout=slave, stderr=slave, env=environment, start_new_session=True
-        )
+        interrupt = signal.signal(
+            signal.SIGINT, signal.default_int_handler
+        )  # ignored where a shell put us behind
+        try:
+            self.process = subprocess.Popen(
+                command, stdin=slave, stdout=slave, stderr=slave, env=environment, start_new_session=True
+            )
+        finally:
+            signal.signal(signal.SIGINT, interrupt)
         os.close(slave)
 
     def _size(self, width: int, height: int) -> None:
