@@ -99,7 +99,9 @@ while True: time.sleep(60)
 
 
 def test_every_signal_reaches_the_process_once() -> None:
-    hung_up = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # these tests may themselves run under nohup
+    # These tests may themselves run under nohup, or behind a shell: what is ignored is inherited, and stays ignored.
+    ours = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
+    before = [signal.signal(number, signal.SIG_DFL) for number in ours]
     sent = [
         "SIGINT",
         "SIGHUP",
@@ -115,7 +117,8 @@ def test_every_signal_reaches_the_process_once() -> None:
     try:
         process = started(*PYTHON, COUNTS)
     finally:
-        signal.signal(signal.SIGHUP, hung_up)
+        for number, handler in zip(ours, before, strict=True):
+            signal.signal(number, handler)
     for name in sent:
         process.send_signal(getattr(signal, name))
         time.sleep(0.2)  # signals of one kind that come together are one, with or without an agent
