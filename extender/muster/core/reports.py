@@ -57,7 +57,6 @@ __all__ = (
     "PLAUSIBLE",
     "Track",
     "changed",
-    "config",
     "config_of",
     "cost",
     "costs",
@@ -403,11 +402,6 @@ def samples(track: Track) -> Mapping[Config, float]:
     """Median speed by configuration, samples/s of a job that tells samples, else iterations/s. The same object
     until one of them changes."""
     return track.medians
-
-
-def config(track: Track) -> Config:
-    """The bound replicas that `changed` was last told; Config() where none is."""
-    return track.config
 
 
 def report(track: Track) -> Report | None:
