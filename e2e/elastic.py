@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ import httpx
 
 from e2e.cluster import Cluster, Json, Pod, Refused, over_committed
 from e2e.lab import Lab
-from e2e.scenario import bound, configured, gang, job, show, wait_until
+from e2e.scenario import bound, configured, gang, job, looking, show, wait_until
 from muster.core import dump
 from muster.core.cycle import cycle
 from muster.core.view import View
@@ -209,17 +208,6 @@ class Watch:
 def watched(cluster: Cluster, namespace: str, **least: int) -> Iterator[Watch]:
     """Looks every 100 ms from a thread with a connection of its own; fails the scenario with what it found."""
     watch = Watch(Cluster(cluster.kubeconfig), namespace, least)
-    over = threading.Event()
-
-    def go_on() -> None:
-        while not over.wait(0.1):
-            watch.look()
-
-    thread = threading.Thread(target=go_on, daemon=True)
-    thread.start()
-    try:
+    with looking(watch.look, 0.1):
         yield watch
-    finally:
-        over.set()
-        thread.join(timeout=30)
     assert not watch.faults, "\n".join(watch.faults)

@@ -10,6 +10,7 @@ it has, no gang sits partly bound."""
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -220,6 +221,24 @@ def wait_until(
         pass
     shown = "" if also is None else f"\n{also()}"
     raise AssertionError(f"not within {within:.0f} s: {what}; at the end: {last[0]!r}{shown}")
+
+
+@contextlib.contextmanager
+def looking(look: Callable[[], object], every: float) -> Iterator[None]:
+    """`look` is called every so many seconds, from a thread of its own, while the scenario goes on."""
+    over = threading.Event()
+
+    def go_on() -> None:
+        while not over.wait(every):
+            look()
+
+    thread = threading.Thread(target=go_on, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(timeout=30)
 
 
 def holds_for(predicate: Callable[[], object], *, seconds: float, what: str) -> None:

@@ -7,7 +7,6 @@ back, again and again. GPUs are shared evenly (max-min), so a round is one shrin
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -40,6 +39,7 @@ from e2e.scenario import (
     holds_for,
     in_state,
     job,
+    looking,
     on_node,
     pod,
     priority_class,
@@ -147,19 +147,8 @@ class Course:
 @contextlib.contextmanager
 def watched(cluster: Cluster, namespace: str, sizes: Mapping[str, int]) -> Iterator[Course]:
     course = Course(Cluster(cluster.kubeconfig), namespace, sizes)
-    over = threading.Event()
-
-    def go_on() -> None:
-        while not over.wait(0.05):
-            course.look()
-
-    thread = threading.Thread(target=go_on, daemon=True)
-    thread.start()
-    try:
+    with looking(course.look, 0.05):
         yield course
-    finally:
-        over.set()
-        thread.join(timeout=30)
 
 
 def have(cluster: Cluster, namespace: str, apps: Mapping[str, str], count: int) -> dict[str, list[Pod]]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from prometheus_client.parser import text_string_to_metric_families
 
 from e2e.bench import figures, raw
 from e2e.bench.course import MUSTER, Course, lab_of
@@ -239,10 +240,11 @@ def _memory(lab: Lab) -> int:
 
 def _quantile(metrics: str, name: str, share: float) -> float:
     """The upper bound of the histogram's bucket in which the quantile lies; inf where nothing was observed."""
-    buckets = []
-    for line in metrics.splitlines():
-        if line.startswith(f"{name}_bucket"):
-            bound, count = line.split('le="')[1].split('"} ')
-            buckets.append((float(bound.replace("+Inf", "inf")), float(count)))
+    buckets = [
+        (float(sample.labels["le"]), sample.value)
+        for family in text_string_to_metric_families(metrics)
+        for sample in family.samples
+        if sample.name == f"{name}_bucket"
+    ]
     total = buckets[-1][1] if buckets else 0.0
     return next((bound for bound, count in buckets if total and count >= share * total), float("inf"))

@@ -677,9 +677,11 @@ class Job:
     )  # short of the minimum, by what is bound
     most: int = field(default=0, init=False, repr=False, compare=False)
     released: bool = field(default=False, init=False, repr=False, compare=False)
+    running: int = field(default=0, init=False, repr=False, compare=False)  # replicas that use a node
 
     def __post_init__(self) -> None:
         roles = self.roles
+        object.__setattr__(self, "running", sum([len(role.on) for role in roles]))
         object.__setattr__(self, "bound", sum([role.bound for role in roles]))
         object.__setattr__(self, "unbound", sum([max(0, role.min - role.bound) for role in roles]))
         object.__setattr__(self, "most", sum([role.max for role in roles]))
@@ -688,10 +690,6 @@ class Job:
             first = roles[0] if len(roles) == 1 else next((r for r in roles if r.max > r.min), roles[0])
             object.__setattr__(self, "elastic", first)
         object.__setattr__(self, "gpus", sum([role.min * role.shape.gpus for role in roles]))
-
-    @property
-    def running(self) -> int:
-        return sum(len(role.on) for role in self.roles)
 
 
 class State(enum.StrEnum):

@@ -282,7 +282,7 @@ def test_a_speed_is_zero_after_a_change_until_it_is_measured_again() -> None:
     track = trained(speed=10.0)
     changed = reports.changed(track, on(2), 121.0, "resize")
     assert reports.report(changed).speed == 0.0  # type: ignore[union-attr]
-    assert (reports.every(track), reports.every(changed)) == (10.0, 2.0)
+    assert (reports.every(reports.report(track)), reports.every(reports.report(changed))) == (10.0, 2.0)
 
 
 # ---- replicas that join ----

@@ -247,7 +247,7 @@ def _leave_to_move(trial: _Trial, job: Job, why: str) -> None:
 def _leave_all(trial: _Trial, job: Job, roles: Sequence[Role], why: str) -> None:
     for role in roles:
         for member in role.members:
-            if member.phase is Phase.BOUND or (member.phase is Phase.UNGATED and member.pinned):
+            if _stands(member):
                 trial.leave(job, role, member, why)
 
 
@@ -331,10 +331,15 @@ def _shrink(trial: _Trial, job: Job, target: int, want: Want, why: str) -> None:
     trial.result.holds[job.key] = tuple(holds)
 
 
+def _stands(member: Member) -> bool:
+    """Whether it is on a node, or pinned to one on its way there: only an eviction frees its place."""
+    return member.phase is Phase.BOUND or (member.phase is Phase.UNGATED and member.pinned)
+
+
 def leavers(role: Role, count: int) -> list[Member]:
     """Who leaves: the highest indexes, else replicas on the nodes where fewest of the role are (then by name).
     Replicas that are on their way to their node leave, too: a growth that is overtaken is undone."""
-    bound = [m for m in role.members if m.phase is Phase.BOUND or (m.phase is Phase.UNGATED and m.pinned)]
+    bound = [m for m in role.members if _stands(m)]
     if any(m.index >= 0 for m in bound):
         return sorted(bound, key=lambda m: -m.index)[:count]
     result: list[Member] = []

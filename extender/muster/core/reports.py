@@ -424,9 +424,9 @@ def silent(track: Track, now: float) -> float:
     return max(0.0, now - track.heard) if track.heard else 0.0
 
 
-def every(track: Track) -> float:
-    """Seconds between reports that are of use now: few while a configuration is measured."""
-    return CALM if track.newest is not None and track.newest.speed > 0.0 else QUICK
+def every(newest: Report | None) -> float:
+    """Seconds between reports that are of use after this one: few while a configuration is measured."""
+    return CALM if newest is not None and newest.speed > 0.0 else QUICK
 
 
 def worth_telling(before: Track, after: Track) -> bool:

@@ -312,9 +312,8 @@ def granted(view: View, job: Job) -> dict[str, int]:
 def every(job: Job) -> float:
     """Seconds until the next report of one pod of the job is of use: few while its speed is being measured, more
     where many pods report."""
-    measured = job.report is not None and job.report.speed > 0.0
     pods = sum(len(role.members) for role in job.roles)
-    return max(reports.CALM if measured else reports.QUICK, round(2.0 * pods / JOB_RATE, 1))
+    return max(reports.every(job.report), round(2.0 * pods / JOB_RATE, 1))
 
 
 def report_route(desk: Desk) -> Route:
