@@ -179,7 +179,8 @@ def reader(cluster: Cluster) -> str:
 class Watch:
     """What is polled while a scenario goes on: `faults` are sentences on what must never be, each once.
 
-    The least that a job may run with counts from the moment at which it first ran with so many.
+    The least that a job may run with counts from the moment at which it first ran with so many, and until its Job is
+    deleted: the garbage collector then ends its pods one after another.
     """
 
     cluster: Cluster
@@ -200,8 +201,18 @@ class Watch:
             count = found.get(name, 0)
             if count >= least:
                 self._ran.add(name)
-            elif name in self._ran and count > 0:
+            elif name in self._ran and count > 0 and self._wanted(name):  # looked at after its pods
                 self.faults[f"{name} runs with {count} of at least {least}"] = None
+
+    def _wanted(self, name: str) -> bool:
+        """Whether the Job is there and nobody has asked for its deletion."""
+        try:
+            found = self.cluster.get(f"/apis/batch/v1/namespaces/{self.namespace}/jobs/{name}")
+        except Refused as refused:
+            if refused.status != 404:
+                raise
+            return False
+        return "deletionTimestamp" not in found["metadata"]
 
 
 @contextlib.contextmanager
