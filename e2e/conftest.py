@@ -5,9 +5,14 @@ lab        the session's lab, as its tests find it: every process running, every
 cluster    the lab's cluster, or the one of E2E_KUBECONFIG
 namespace  a fresh one; when the test ends it is checked (scenario.unsound) and deleted
 new_lab    makes further labs, ended with the test
+room       16 GPUs: all other nodes of the lab are cordoned (for elastic jobs)
+max_min    room, and Muster shares GPUs evenly; what a change costs is not weighed
+
+Scenarios may run side by side (pytest -n 2 --dist loadfile): the session is one process then, and so is its lab.
 
 Environment: E2E_LAB=NAME uses a lab that stays (quick when writing scenarios: make lab NAME=dev; E2E_LAB=dev
-pytest e2e). CI=true makes a skip a failure."""
+pytest e2e). E2E_K8S=1.34 makes labs of that Kubernetes, where a scenario asks for no other. CI=true makes a skip a
+failure."""
 
 from __future__ import annotations
 
@@ -15,15 +20,19 @@ import contextlib
 import itertools
 import os
 from collections.abc import Callable, Generator, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from e2e.cluster import Cluster, Refused
+from e2e.elastic import ROOM, only, shared_by
 from e2e.lab import Lab, NodeGroup, Shape, all_labs
+from e2e.lab.versions import DEFAULT_KUBERNETES
 from e2e.scenario import show, unsound, wait_until
 
-SHAPE = Shape(groups=(NodeGroup(16, gpus=8),), racks=4)
+KUBERNETES = os.environ.get("E2E_K8S") or DEFAULT_KUBERNETES
+SHAPE = Shape(groups=(NodeGroup(16, gpus=8),), racks=4, kubernetes=KUBERNETES)
 _numbers = itertools.count()
 
 
@@ -46,9 +55,13 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 @pytest.fixture(scope="session")
 def _session_lab() -> Iterator[Lab]:
     for orphan in all_labs():  # of a pytest that was killed
-        if orphan.name.startswith("e2e-") and not _runs(int(orphan.name.split("-")[1])):
+        prefix, _, rest = orphan.name.partition("-")
+        pid = rest.partition("-")[0]
+        if prefix == "e2e" and pid.isdigit() and not _runs(int(pid)):
             orphan.down()
     if name := os.environ.get("E2E_LAB"):
+        if "PYTEST_XDIST_WORKER" in os.environ:
+            pytest.fail("scenarios side by side need a lab each, and E2E_LAB is one: make e2e JOBS=0")
         lab = Lab(name)
         yield lab.up(lab.shape if lab.exists else SHAPE)
         return
@@ -101,6 +114,8 @@ def new_lab() -> Iterator[Callable[..., Lab]]:
     def make(shape: Shape | None = None) -> Lab:
         lab = Lab(f"e2e-{os.getpid()}-{next(_numbers)}")
         made.append(lab)
+        if shape is not None and shape.kubernetes == DEFAULT_KUBERNETES:
+            shape = replace(shape, kubernetes=KUBERNETES)
         return lab.up(shape) if shape is not None else lab
 
     try:
@@ -108,6 +123,19 @@ def new_lab() -> Iterator[Callable[..., Lab]]:
     finally:
         for lab in made:
             lab.down()
+
+
+@pytest.fixture
+def room(lab: Lab, cluster: Cluster) -> None:
+    """Two nodes are open: 16 GPUs."""
+    only(lab, cluster, *ROOM)
+
+
+@pytest.fixture
+def max_min(lab: Lab, room: None) -> Iterator[None]:  # noqa: ARG001
+    """GPUs are shared evenly, and what a change costs is not weighed."""
+    with shared_by(lab, "max-min"):
+        yield
 
 
 @contextlib.contextmanager

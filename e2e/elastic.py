@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,9 +64,8 @@ def shared_by(lab: Lab, profile: str, **changes: Any) -> Iterator[None]:
 
 def only(lab: Lab, cluster: Cluster, *nodes: str) -> None:
     """All other nodes are cordoned until the lab is restored (when the test ends)."""
-    for name in lab.nodes:
-        if name not in nodes:
-            cluster.cordon(name)
+    with ThreadPoolExecutor(4) as several:
+        list(several.map(cluster.cordon, (name for name in lab.nodes if name not in nodes)))
 
 
 def delete_job(cluster: Cluster, namespace: str, name: str) -> None:
@@ -101,12 +100,17 @@ def has(cluster: Cluster, namespace: str, name: str, replicas: int, within: floa
     return found
 
 
+def holding(cluster: Cluster, namespace: str) -> dict[str, list[Pod]]:
+    """Bound pods by Job, all of one moment."""
+    found: dict[str, list[Pod]] = {}
+    for one in bound(cluster.pods(namespace)):
+        found.setdefault(one.labels.get("batch.kubernetes.io/job-name", one.name), []).append(one)
+    return found
+
+
 def shares(cluster: Cluster, namespace: str) -> dict[str, int]:
     """Bound pods by Job."""
-    names = [
-        one.labels.get("batch.kubernetes.io/job-name", one.name) for one in bound(cluster.pods(namespace))
-    ]
-    return dict(Counter(names))
+    return {name: len(pods) for name, pods in holding(cluster, namespace).items()}
 
 
 def settles(
@@ -114,16 +118,20 @@ def settles(
 ) -> dict[str, list[Pod]]:
     """The pods by job, once all have these shares; indexed jobs run a prefix then."""
     wanted = {name: count for name, count in expected.items() if count}
-    wait_until(
-        lambda: shares(cluster, namespace) == wanted,
+
+    def as_wanted() -> dict[str, list[Pod]] | None:
+        found = holding(cluster, namespace)
+        return found if {name: len(pods) for name, pods in found.items()} == wanted else None
+
+    found = wait_until(
+        as_wanted,
         within=within,
         what=f"shares are {wanted}",
         also=lambda: f"{shares(cluster, namespace)}\n{cluster.gangs(namespace)}",
     )
-    found = {name: bound(cluster.pods(namespace, name)) for name in wanted}
     for name, pods in found.items():
         if all(INDEX in one.labels for one in pods):
-            assert indexes(pods) == list(range(wanted[name])), f"{name} runs no prefix: {show(pods)}"
+            assert indexes(pods) == list(range(len(pods))), f"{name} runs no prefix: {show(pods)}"
     return found
 
 
@@ -155,6 +163,18 @@ def replayed(lab: Lab, cluster: Cluster, replica: int = 0) -> Json:
     return found
 
 
+def measured(lab: Lab, cluster: Cluster, namespace: str, name: str) -> dict[int, float]:
+    """Speeds of a job ("job-train") that Muster has measured so far, by replicas. In the Gang they are written with
+    the next change of its state, or within a minute."""
+    snapshot, _ = dump.load(snapshot_of(lab, cluster))
+    return {
+        config.replicas: speed
+        for key, job in snapshot.jobs.items()
+        if (key.namespace, key.name) == (namespace, name)
+        for config, speed in job.samples.items()
+    }
+
+
 def reader(cluster: Cluster) -> str:
     """A token that may read everything; its account stays with the lab."""
     accounts = "/api/v1/namespaces/default/serviceaccounts"
@@ -180,7 +200,7 @@ class Watch:
     """What is polled while a scenario goes on: `faults` are sentences on what must never be, each once.
 
     The least that a job may run with counts from the moment at which it first ran with so many, and until its Job is
-    deleted: the garbage collector then ends its pods one after another.
+    deleted or over: its pods are then ended one after another.
     """
 
     cluster: Cluster
@@ -205,20 +225,25 @@ class Watch:
                 self.faults[f"{name} runs with {count} of at least {least}"] = None
 
     def _wanted(self, name: str) -> bool:
-        """Whether the Job is there and nobody has asked for its deletion."""
+        """Whether the Job is there, and neither its controller nor anybody else is about to end it."""
         try:
             found = self.cluster.get(f"/apis/batch/v1/namespaces/{self.namespace}/jobs/{name}")
         except Refused as refused:
             if refused.status != 404:
                 raise
             return False
-        return "deletionTimestamp" not in found["metadata"]
+        over = [c["type"] for c in found["status"].get("conditions", []) if c["status"] == "True"]
+        return not over and "deletionTimestamp" not in found["metadata"]
 
 
 @contextlib.contextmanager
-def watched(cluster: Cluster, namespace: str, **least: int) -> Iterator[Watch]:
-    """Looks every 100 ms from a thread with a connection of its own; fails the scenario with what it found."""
+def watched(
+    cluster: Cluster, namespace: str, unless: Callable[[Exception], bool] | None = None, **least: int
+) -> Iterator[Watch]:
+    """Looks every 100 ms from a thread with a connection of its own; fails the scenario with what it found.
+
+    unless: as in `looking`, for scenarios in which the API server is away on purpose."""
     watch = Watch(Cluster(cluster.kubeconfig), namespace, least)
-    with looking(watch.look, 0.1):
+    with looking(watch.look, 0.1, unless or (lambda _: False)):
         yield watch
     assert not watch.faults, "\n".join(watch.faults)

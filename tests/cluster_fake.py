@@ -189,6 +189,10 @@ class FakeCluster:
 
     # ---- the API server ----
 
+    def bound(self, job: str) -> list[str]:
+        """Nodes of a job's bound pods, by pod."""
+        return [p.node for p in self.pods.values() if p.phase is Phase.BOUND and p.name.startswith(job)]
+
     def events(self) -> list[Event]:
         """Everything as a first list."""
         return [
@@ -312,7 +316,7 @@ class Muster:
         for uid in self._known - set(self.cluster.pods):
             self.ledger.apply(PodGone(uid), self.cluster.now)
         self._known = set(self.cluster.pods)
-        for name in [n for n in self.ledger._charges.nodes if n not in self.cluster.nodes]:
+        for name in [n for n in self.ledger.charges.nodes if n not in self.cluster.nodes]:
             self.ledger.apply(NodeGone(name), self.cluster.now)
         for event in self.cluster.events():
             self.ledger.apply(event, self.cluster.now)

@@ -16,21 +16,16 @@ from typing import Any
 import pytest
 
 from muster.agent import NAMES, Lines, Tail
-from tests.test_report_client import Muster
+from tests.report_server import ReportServer, served
 
 AGENT = (str(Path(sys.executable).parent / "muster"), "agent")
 PYTHON = (sys.executable, "-u", "-c")
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Muster]:
-    running = Muster()
-    running.answers = [(200, {"accepted": True, "replicas": {"worker": 2}, "every": 10}, {})]
-    (tmp_path / "token").write_text("t")
-    monkeypatch.setenv("MUSTER_URL", running.url)
-    monkeypatch.setenv("MUSTER_TOKEN_FILE", str(tmp_path / "token"))
-    yield running
-    running.close()
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ReportServer]:
+    with served(monkeypatch, tmp_path, token="t", every=10) as running:
+        yield running
 
 
 @pytest.fixture(autouse=True)
@@ -286,7 +281,7 @@ def test_as_pid_1_it_reaps_what_it_inherits_and_says_137_for_a_kill() -> None:
 # --- reports ------------------------------------------------------------------------------------------------
 
 
-def test_reports_are_found_in_the_output_and_sent(server: Muster) -> None:
+def test_reports_are_found_in_the_output_and_sent(server: ReportServer) -> None:
     script = "echo starting; echo '2026-11-21 INFO muster: step=3 loss=0.25 total=100'; echo done >&2; exit 4"
     done = run("sh", "-c", script)
     assert (done.returncode, done.stderr) == (4, b"done\n")
@@ -294,7 +289,7 @@ def test_reports_are_found_in_the_output_and_sent(server: Muster) -> None:
     assert server.bodies == [("/v1/report", {"step": 3.0, "loss": 0.25, "total": 100.0})]
 
 
-def test_reports_by_pattern_json_and_file(server: Muster, tmp_path: Path) -> None:
+def test_reports_by_pattern_json_and_file(server: ReportServer, tmp_path: Path) -> None:
     run("echo", "epoch 3: loss 0.5", options=("--pattern", r"epoch (?P<epoch>\d+): loss (?P<loss>[\d.]+)"))
     run("echo", '{"msg": "x", "muster": {"step": 9, "boundary": true}}')
     file = tmp_path / "progress"
@@ -307,7 +302,7 @@ def test_reports_by_pattern_json_and_file(server: Muster, tmp_path: Path) -> Non
 
 
 def test_an_endpoint_that_fails_or_hangs_disturbs_nothing(
-    server: Muster, monkeypatch: pytest.MonkeyPatch
+    server: ReportServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = "for n in 1 2 3; do echo muster: step=$n; done; exit 5"
     told = b"muster: step=1\nmuster: step=2\nmuster: step=3\n"

@@ -28,7 +28,7 @@ def test_progress_follows_the_replicas_and_a_change_stands_still_for_the_pause()
     assert training.end(11.0) == 13.0 + (40.0 - 19.5) / 4.0
     assert not trainings.due(18.0)
     assert list(trainings.due(18.2)) == ["a"]
-    assert (trainings.left, trainings.jct()) == (0, 18.2)
+    assert (trainings.left, trainings.jct(), trainings.wait()) == (0, 18.2, 1.0)
 
 
 def test_below_its_least_a_job_makes_no_progress() -> None:

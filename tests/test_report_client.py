@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import ssl
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -24,83 +21,15 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 import muster.report
 from muster.report import Reporter
+from tests.report_server import ReportServer, served
 
 CLIENT = Path(muster.report.__file__)
 
 
-class Muster:
-    """A server that answers as it is told and keeps what it was sent."""
-
-    def __init__(self) -> None:
-        self.answers: list[tuple[int, Any, dict[str, str]]] = []  # the last one stays
-        self.bodies: list[Any] = []
-        self.tokens: list[str] = []
-        self.came = threading.Condition()
-        self.hold = threading.Event()
-        self.hold.set()
-        outer = self
-
-        class Answers(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                outer.hold.wait(30)
-                with outer.came:
-                    code, answer, headers = (
-                        outer.answers.pop(0) if len(outer.answers) > 1 else outer.answers[0]
-                    )
-                    outer.bodies.append((self.path, json.loads(body)))
-                    outer.tokens.append(self.headers["Authorization"])
-                    outer.came.notify_all()
-                text = json.dumps(answer).encode()
-                self.send_response(code)
-                for name, value in headers.items():
-                    self.send_header(name, value)
-                self.send_header("Content-Length", str(len(text)))
-                self.end_headers()
-                self.wfile.write(text)
-
-            def log_message(self, *_: Any) -> None:
-                """Quiet."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
-        self._thread.start()
-
-    def encrypt(self, certificate: Path) -> None:
-        """Speak https from now on."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(certificate)
-        # The handshake is each connection's own thread's.
-        self._server.socket = context.wrap_socket(
-            self._server.socket, server_side=True, do_handshake_on_connect=False
-        )
-        self._server.handle_error = lambda *_: None  # type: ignore[method-assign]
-        self.url = self.url.replace("http:", "https:")
-
-    def close(self) -> None:
-        self.hold.set()
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
-
-    def wait(self, count: int) -> list[Any]:
-        """The bodies, when there are so many."""
-        with self.came:
-            assert self.came.wait_for(lambda: len(self.bodies) >= count, 20), self.bodies
-            return [body for _, body in self.bodies]
-
-
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Muster]:
-    running = Muster()
-    running.answers = [(200, {"accepted": True, "replicas": {"worker": 2}, "every": 3600}, {})]
-    (tmp_path / "token").write_text("first\n")
-    monkeypatch.setenv("MUSTER_URL", running.url)
-    monkeypatch.setenv("MUSTER_TOKEN_FILE", str(tmp_path / "token"))
-    yield running
-    running.close()
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ReportServer]:
+    with served(monkeypatch, tmp_path, token="first\n", every=3600) as running:
+        yield running
 
 
 @pytest.fixture
@@ -109,7 +38,7 @@ def said() -> list[str]:
 
 
 @pytest.fixture
-def reporter(server: Muster, said: list[str]) -> Iterator[Reporter]:
+def reporter(server: ReportServer, said: list[str]) -> Iterator[Reporter]:
     assert server.url == os.environ["MUSTER_URL"]
     made = Reporter(said.append)
     yield made
@@ -159,7 +88,7 @@ def test_every_way_to_call_it_works_and_says_once_where_it_has_nowhere_to_send(u
     assert done.stderr.startswith("muster: reports are not sent: MUSTER_URL is not set")
 
 
-def test_the_file_works_alone_beside_a_training(server: Muster, tmp_path: Path) -> None:
+def test_the_file_works_alone_beside_a_training(server: ReportServer, tmp_path: Path) -> None:
     shutil.copy(CLIENT, tmp_path / "report.py")
     (tmp_path / "train.py").write_text("import report\nreport.report(step=7)\nassert report.flush(10)\n")
     done = subprocess.run(
@@ -183,7 +112,7 @@ def test_an_unknown_name_of_the_package_is_the_usual_error() -> None:
 
 
 def test_the_first_report_goes_at_once_and_the_next_ones_wait_as_long_as_muster_asks(
-    server: Muster, reporter: Reporter
+    server: ReportServer, reporter: Reporter
 ) -> None:
     assert reporter.report(step=1, total=100) is None
     server.wait(1)
@@ -199,7 +128,7 @@ def test_the_first_report_goes_at_once_and_the_next_ones_wait_as_long_as_muster_
     assert server.wait(3)[2] == {"step": 1000.0, "total": 100.0}  # a loss is of its moment
 
 
-def test_a_boundary_is_told_at_once(server: Muster, reporter: Reporter) -> None:
+def test_a_boundary_is_told_at_once(server: ReportServer, reporter: Reporter) -> None:
     reporter.report(step=1)
     server.wait(1)
     assert reporter.flush(10)
@@ -207,7 +136,7 @@ def test_a_boundary_is_told_at_once(server: Muster, reporter: Reporter) -> None:
     assert server.wait(2)[1] == {"step": 2.0, "boundary": True}
 
 
-def test_every_post_reads_the_token_anew(server: Muster, reporter: Reporter, tmp_path: Path) -> None:
+def test_every_post_reads_the_token_anew(server: ReportServer, reporter: Reporter, tmp_path: Path) -> None:
     reporter.report(step=1)
     assert reporter.flush(10)
     (tmp_path / "token").write_text("second\n")
@@ -216,14 +145,14 @@ def test_every_post_reads_the_token_anew(server: Muster, reporter: Reporter, tmp
     assert server.tokens == ["Bearer first", "Bearer second"]
 
 
-def test_what_was_reported_last_is_sent_when_the_process_ends(server: Muster) -> None:
+def test_what_was_reported_last_is_sent_when_the_process_ends(server: ReportServer) -> None:
     code = "import muster\nfor step in range(500): muster.report(step=step)"
     url = {name: os.environ[name] for name in ("MUSTER_URL", "MUSTER_TOKEN_FILE")}
     assert python(code, **url).stderr == ""
     assert server.bodies[-1][1] == {"step": 499.0}
 
 
-def test_a_child_that_was_forked_reports_for_itself(server: Muster) -> None:
+def test_a_child_that_was_forked_reports_for_itself(server: ReportServer) -> None:
     code = (
         "import os, muster\n"
         "muster.report(step=1); assert muster.report.flush(10)\n"
@@ -248,7 +177,7 @@ class Tensor:
 
 
 def test_values_that_are_no_numbers_are_left_out_and_said_once(
-    server: Muster, reporter: Reporter, said: list[str]
+    server: ReportServer, reporter: Reporter, said: list[str]
 ) -> None:
     for _ in range(3):
         reporter.report(step=3, loss=float("nan"), total="many", samples=object(), target=Tensor())
@@ -261,7 +190,7 @@ def test_values_that_are_no_numbers_are_left_out_and_said_once(
     ]
 
 
-def test_a_server_that_hangs_holds_nobody_up(server: Muster, reporter: Reporter) -> None:
+def test_a_server_that_hangs_holds_nobody_up(server: ReportServer, reporter: Reporter) -> None:
     server.hold.clear()
     for step in range(1000):
         reporter.report(step=step)
@@ -295,7 +224,7 @@ def test_what_is_wrong_is_said_once_and_training_goes_on(
 
 
 def test_a_report_that_is_refused_is_not_sent_again_and_the_reason_is_said(
-    server: Muster, reporter: Reporter, said: list[str]
+    server: ReportServer, reporter: Reporter, said: list[str]
 ) -> None:
     server.answers = [(400, {"error": "step: expected a finite number from 0 to 1e+15, found -1"}, {})]
     reporter.report(step=-1)
@@ -308,7 +237,7 @@ def test_a_report_that_is_refused_is_not_sent_again_and_the_reason_is_said(
 
 
 def test_a_replica_that_does_not_lead_is_asked_again_on_another_connection(
-    server: Muster, reporter: Reporter, said: list[str]
+    server: ReportServer, reporter: Reporter, said: list[str]
 ) -> None:
     elsewhere = (421, {"error": "this replica of Muster does not lead"}, {})
     server.answers = [elsewhere, elsewhere, server.answers[0]]
@@ -319,7 +248,7 @@ def test_a_replica_that_does_not_lead_is_asked_again_on_another_connection(
 
 
 def test_of_several_urls_the_one_that_answers_is_remembered(
-    server: Muster, reporter: Reporter, monkeypatch: pytest.MonkeyPatch, said: list[str]
+    server: ReportServer, reporter: Reporter, monkeypatch: pytest.MonkeyPatch, said: list[str]
 ) -> None:
     monkeypatch.setenv("MUSTER_URL", f"http://127.0.0.1:1, {server.url}/base/")
     for step in (1, 2):
@@ -329,7 +258,7 @@ def test_of_several_urls_the_one_that_answers_is_remembered(
     assert server.bodies == [("/base/v1/report", {"step": 1.0}), ("/base/v1/report", {"step": 2.0})]
 
 
-def test_after_a_flood_the_client_waits_as_it_is_asked(server: Muster, reporter: Reporter) -> None:
+def test_after_a_flood_the_client_waits_as_it_is_asked(server: ReportServer, reporter: Reporter) -> None:
     server.answers = [(429, {"error": "too often"}, {"Retry-After": "3600"}), server.answers[0]]
     reporter.report(step=1)
     server.wait(1)
@@ -337,7 +266,7 @@ def test_after_a_flood_the_client_waits_as_it_is_asked(server: Muster, reporter:
     assert len(server.bodies) == 1
 
 
-def test_a_redirect_is_not_followed(server: Muster, reporter: Reporter) -> None:
+def test_a_redirect_is_not_followed(server: ReportServer, reporter: Reporter) -> None:
     server.answers = [(307, {}, {"Location": server.url})]
     reporter.report(step=1)
     assert not reporter.flush(0.1)
@@ -346,7 +275,7 @@ def test_a_redirect_is_not_followed(server: Muster, reporter: Reporter) -> None:
 
 
 def test_over_https_the_server_s_certificate_is_checked_against_the_ca_of_the_pod(
-    server: Muster, said: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    server: ReportServer, said: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "muster")])
@@ -381,7 +310,7 @@ def test_over_https_the_server_s_certificate_is_checked_against_the_ca_of_the_po
 
 @pytest.mark.parametrize("answer", [["a", "list"], "text", None, {"every": "often"}, {"every": -5}])
 def test_an_answer_that_is_not_muster_s_harms_nothing(
-    server: Muster, reporter: Reporter, answer: Any
+    server: ReportServer, reporter: Reporter, answer: Any
 ) -> None:
     server.answers = [(200, answer, {})]
     for step in range(3):
@@ -397,7 +326,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
-def test_the_command_sends_one_report_and_prints_the_answer(server: Muster) -> None:
+def test_the_command_sends_one_report_and_prints_the_answer(server: ReportServer) -> None:
     done = run("--step=3", "--total", "100", "--steps-per-epoch=10", "--boundary")
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["replicas"] == {"worker": 2}
@@ -406,7 +335,7 @@ def test_the_command_sends_one_report_and_prints_the_answer(server: Muster) -> N
     ]
 
 
-def test_the_command_says_what_is_wrong(server: Muster) -> None:
+def test_the_command_says_what_is_wrong(server: ReportServer) -> None:
     assert run().returncode == 2
     assert "such as --step 3" in run().stderr
     assert run("--step", "nan").returncode == 2

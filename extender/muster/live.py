@@ -170,6 +170,7 @@ class Driver:
                     log.warning(
                         "no longer leading: the scheduler's Lease is held by %s", self._holder.identity
                     )
+                    self._ledger.step_down()
                 changed = leads != self._leading or self._next_profile is not None
                 self._leading = leads
                 if not leads and self._holder.identity:

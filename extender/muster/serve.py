@@ -32,7 +32,7 @@ from muster.types import Plan
 
 log = logging.getLogger(__name__)
 
-RELOAD_EVERY = 2.0
+RELOAD_EVERY = 0.5
 """Seconds between looks at the configuration file."""
 
 

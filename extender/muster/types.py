@@ -662,6 +662,7 @@ class Job:
     rigid: str = (
         ""  # why it has one size only (its owner would fail, or wait for ever, with fewer), "" = it has not
     )
+    silent: float = 0.0  # when its training was last heard (s), where a report is overdue; 0: none is
     facts: Facts = Facts()
     report: Report | None = None
     samples: Mapping[Config, float] = field(default_factory=dict)
@@ -1059,6 +1060,7 @@ class WriteGang:
     sizes: tuple[tuple[str, int, int], ...] = ()  # role, min, max, as the status has them
     barred: frozenset[Bar] = frozenset()  # likewise
     asked: float = 0.0  # likewise
+    silent: float = 0.0  # likewise
     kept: tuple[object, ...] = ()  # likewise: facts, track, memory, want
     replaces: str = ""  # object uid of a Gang of the same name that belonged to an earlier job
     cause: str = ""

@@ -106,6 +106,9 @@ class Coach:
             _take(free, self.roles(job, granted), job, snapshot.nodes)
             if runs and granted != have:
                 why[row] = f"{granted[0]} workers and {granted[1]} servers from this epoch on"
+        # One that was scaled down is cut to its most; one that lost replicas goes on as the table has it.
+        replicas = np.minimum(replicas, table.most)
+        replicas = np.where((replicas > 0) & (replicas < table.least), table.have, replicas)
         return Shares(replicas, wants, why)
 
     def ideal(self, job: Job) -> Counts:

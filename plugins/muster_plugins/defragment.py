@@ -26,7 +26,6 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from muster.core.cycle import expected_end
 from muster.core.moving import (
     as_bound,
     by_node,
@@ -49,6 +48,7 @@ from muster.core.moving import (
 from muster.core.place import Need, Spot, place
 from muster.core.reasons import plural
 from muster.core.room import Room
+from muster.core.runtime import expected_end
 from muster.points import Profile
 from muster.types import Job, JobKey, Move, Nodes, Snapshot
 from muster_plugins.pack import Pack

@@ -103,6 +103,20 @@ class Scene:
         standing.count, standing.node = count, node
         self.latest = None
 
+    def decided(self, shares: Shares) -> Shares:
+        """The shares with what each job has here: so many replicas, on one node of that product."""
+        replicas = shares.replicas.copy()
+        wants = dict(shares.wants)
+        why = dict(shares.why)
+        for s in self.jobs:
+            replicas[s.row] = s.count
+            if s.count:
+                product = self.product.get(s.node, "")
+                wants[s.row] = replace(wants.get(s.row, Want()), max_nodes=1, product=product)
+            if s.why:
+                why[s.row] = s.why
+        return Shares(replicas, wants, why)
+
 
 @dataclass(frozen=True, slots=True)
 class Reshape:
@@ -155,18 +169,7 @@ class Reshape:
         if self.up and all(s.count for s in scene.jobs):
             while grow_one(scene, worthwhile=self.worthwhile):
                 pass
-        replicas = shares.replicas.copy()
-        wants = dict(shares.wants)
-        why = dict(shares.why)
-        for s in scene.jobs:
-            replicas[s.row] = s.count
-            if s.count:
-                wants[s.row] = replace(
-                    wants.get(s.row, Want()), max_nodes=1, product=scene.product[s.node] if s.node else ""
-                )
-            if s.why:
-                why[s.row] = s.why
-        return Shares(replicas, wants, why)
+        return scene.decided(shares)
 
     def scene(self, shares: Shares, snapshot: Snapshot) -> Scene:
         nodes, table = snapshot.nodes, snapshot.table

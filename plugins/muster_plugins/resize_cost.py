@@ -23,6 +23,12 @@ So a job is changed at most 1 + T x overhead / cost times in T seconds, whatever
 1 is for a job that has just been started for the first time, which makes room at once for one that arrives.
 Where a job stays as it is, so does all that was granted beside a number (product, nodes, batch). Jobs that share a
 GPU rest, and are as proposed otherwise. A policy whose grants are taken whole or not at all gets them whole or not.
+
+Choices: GPUs that are withheld here go to nobody else until the next change (given at once to who gains most by each,
+they made average JCT longer in most of 18 drawn workloads: what a short job frees soon is then held by another that
+rests); and a growth is weighed against its own cost only (weighed against that of those who shrink for it, too, not
+one decision of those workloads was another). PriorityClass comes after all this (`core.priorities`): a job that rests
+gives its GPUs to one of higher priority that would have none.
 """
 
 from __future__ import annotations

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from muster.points import Estimation
-from muster.types import Job, Shares, Snapshot, Want
+from muster.types import Job, Shares, Snapshot
 from muster_plugins.reshape import Reshape, Scene, Standing, homes_of
 
 
@@ -39,17 +39,7 @@ class Termination:
         if all(s.count for s in scene.jobs):
             while add_one(scene):
                 pass
-        replicas = shares.replicas.copy()
-        wants = dict(shares.wants)
-        why = dict(shares.why)
-        for s in scene.jobs:
-            replicas[s.row] = s.count
-            if s.count:
-                product = scene.product.get(s.node, "")
-                wants[s.row] = replace(wants.get(s.row, Want()), max_nodes=1, product=product)
-            if s.why:
-                why[s.row] = s.why
-        return Shares(replicas, wants, why)
+        return scene.decided(shares)
 
     def estimate(self, job: Job, snapshot: Snapshot) -> Estimation:
         """As `reshape` predicts, with a restart in every change."""

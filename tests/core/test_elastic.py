@@ -25,6 +25,8 @@ from muster.types import (
     Report,
     Shares,
     Snapshot,
+    State,
+    Table,
     Want,
 )
 from tests.scenario import FIFO, NOW, cluster, job, key, node, plan, role, said, snapshot, starts
@@ -44,6 +46,17 @@ class Grant:
         for name, count in self.replicas.items():
             numbers[rows[name]] = count
         return Shares(numbers, {rows[n]: w for n, w in self.wants.items()}, whole=self.whole)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A Share plugin that changes nothing, and remembers the table."""
+
+    seen: list[Table] = field(default_factory=list)
+
+    def share(self, shares: Shares, snapshot: Snapshot) -> Shares:
+        self.seen.append(snapshot.table)
+        return shares
 
 
 def shared(before: Snapshot, replicas: Mapping[str, int], **changes: Any) -> Plan:
@@ -107,6 +120,27 @@ def test_a_share_outside_the_jobs_bounds_is_clipped() -> None:
     assert "shares of 2 jobs were outside least..most, clipped" in after.complaints
 
 
+def test_a_job_that_lost_a_replica_and_finds_no_place_for_it_may_go_on_as_it_is() -> None:
+    jobs = [elastic("a", most=7, on=["n0"] * 7), job("b", worker=2, gpus=1, least=2, most=2, on=["n0"])]
+    after = shared(snapshot(nodes=1, gpus=8, jobs=jobs), {"a": 7, "b": 1})
+    assert (after.complaints, after.shrinks, after.preempted) == ((), (), {})
+    assert after.statuses[key("b")].state is State.STARTING
+
+
+def test_a_job_that_was_scaled_down_counts_as_at_its_most_and_is_cut_to_it() -> None:
+    jobs = [job("a", roles=[role("worker", 4, job="a", gpus=1, least=1, most=2, on=["n0"] * 4)])]
+    after = plan(snapshot(nodes=1, gpus=8, jobs=jobs), FIFO, shares=(Kept(),))
+    assert after.complaints == ()
+    assert len(leaves(after)["a"]) == 2
+
+
+def test_plugins_see_no_size_that_does_not_fit() -> None:
+    jobs = [job("a", worker=8, gpus=1, least=1, most=8, sizes=(1, 2, 4, 8))]
+    seen: list[Table] = []
+    plan(snapshot(nodes=1, gpus=4, jobs=jobs), FIFO, shares=(Kept(seen),))
+    assert [(table.sizes, table.most.tolist()) for table in seen] == [({0: (1, 2, 4)}, [4])]
+
+
 def test_allowed_sizes_hold_whatever_a_plugin_says() -> None:
     jobs = [job("a", worker=8, gpus=1, least=1, most=8, sizes=(1, 2, 4, 8))]
     assert starts(shared(snapshot(nodes=1, gpus=8, jobs=jobs), {"a": 7})) == {"a": {"n0": 4}}
@@ -139,6 +173,34 @@ def test_a_job_whose_share_is_zero_goes_back_whole() -> None:
     assert after.preempted == {key("a"): "its share is 0"}
     assert leaves(after) == {}
     assert later(after) == {"b": {"n0": 8}}
+
+
+def test_what_a_job_on_its_way_back_still_uses_counts_as_coming_so_nobody_else_gives_for_it() -> None:
+    back = replace(
+        elastic("b", on=["n0"] * 4), preempted="its share is 0"
+    )  # not one eviction is answered yet
+    jobs = [elastic("a", on=["n0"] * 4), back, elastic("c")]
+    after = shared(snapshot(nodes=1, gpus=8, jobs=jobs), {"a": 4, "c": 4})
+    assert (leaves(after), after.complaints) == ({}, ())
+    assert after.shares[key("c")] == 4
+    assert later(after) == {"c": {"n0": 4}}
+
+
+def test_a_job_of_higher_priority_is_planned_in_the_place_of_one_of_lower() -> None:
+    jobs = [
+        elastic("a", on=["n0"] * 4),
+        elastic("b", on=["n0"] * 4),
+        job("urgent", worker=4, gpus=1, priority=9),
+    ]
+    before = snapshot(nodes=1, gpus=8, jobs=jobs)
+    shrunk = shared(before, {"a": 4, "b": 4, "urgent": 0})
+    assert leaves(shrunk) == {"a": ["a-worker-3"], "b": ["b-worker-3", "b-worker-2", "b-worker-1"]}
+    assert later(shrunk) == {"urgent": {"n0": 4}}
+    whole = [replace(each, roles=tuple(replace(r, min=4) for r in each.roles)) for each in jobs]
+    before = snapshot(nodes=1, gpus=8, jobs=whole)
+    assert shared(before, {"a": 4, "b": 4, "urgent": 0}).shrinks == ()
+    stopped = shared(before, {"a": 4, "b": 4, "urgent": 0}, preemption=True)
+    assert stopped.preempted == {key("b"): "GPUs go to a job of higher priority first"}
 
 
 def test_what_was_shrunk_for_a_job_that_finds_no_place_is_given_back() -> None:

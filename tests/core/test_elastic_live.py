@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -11,14 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster import profiles
-from muster.points import Profile
+from muster.points import Profile, Share
 from muster.types import (
     Evict,
+    Move,
     Outcome,
     OwnerGone,
     Phase,
     PodRecord,
     Report,
+    Snapshot,
     Ungate,
     WriteGang,
     WriteLearned,
@@ -73,6 +75,35 @@ def goes(cluster: FakeCluster, muster: Muster, name: str) -> None:
         if record.owner.name == name:
             del cluster.owners[uid]
             muster.ledger.apply(OwnerGone(uid), cluster.now)
+
+
+@dataclass(frozen=True)
+class MoveOnce:
+    """Takes a job that was never moved to this node."""
+
+    node: str
+
+    def moves(self, snapshot: Snapshot) -> list[Move]:
+        return [Move(k, to=(self.node,)) for k, j in snapshot.jobs.items() if j.bound and not j.facts.moves]
+
+
+@pytest.mark.parametrize("policy", [(), (MaxMin(),)], ids=["no shares", "max-min"])
+def test_a_move_is_counted_once_and_is_no_resize(policy: tuple[Share, ...]) -> None:
+    cluster = FakeCluster(nodes=2, gpus=4)
+    train(cluster, "a", least=2, most=2)
+    muster = Muster(cluster, replace(MAX_MIN, shares=policy))
+    muster.settle()
+    first = {p.node for p in cluster.pods.values() if p.phase is Phase.BOUND}
+    (other,) = set(cluster.nodes) - first
+    muster.ledger.profile = replace(muster.ledger.profile, rebalance=(MoveOnce(other),))
+    muster.settle(30)
+    assert {p.node for p in cluster.pods.values() if p.phase is Phase.BOUND} == {other}
+    (job,) = muster.ledger.snapshot(cluster.now).jobs.values()
+    assert (job.facts.moves, job.facts.resizes) == (1, 0)
+    again = Muster(cluster, muster.ledger.profile)
+    again.settle()
+    (job,) = again.ledger.snapshot(cluster.now).jobs.values()
+    assert job.facts.moves == 1, "a restart does not forget it"
 
 
 def test_a_job_gives_half_to_the_next_from_its_highest_index_and_takes_it_back() -> None:

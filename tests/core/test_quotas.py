@@ -41,6 +41,27 @@ def test_the_quota_that_keeps_pods_out_is_named_to_their_owner() -> None:
     assert cluster.counts["gang-writes"] == writes, "it waits for the same"
 
 
+def test_that_pods_are_missing_and_the_quota_behind_it_are_one_event() -> None:
+    cluster = FakeCluster(nodes=4)
+    short(cluster, gpus(32, 31))
+    assert {s.reason for s in cluster.said} == {"Quota"}
+
+
+def test_where_quotas_cannot_be_read_the_missing_pods_are_told_all_the_same() -> None:
+    cluster = FakeCluster(nodes=4)
+    cluster.job("train", 12, gpus=2, exist=3)
+    muster = Muster(cluster)
+    muster.turn()
+    cluster.now += 2
+    muster.turn()
+    assert cluster.said == []
+    assert muster.ledger.wake is not None
+    assert muster.ledger.wake <= cluster.now + 2
+    cluster.now += 2
+    muster.settle()
+    assert {s.reason for s in cluster.said} == {"PodsMissing"}
+
+
 def test_a_quota_below_the_whole_job_is_said_to_be_so_for_ever() -> None:
     cluster = FakeCluster(nodes=4)
     short(cluster, gpus(7, 6))

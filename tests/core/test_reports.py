@@ -205,15 +205,6 @@ def test_training_goes_on_when_the_clock_was_set_back() -> None:
     assert reports.samples(track) == {on(4): 12.0}
 
 
-# ---- silence ----
-
-
-def test_silence_is_counted_from_the_last_report_of_any_replica() -> None:
-    assert reports.silent(EMPTY, 1000.0) == 0.0
-    track = told(started(on(2)), on(2), [(10.0, 5.0), (20.0, 5.0), (30.0, 4.0)])
-    assert reports.silent(track, 100.0) == 70.0
-
-
 # ---- changes ----
 
 
@@ -424,7 +415,7 @@ def test_whatever_is_reported_the_track_stays_sound_and_small(
         assert all(0.1 <= c <= 3600.0 for c in reports.costs(track))
         assert len(track.speeds) <= CONFIGS
         assert all(len(kept) <= KEPT for _, kept in track.speeds)
-        assert 0.0 <= reports.silent(track, now) <= now
+        assert reports.silent_from(track) >= track.heard + 60.0
     plain = reports.to_plain(track)
     assert len(json.dumps(plain)) < 8000
     assert reports.to_plain(reports.from_plain(json.loads(json.dumps(plain)))) == plain

@@ -1,6 +1,6 @@
 """Where what jobs taught is kept: one ConfigMap of the release, that the chart makes and only muster writes.
 
-Read once at the start of a term, written at most once a minute (core.ledger). Where it is missing or can't be read
+Read once at the start of a term, written at most once a minute (core.teaching). Where it is missing or can't be read
 nothing is known, and that is no reason not to schedule: jobs start as if nobody had run before them.
 """
 

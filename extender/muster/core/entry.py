@@ -60,7 +60,7 @@ class Entry:
     track: Track = EMPTY
     memory: Mapping[str, object] = field(default_factory=lambda: NO_MEMORY)  # by plugin
     want: Want | None = None
-    changing: bool = False  # a change of its size that we decided is under way
+    changing: str = ""  # "resize" or "move": what we decided is under way
     why: str = ""  # why it has its share
     kept: tuple[object, ...] = (UNTOUCHED, EMPTY, NO_MEMORY, None)  # as `lived` was when it was written
     kept_at: float = 0.0
@@ -69,6 +69,7 @@ class Entry:
     keeps_told: str = ""  # as the Gang has it
     keeps_said: str = ""  # the last Event about it
     keeps_for: float = 0.0  # s, this time; it doubles
+    silent_told: float = 0.0  # Job.silent as the Gang has it
     job: Job | None = None
     said: tuple[Job, Status] | None = None  # all is written of these, and nothing to do: no diff is needed
 

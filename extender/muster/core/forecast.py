@@ -13,12 +13,12 @@ from bisect import insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from muster.core.cycle import duration, expected_end
 from muster.core.estimate import believed
 from muster.core.outlook import outlook
 from muster.core.place import Need, Spot, place
 from muster.core.reasons import plural
 from muster.core.room import Room
+from muster.core.runtime import duration, expected_end
 from muster.core.view import View
 from muster.types import Code, Hold, Job, JobKey, Nodes, Plan, Shape
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from muster.core.cycle import duration, expected_end
+from muster.core.runtime import duration, expected_end
 from muster.points import Estimation
 from muster.types import Job
 

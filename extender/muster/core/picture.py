@@ -19,6 +19,7 @@ from muster.core.estimate import believed
 from muster.core.outlook import Outlook, curve, outlook
 from muster.core.standing import Sees, item, standings, timestamp
 from muster.core.view import View
+from muster.core.whys import with_silence
 from muster.points import Estimation
 from muster.types import GPU, PRODUCT, IntArray, Job, JobKey, Nodes, Phase, Role
 
@@ -76,7 +77,7 @@ def job(view: View, sees: Sees, key: JobKey, now: float = 0.0) -> Json:
         | {
             "owner": {"kind": found.owner.kind, "name": found.owner.name} if found.owner else None,
             "model": found.model or None,
-            "why": _for_reader(view, sees, view.plan.whys.get(key, "")) or None,
+            "why": with_silence(_for_reader(view, sees, view.plan.whys.get(key, "")), found.silent) or None,
             "keeps": found.keeps or None,
             "topologyRequired": found.topology_required or None,
             "topologyPreferred": found.topology_preferred or None,

@@ -31,17 +31,23 @@ def in_use(job: Job, nodes: Nodes, phases: tuple[Phase, ...] = ON_NODES) -> list
     ]
 
 
+def coming(snapshot: Snapshot) -> list[tuple[int, Shape]]:
+    """Row and shape of what comes free without anything more being ended: of replicas that are leaving their node,
+    and of gangs that go back whole, whose evictions may not have been answered yet."""
+    nodes = snapshot.nodes
+    found: list[tuple[int, Shape]] = []
+    for job in snapshot.jobs.values():
+        if job.preempted or job.running > job.bound:
+            found += in_use(job, nodes, (*OUT, Phase.ENDING) if job.preempted else (Phase.ENDING,))
+    return found
+
+
 def make_way(
     room: Room, head: Job, needs: Sequence[Need], profile: Profile, snapshot: Snapshot
 ) -> tuple[tuple[Job, ...], list[Spot]] | None:
     """The victims (none where what is ending is enough) and the head's spots; None where nothing helps."""
     now = replace(snapshot, free=room.free, ports=room.ports, ours_on=room.ours)
-    ending = list(
-        chain.from_iterable(
-            in_use(j, snapshot.nodes, (*OUT, Phase.ENDING) if j.preempted else (Phase.ENDING,))
-            for j in snapshot.jobs.values()
-        )
-    )
+    ending = coming(snapshot)
 
     def spots_without(victims: Iterable[Job]) -> list[Spot] | None:
         later = Room(now)

@@ -40,6 +40,9 @@ RESERVED = Status(
     Code.RESERVED,
     "would fit, but the free capacity is kept for the job at the head of the queue",
 )
+RELEASED = Status(
+    State.WAITING, Code.RELEASED, "was released from the queue; kube-scheduler places it without a plan"
+)
 
 KIBI = 1024
 

@@ -1,7 +1,7 @@
 """From what replicas report to speeds that can be believed: pure steps of a `Track`, a few microseconds each.
 
-`follow` takes a report, `changed` a change of the bound replicas; `samples`, `report`, `cost`, `silent` and `every`
-read, `worth_telling` says when a cycle and a write are due. Nothing that is reported is trusted:
+`follow` takes a report, `changed` a change of the bound replicas; `samples`, `report`, `cost`, `silent_from` and
+`every` read, `worth_telling` says when a cycle and a write are due. Nothing that is reported is trusted:
 
 - A number that is none (NaN, infinite, negative, beyond 1e15) is left out, and with a bad `step` the whole report.
   Times are the server's; one from the future counts as now, one from before the last report is late and left out.
@@ -26,6 +26,9 @@ read, `worth_telling` says when a cycle and a write are due. Nothing that is rep
   passed its step, less what those steps would have taken: at the old speed as far as the time before the change
   goes, the others at the new one. Changes before that are one change. Time spent waiting after a stop is not
   counted. A job that never reports: until all of its replicas are bound again.
+- *Silence* begins after SILENT seconds without a report, or PAUSES times the longest pause after which the job went
+  on; later where its replicas have just changed. A pause that was silence counts as one that just was none, so a
+  job that reports each half hour is called silent a few times, and one that hung once is found again.
 """
 
 from __future__ import annotations
@@ -65,7 +68,7 @@ __all__ = (
     "from_plain",
     "report",
     "samples",
-    "silent",
+    "silent_from",
     "to_plain",
     "worth_telling",
 )
@@ -83,6 +86,9 @@ PATIENCE = 15.0
 GRACE = 2.0
 """s that are added to the time between two reports: steps are whole, and reports come in bursts."""
 ODD = 3
+SILENT, PAUSES = 60.0, 4.0
+A_REPLICA = 0.2
+"""s for each replica that a single one of them waits between reports, as it is asked to (server/reports.every)."""
 RECENT = 60.0
 LEAST_COST, MOST_COST = 0.1, 3600.0
 SKEW = 60.0
@@ -96,6 +102,14 @@ DECADE = 20
 
 def follow(track: Track, report: Report, config: Config, now: float) -> Track:
     """The track after a report that arrived while the bound replicas form `config`; `report.speed` is not read."""
+    after = _followed(track, report, config, now)
+    pause = after.heard - track.heard
+    if pause <= max(track.usual, SILENT / PAUSES) or not track.heard or track.heard < after.since:
+        return after
+    return replace(after, usual=min(pause, _patience(track)))
+
+
+def _followed(track: Track, report: Report, config: Config, now: float) -> Track:
     if config is not track.config and config != track.config:
         track = changed(track, config, now, "resize" if track.config.replicas else "start")
     if not 0.0 <= report.step <= MOST:
@@ -170,6 +184,7 @@ def _advanced(track: Track, report: Report, point: Point) -> Track:
         None,
         doubted,
         track.old,
+        track.usual,
     )
     return _closed(_measured(track, point))
 
@@ -419,9 +434,22 @@ def cost(track: Track) -> float:
     return median(track.costs) if track.costs else 0.0
 
 
-def silent(track: Track, now: float) -> float:
-    """Seconds since any replica reported, 0 if none ever did."""
-    return max(0.0, now - track.heard) if track.heard else 0.0
+def silent_from(track: Track, listens: float = 0.0) -> float:
+    """When (s) silence begins unless a replica reports before; inf of a job that never reported, runs nowhere or has
+    told all of its steps. listens: since when anybody has taken in reports; what was missed before is no silence."""
+    newest = track.newest
+    if newest is None or not track.heard or not track.config.replicas:
+        return math.inf
+    if 0.0 < newest.total <= newest.step:
+        return math.inf
+    last = track.heard
+    if track.since > last:
+        last = track.since + JOINING + 2.0 * cost(track)
+    return max(last, listens) + _patience(track)
+
+
+def _patience(track: Track) -> float:
+    return max(SILENT, PAUSES * max(track.usual, A_REPLICA * track.config.replicas))
 
 
 def every(newest: Report | None) -> float:
@@ -431,8 +459,11 @@ def every(newest: Report | None) -> float:
 
 def worth_telling(before: Track, after: Track) -> bool:
     """Whether the reports since `before` are worth a cycle and a write: the first one, a median that moved, a speed
-    measured again, a cost, another total or target, a boundary or its epoch, and each twentieth of the way."""
+    measured again, a cost, another total or target, a boundary or its epoch, each twentieth of the way, and the first
+    one after a silence."""
     old, new = before.newest, after.newest
+    if after.heard - before.heard >= SILENT and after.heard >= silent_from(before):
+        return True
     if after.medians is not before.medians or after.costs != before.costs:
         return True
     if new is old or new is None:

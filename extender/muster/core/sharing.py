@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from muster.core.priorities import by_priority
 from muster.points import Share
 from muster.types import IntArray, Shares, Snapshot, Table, Want
 
@@ -22,11 +23,14 @@ def shares_of(
     complaints: list[str],
     settled: Sequence[int] = (),
     floors: Sequence[int] = (),
+    *,
+    preemption: bool = False,
 ) -> Shares | None:
     """What each row of the snapshot's table is granted: legal, whatever the plugins answer.
 
     settled: rows of running jobs that may not change now; they keep what they have, before all others. floors: rows
-    of those that may only grow now. None where every plugin of the chain failed: then nothing is shared, and jobs
+    of those that may only grow now. preemption: running jobs may be stopped for those of higher priority
+    (`core.priorities`). None where every plugin of the chain failed: then nothing is shared, and jobs
     start all or nothing, in order.
     """
     table = snapshot.table
@@ -50,10 +54,9 @@ def shares_of(
     low = [row for row in floors if shares.replicas[row] < table.have[row]]
     settled = [*settled, *low] if low else settled
     proposed = legal(shares, table, complaints)
-    if not settled:
-        return proposed
-    # that others may not shrink for it is no fault of the plugin's
-    return legal(_kept(proposed, snapshot, settled), table, [], settled)
+    if settled:  # that others may not shrink for it is no fault of the plugin's
+        proposed = legal(_kept(proposed, snapshot, settled), table, [], settled)
+    return by_priority(proposed, table, (*settled, *floors), stop=preemption)
 
 
 def _kept(shares: Shares, snapshot: Snapshot, settled: Sequence[int]) -> Shares:
@@ -76,13 +79,16 @@ def legal(shares: Shares, table: Table, complaints: list[str], settled: Sequence
     granted_rows = replicas.nonzero()[0]  # few, where thousands of jobs wait
     some = replicas[granted_rows]
     wrong = (some > table.most[granted_rows]) | (some < table.least[granted_rows])
+    wrong &= (
+        some != table.have[granted_rows]
+    )  # one that lost replicas may go on as it is until it gets them back
     if np.count_nonzero(wrong):
         complaints.append(f"shares of {int(wrong.sum())} jobs were outside least..most, clipped")
         replicas = np.minimum(replicas, table.most)
-        replicas = np.where(replicas < table.least, 0, replicas)
+        replicas = np.where((replicas < table.least) & (replicas != table.have), 0, replicas)
     for row, sizes in table.sizes.items():
         granted = int(replicas[row])
-        if granted and granted not in sizes:
+        if granted and granted not in sizes and granted != table.have[row]:
             if replicas is shares.replicas:
                 replicas = replicas.copy()
             replicas[row] = max((s for s in sizes if s <= granted), default=0)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from muster.core.holds import placed
+from muster.core.preempt import coming
 from muster.core.room import Room
 from muster.points import Estimation
 from muster.types import (
@@ -27,7 +28,6 @@ from muster.types import (
     Nodes,
     Phase,
     Role,
-    Shape,
     Snapshot,
     Table,
 )
@@ -114,9 +114,15 @@ def table_of(
     table.most = _ints(max(1, role.min, min(role.max, fit)) for role, fit in zip(roles, room, strict=True))
     wished = [job.request or role.max for job, role in zip(rows, roles, strict=True)]
     table.request = np.clip(_ints(wished), table.least, np.maximum(table.least, _ints(r.max for r in roles)))
-    table.have = _ints(count(job, role) for job, role in zip(rows, roles, strict=True))
+    # One that was scaled down below what it has counts as at its most: that is what it is cut to.
+    table.have = np.minimum(
+        _ints(count(job, role) for job, role in zip(rows, roles, strict=True)), table.most
+    )
     table.priority = _ints(job.priority for job in rows)
-    table.sizes = {row: role.sizes for row, role in enumerate(roles) if role.sizes}
+    most = table.most.tolist()
+    table.sizes = {
+        row: tuple(s for s in role.sizes if s <= most[row]) for row, role in enumerate(roles) if role.sizes
+    }
     table.estimated = [e.speed for e in estimations]
     table.curve, table.curves = curves([e.speeds for e in estimations], int(table.most.max(initial=1)))
     for column in COLUMNS:
@@ -132,15 +138,15 @@ def table_in(
     estimate: Callable[[Job], Estimation],
 ) -> Table:
     """The table of `jobs` in the middle of a cycle: the GPUs that they may use are those free on usable nodes, those
-    that replicas are about to leave, and those that they have; of two jobs on one GPU it counts for one."""
+    that come free, and those that they have; of two jobs on one GPU it counts for one."""
     nodes = snapshot.nodes
     free = np.zeros(len(nodes), dtype=np.int64)
     column = nodes.resource_index.get(GPU)
     if column is not None:
-        coming = np.zeros(len(nodes), dtype=np.int64)
-        for at, shape in ending(snapshot):
-            coming[at] += shape.gpus
-        free = np.where(usable(nodes), np.maximum(room.free[:, column] + coming, 0), 0)
+        soon = np.zeros(len(nodes), dtype=np.int64)
+        for at, shape in coming(snapshot):
+            soon[at] += shape.gpus
+        free = np.where(usable(nodes), np.maximum(room.free[:, column] + soon, 0), 0)
     ids, names = nodes.domains(PRODUCT)
     products = {name: int(free[ids == i].sum()) for i, name in enumerate(names)}
     gpus = int(free.sum())
@@ -172,19 +178,6 @@ def table_in(
         products=products,
         per_node=0 if column is None else int(nodes.total[:, column].max(initial=0)),
     )
-
-
-def ending(snapshot: Snapshot) -> list[tuple[int, Shape]]:
-    """Node row and shape of each replica that is about to leave its node."""
-    index = snapshot.nodes.index
-    return [
-        (index[member.node], role.shape)
-        for job in snapshot.jobs.values()
-        if job.running > job.bound
-        for role in job.roles
-        for member in role.on
-        if member.phase is Phase.ENDING and member.node in index
-    ]
 
 
 def usable(nodes: Nodes) -> BoolArray:

@@ -10,7 +10,7 @@ from muster.core import kept, reports
 from muster.core.entry import NO_MEMORY, UNTOUCHED, Entry
 from muster.core.holds import placed
 from muster.core.outlook import Outlook
-from muster.core.whys import clock
+from muster.core.whys import clock, with_silence
 from muster.types import Code, Hold, Job, JobKey, Phase, Report, Say, State, Status
 
 
@@ -84,7 +84,7 @@ def _progress(entry: Entry, job: Job, expected: Outlook, now: float) -> dict[str
         "progress": None if expected.progress is None else f"{100 * expected.progress:.0f}%",
         "expectedEnd": rfc3339(end),
         "end": clock(end, now) or None,
-        "shareReason": entry.why or None,
+        "shareReason": with_silence(entry.why, job.silent) or None,
         "keeps": job.keeps or job.rigid or None,
         "speeds": {str(n): round(speed, 6) for n, speed in sorted(speeds.items()) if n} or None,
         "resizes": facts.resizes or None,

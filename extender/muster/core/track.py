@@ -64,7 +64,8 @@ class Track:
     nothing is believed at once (inf: nothing is known yet); odd: speeds in a row that were beyond it. costs: s of
     the last changes, oldest first. change: the one being measured. doubt: a report that is believed if the next one
     goes on from it; doubted_total: likewise for a total. old: speed before replicas joined a job that went on, 0
-    where none did: as long as it lasts, they may still be starting.
+    where none did: as long as it lasts, they may still be starting. usual: longest pause (s) between two reports that
+    was no silence, 0 while all were short.
     """
 
     config: Config = NONE
@@ -83,6 +84,7 @@ class Track:
     doubt: Point | None = None
     doubted_total: float = 0.0
     old: float = 0.0
+    usual: float = 0.0
 
 
 EMPTY = Track()
@@ -132,6 +134,8 @@ def to_plain(track: Track) -> dict[str, object]:
             *(round(r.at, 3), r.step, r.total, r.epoch, r.steps_per_epoch, r.loss, short(r.speed)),
             *(r.boundary, r.target, r.samples),
         ]
+    if track.usual:
+        plain["usual"] = round(track.usual, 3)
     if track.change is not None:
         c = track.change
         points = [None if p is None else list(p) for p in (c.before, c.passed)]
@@ -171,6 +175,7 @@ def _from(value: Any) -> Track:
         limit=limit_of(medians, config),
         costs=tuple(number(cost) for cost in list(value["costs"])[-COSTS:]),
         change=_change(value.get("change")),
+        usual=number(value.get("usual", 0.0)),
     )
 
 

@@ -71,6 +71,16 @@ def clock(at: float | None, now: float) -> str:
     return f"{when:%H:%M}Z" if at - now < TODAY else f"{when.day} {when:%b}"
 
 
+def with_silence(why: str, since: float) -> str:
+    """The sentence, and behind it that the job's training has told nothing `since` (Unix s, 0 = it reports). A time
+    and no length, so that it stays true while it stands in a status."""
+    if not since:
+        return why
+    when = datetime.fromtimestamp(since, UTC)
+    said = f"has not reported since {when:%H:%M}Z on {when.day} {when:%b}: what it told until then counts"
+    return f"{why}; it {said}" if why else said
+
+
 def percent(gain: float) -> str:
     """ "+9 %" of 0.09; what rounds to nothing is said so."""
     return f"+{round(100 * gain)} %" if gain >= 0.005 else "under +1 %"

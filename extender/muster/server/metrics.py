@@ -41,6 +41,9 @@ class ViewCollector(Collector):
         for code, count in sorted(codes.items()):
             waiting.add_metric([code.value], count)
         yield waiting
+        silent = sum(1 for job in snapshot.jobs.values() if job.silent)
+        text = "Running jobs whose training reported, and has been silent for too long."
+        yield GaugeMetricFamily("muster_jobs_silent", text, silent)
         longest = max((snapshot.now - snapshot.jobs[k].submitted for k in plan.order), default=0.0)
         yield GaugeMetricFamily(
             "muster_longest_wait_seconds", "Age of the oldest job in the queue.", max(0.0, longest)

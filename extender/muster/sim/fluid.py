@@ -215,7 +215,9 @@ class _Run:
             observed(name, plugin, snapshot, table, self.complaints)
         if profile.estimate is not None:
             estimated(snapshot, profile, table, self.complaints)
-        shares = shares_of(snapshot, profile.shares, self.complaints) if profile.shares else None
+        shares = None
+        if profile.shares:
+            shares = shares_of(snapshot, profile.shares, self.complaints, preemption=profile.preemption)
         if shares is None:
             shares = Shares(self._in_queue_order(snapshot))
         self._apply(shares)

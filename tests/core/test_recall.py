@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from muster.core.memory import RETURN
-from muster.points import Profile
-from muster.types import Evict, GangRecord, OwnerGone, OwnerRecord, Phase, WriteGang
+from muster.types import GangRecord, OwnerRecord, Phase, WriteGang
 from tests.cluster_fake import FakeCluster, Muster
 
 
@@ -39,7 +35,7 @@ def test_a_node_left_out_after_a_refusal_stays_left_out_across_a_restart() -> No
     assert (
         where
         in after.ledger.snapshot(cluster.now).barred[
-            (after.ledger._job_of[next(iter(cluster.pods))], "worker")
+            (after.ledger.job_of[next(iter(cluster.pods))], "worker")
         ]
     )
     after.settle()
@@ -101,53 +97,3 @@ def test_a_restart_writes_nothing_for_a_gang_that_waits_as_before() -> None:
     cluster.now += 10
     Muster(cluster).settle()
     assert not [a for a in cluster.sent[sent:] if isinstance(a, WriteGang)]
-
-
-def test_a_label_s_job_whose_pods_never_come_back_is_over_after_a_while() -> None:
-    cluster = FakeCluster(nodes=1)
-    low = [
-        cluster.update(pod, labels={**pod.labels, "muster.dev/job": "low"})
-        for pod in cluster.job("low", 2, gpus=4)
-    ]
-    owner = low[0].controller
-    assert owner is not None
-    muster = Muster(cluster, Profile(preemption=True))
-    muster.settle()
-    cluster.now += 10
-    cluster.job("high", 2, gpus=4, priority=1000)
-    del cluster.owners[owner.uid]
-    muster.ledger.apply(OwnerGone(owner.uid), cluster.now)
-    muster.settle()
-    assert len([a for a in cluster.sent if isinstance(a, Evict)]) == 2
-    assert muster.state("low") == "Incomplete"
-    assert muster.ledger.wake is not None
-    assert muster.ledger.wake <= cluster.now + RETURN
-    cluster.now += RETURN
-    muster.settle()
-    assert muster.state("low") == "Finished"
-
-
-def test_the_leftovers_of_a_large_work_queue_cost_one_look_at_its_pods() -> None:
-    """3,000 gated pods of a queue that is not over: once quadratic."""
-    cluster = FakeCluster(nodes=1)
-    pods = cluster.job("queue", 3000, gpus=8, min_replicas="1")
-    owner = pods[0].controller
-    assert owner is not None
-    record = OwnerRecord(owner, "team", size=3000, queue=True)
-    cluster.owners[owner.uid] = record
-    muster = Muster(cluster)
-    muster.turn()
-    entry = muster.ledger._entries[muster.key("job-queue")]
-    looks = 0
-
-    class Counted(dict):  # type: ignore[type-arg]
-        def values(self):  # type: ignore[no-untyped-def]
-            nonlocal looks
-            looks += 1
-            return super().values()
-
-    entry.pods = Counted(entry.pods)
-    assert list(muster.ledger._leftovers(entry, cluster.now)) == []
-    assert looks <= 2
-    muster.ledger._owners.records[owner.uid] = replace(record, succeeded=1)
-    assert len(list(muster.ledger._leftovers(entry, cluster.now))) == 2999, "all but the one that has a place"

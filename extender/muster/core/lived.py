@@ -1,0 +1,82 @@
+"""What a job has lived through by now, for its Job: GPU time, resizes, reports, silences, what keeps it large."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from muster.core import learned, reports
+from muster.core.attained import attained
+from muster.core.entry import UNTOUCHED, Entry
+from muster.core.memory import Memory
+from muster.core.obstacles import keeps
+from muster.types import Job
+
+SUCCESSOR = 10.0
+"""Seconds for which the place of an evicted replica waits for its successor before another one takes it."""
+
+CREATING = 3.0
+"""Seconds after a job's newest pod (whole seconds) in which its owner may make more of them: pods
+come in any order, and a place waits for the lowest index meanwhile."""
+
+LISTENED = 10.0
+"""Silences are looked for at whole multiples of this (s), all that are due together: a thousand jobs report."""
+
+
+def lived(memory: Memory, entry: Entry, job: Job, now: float) -> Job:
+    """The job with what it has attained and reported so far."""
+    config = reports.config_of(job, memory.product_of)
+    changing = bool(job.holds) or any(len(role.on) > role.bound for role in job.roles)
+    before = entry.track.config
+    if config != before or (entry.track.change is not None and not changing):
+        stops = entry.sent_back
+        cause = "stop" if stops else "start" if not before.roles else "resize"
+        if cause == "resize" and config.roles == before.roles:
+            cause = "move"
+        entry.track = reports.changed(entry.track, config, now, cause, whole=not changing)
+    costs = reports.costs(entry.track)
+    facts = attained(entry.facts, job.roles, config, job.speed, now, changing=changing)
+    if facts.costs != costs:
+        facts = replace(facts, last_cost=reports.cost(entry.track), costs=costs)
+    entry.facts = facts
+    if entry.keeps:
+        if entry.keeps_until <= now:
+            entry.keeps = ""
+            memory.guarded_jobs.discard(entry.key)
+        else:
+            memory.again(entry.key, entry.keeps_until)
+    until = entry.returning + SUCCESSOR
+    if any(len(role.members) + role.ended < role.max for role in job.roles):
+        until = max(until, entry.newest_pod + CREATING)
+    if job.expects and now < until:
+        memory.again(entry.key, until)
+        job = replace(job, coming=True)
+    if not changing and job.bound:
+        entry.changing = ""
+    if job.model and entry.facts is UNTOUCHED and learned.MEMORY not in entry.memory:
+        taught = memory.lessons.of(job)
+        if taught is not None:
+            entry.memory = {**entry.memory, learned.MEMORY: learned.plain_lesson(taught)}
+    if entry.facts is UNTOUCHED and entry.track is reports.EMPTY and not entry.memory:
+        return job  # nearly every job of a long queue
+    return replace(
+        job,
+        facts=entry.facts,
+        report=reports.report(entry.track),
+        samples=reports.samples(entry.track),
+        memory=entry.memory,
+        want=entry.want,
+        keeps=keeps(memory, entry, job),
+        silent=_silent(memory, entry, now),
+    )
+
+
+def _silent(memory: Memory, entry: Entry, now: float) -> float:
+    """Job.silent; where it is 0, the job is looked at again when it could be silent."""
+    listens = math.inf if memory.listens is None else memory.listens
+    begins = reports.silent_from(entry.track, listens)
+    if begins <= now:
+        return entry.track.heard
+    if begins < math.inf:
+        memory.again(entry.key, math.ceil(begins / LISTENED) * LISTENED)
+    return 0.0

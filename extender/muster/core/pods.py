@@ -1,0 +1,164 @@
+"""Pods come, join their job, and go. Each is charged where it stands (core.places).
+
+A pod whose job's name or size is not known yet stays apart for a moment: until its controller, its topmost owner, its
+PodGroup and its claims have been read, or for a set time where that does not come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from muster.core import identity
+from muster.core.entry import Entry, fresh_start, reopened
+from muster.core.halfdone import half_done
+from muster.core.memory import Memory
+from muster.core.owners import watched
+from muster.core.places import charge_pod, set_holds
+from muster.core.volumes import CLAIM_PATIENCE, Claim
+from muster.types import JobKey, Phase, PodRecord, Shape
+
+OWNER_PATIENCE = 5.0
+"""Seconds after which a pod whose controller, or whose PodGroup, was never seen is taken as it is."""
+
+UNREAD_PATIENCE = 30.0
+"""Seconds after which a gated pod whose custom owner could not be read is taken as it is: nobody knows the size
+of its job then, and before it would start in part."""
+
+
+def pod_seen(memory: Memory, pod: PodRecord, now: float) -> None:
+    """A pod as the watch, or the answer to a patch, has it; of pods that are not ours only what they use counts."""
+    if pod.uid in memory.gone:
+        return  # the answer to a patch, read after the watch has told the end: uids never come back
+    version = int(pod.version) if pod.version.isdigit() else 0
+    known = memory.versions.get(pod.uid, 0)
+    # What a patch of ours answered comes by the watch, too: once is enough.
+    if version and (version < known or (version == known and pod.uid in memory.job_of)):
+        return
+    memory.versions[pod.uid] = version
+    if not pod.ours:
+        memory.charges.charge(pod.uid, pod.node if pod.phase.on_node else "", pod.shape, ours=False)
+        return
+    memory.volumes.follow(pod)
+    pod = memory.volumes.settled(pod)
+    key = memory.job_of.get(pod.uid)
+    before = memory.entries[key].pods[pod.uid] if key is not None else None
+    if key is not None and before is not None and replace(before, version=pod.version) == pod:
+        memory.entries[key].pods[pod.uid] = pod  # a status that nobody reads: only its version is news
+        return
+    first = before is None and pod.uid not in memory.orphans
+    if first and pod.phase is Phase.UNGATED and not pod.pin and identity.EXPOSED not in pod.annotations:
+        memory.created_ungated.add(pod.uid)
+        memory.unsaid.add(pod.uid)
+    if pod.phase is Phase.UNGATED and pod.refusal:
+        memory.refused_at.setdefault(pod.uid, now)
+    else:
+        memory.refused_at.pop(pod.uid, None)
+    _place_pod(memory, pod, now)
+
+
+def claim_seen(memory: Memory, claim: Claim, anywhere: bool, now: float) -> None:
+    """Whether a volume claim is an obstacle is known now: its pods are what they are with it."""
+    for uid in memory.volumes.seen(claim, anywhere):
+        key = memory.job_of.get(uid)
+        if key is not None:
+            join(memory, memory.volumes.settled(memory.entries[key].pods[uid]))
+        elif uid in memory.orphans:
+            _place_pod(memory, memory.orphans[uid][0], now)
+
+
+def place_orphans(memory: Memory, pods: Iterable[PodRecord], now: float) -> None:
+    """Pods that stand apart are looked at again."""
+    for pod in pods:
+        _place_pod(memory, pod, now)
+
+
+def _place_pod(memory: Memory, pod: PodRecord, now: float) -> None:
+    """Under its job, or apart for a moment while what decides its job's name and size is on its way."""
+    memory.owners.follow(pod)
+    pod = memory.volumes.settled(pod)
+    since = memory.orphans.get(pod.uid, (pod, now))[1]
+    until = _apart_until(memory, pod, since)
+    if pod.uid not in memory.job_of and now < until:
+        memory.orphans[pod.uid] = (pod, since)
+        memory.wakes.add(until)
+        return
+    memory.orphans.pop(pod.uid, None)
+    join(memory, pod)
+
+
+def _apart_until(memory: Memory, pod: PodRecord, since: float) -> float:
+    """How long a pod that was first seen at `since` may stay apart; 0 where all is known."""
+    owner = pod.controller
+    if owner is not None and watched(owner) and owner.uid not in memory.owners.records:
+        return pod.created + OWNER_PATIENCE
+    if pod.phase not in (Phase.GATED, Phase.HELD):
+        return 0.0  # it may be on a node already: what it uses counts at once
+    top = memory.owners.topmost(pod)
+    if top is not None and not watched(top) and top.uid not in memory.owners.records:
+        return since + UNREAD_PATIENCE
+    group = identity.group_of(pod)
+    if group and (pod.namespace, group) not in memory.groups:
+        return pod.created + OWNER_PATIENCE
+    if memory.volumes.unread(pod):
+        return since + CLAIM_PATIENCE
+    return 0.0
+
+
+def join(memory: Memory, pod: PodRecord) -> None:
+    """Put a pod under its job, and its charge where it stands."""
+    key = identity.job_key(pod, memory.owners.records)
+    before = memory.job_of.get(pod.uid)
+    if before is not None and pod.controller is not None and pod.controller.uid not in memory.owners.records:
+        key = before  # its owner goes first (a ReplicaSet before its pods): it stays of the job that it was
+    if before is not None and before != key:
+        _leave(memory, pod.uid, before)
+    memory.owners.joined(pod)
+    entry = memory.entries.get(key)
+    if entry is None:
+        entry = memory.entries[key] = Entry(key)
+    if pod.uid not in entry.pods:
+        live = any(not p.phase.ended for p in entry.pods.values())
+        if (
+            entry.ended_at and not live and not entry.sent_back
+        ):  # the same name after the job ended: a new job
+            memory.entries[key] = entry = fresh_start(entry)
+        entry.submitted = min(entry.submitted or pod.created, pod.created)
+        entry.newest_pod = max(entry.newest_pod, pod.created)
+    entry.pods[pod.uid] = pod
+    (memory.released.add if pod.phase is Phase.RELEASED else memory.released.discard)(pod.uid)
+    (memory.half_done.add if half_done(pod) else memory.half_done.discard)(pod.uid)
+    memory.job_of[pod.uid] = key
+    charge_pod(memory, entry, pod)
+    memory.dirty.add(key)
+
+
+def pod_gone(memory: Memory, uid: str) -> None:
+    """All that is kept of a pod goes; a place of it stays open for its successor."""
+    memory.bury(uid)
+    memory.versions.pop(uid, None)
+    memory.orphans.pop(uid, None)
+    memory.refused_at.pop(uid, None)
+    memory.retry.pop(uid, None)
+    memory.shrinking.discard(uid)
+    memory.created_ungated.discard(uid)
+    memory.unsaid.discard(uid)
+    memory.released.discard(uid)
+    memory.half_done.discard(uid)
+    memory.charges.charge(uid, "", Shape(), ours=False)
+    key = memory.job_of.get(uid)
+    if key is not None:
+        _leave(memory, uid, key)
+    memory.owners.leave(uid)
+    memory.volumes.leave(uid)
+
+
+def _leave(memory: Memory, uid: str, key: JobKey) -> None:
+    memory.job_of.pop(uid, None)
+    entry = memory.entries[key]
+    pod = entry.pods.pop(uid, None)
+    if pod is not None:
+        memory.owners.left(pod)
+    if entry.holds is not None and any(h.uid == uid for h in entry.holds):
+        set_holds(memory, entry, reopened(entry.holds, {uid}))
+    memory.dirty.add(key)

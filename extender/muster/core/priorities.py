@@ -1,0 +1,155 @@
+"""PriorityClass under shares: no job waits with a share of 0 while GPUs go to jobs of lower priority.
+
+The papers' policies know no priorities. What they propose is kept, but for this: a job to which they grant nothing
+gets its least (of a rigid policy: its request) from jobs of lower priority, the lowest first, of equal ones the last
+submitted. Those give first what they were to grow by or start with, then what they have above their least, and where
+`preemption` is on, all: whole, as everywhere. Beyond its least a job of higher priority is as the policy has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from muster.types import IntArray, Shares, Table
+
+WHY = "GPUs go to a job of higher priority first"
+
+
+def by_priority(shares: Shares, table: Table, fixed: Sequence[int] = (), *, stop: bool = False) -> Shares:
+    """The shares (legal ones), with the least of jobs of higher priority taken from those of lower.
+
+    fixed: rows of running jobs that give nothing of what they have. stop: running jobs may be stopped for it.
+    """
+    granted = np.flatnonzero(shares.replicas)
+    if not len(granted):
+        return shares
+    waiting = np.flatnonzero((shares.replicas == 0) & (table.priority > table.priority[granted].min()))
+    if not len(waiting):
+        return shares
+    plan = _Plan(shares, table, fixed, stop=stop)
+    for row in waiting[np.argsort(-table.priority[waiting], kind="stable")].tolist():
+        plan.grant(row)
+    return plan.shares()
+
+
+class _Plan:
+    """The shares while they change. floor: (J,) replicas that each row keeps at least."""
+
+    def __init__(self, shares: Shares, table: Table, fixed: Sequence[int], *, stop: bool) -> None:
+        self.given, self.table = shares, table
+        self.replicas, self.wants, self.why = shares.replicas.copy(), dict(shares.wants), dict(shares.why)
+        self.floor = self._floor(fixed, stop=stop)
+        self.free = table.gpus - int(self._gpus(self.replicas).sum())
+        self.changed = False
+        self._kept: dict[int, tuple[IntArray, int]] = {}
+
+    def _floor(self, fixed: Sequence[int], *, stop: bool) -> IntArray:
+        """Starts and growths may be put off; who runs gives down to its least, or all where it may be stopped."""
+        table, replicas = self.table, self.replicas
+        runs = table.have > 0
+        less = np.minimum(replicas, table.have if self.given.whole else table.least)
+        floor = np.where(runs, 0 if stop else less, 0)
+        kept = [*fixed, *self._sharing()]
+        floor[kept] = np.minimum(replicas[kept], np.maximum(table.have[kept], floor[kept]))
+        result: IntArray = np.minimum(floor, replicas)
+        return result
+
+    def _sharing(self) -> Iterable[int]:
+        """Rows of jobs that share another's GPUs, and of those whose GPUs are shared."""
+        for row, want in self.wants.items():
+            if want.beside is not None:
+                yield row
+                if want.beside in self.table.row:
+                    yield self.table.row[want.beside]
+
+    def _gpus(self, replicas: IntArray) -> IntArray:
+        """(J,) GPUs of so many replicas of each; none of its own for a job beside another."""
+        used: IntArray = replicas * self.table.unit + np.where(replicas > 0, self.table.fixed, 0)
+        used[[row for row, want in self.wants.items() if want.beside is not None]] = 0
+        return used
+
+    def grant(self, row: int) -> None:
+        """Its least, if those of lower priority can give it; else nothing changes."""
+        table = self.table
+        count = int(table.request[row] if self.given.whole else table.least[row])
+        need = int(count * table.unit[row] + table.fixed[row]) - self.free
+        lower, spare = self._below(int(table.priority[row]))
+        if not len(lower) or need > spare:
+            return
+        before = self.replicas.copy()
+        givers = lower[np.lexsort((-lower, table.priority[lower]))].tolist()
+        for step in (self._extra, self._start, self._stop):
+            for giver in givers:
+                if need > 0:
+                    need -= step(giver, need)
+        if need > 0:  # what is left of them is of no legal size
+            self.replicas = before
+            return
+        for giver in reversed(givers):
+            need += self._give_back(giver, int(before[giver]), -need)
+        self.replicas[row] = count
+        self.free = -need
+        for giver in givers:
+            if self.replicas[giver] < before[giver]:
+                self.why[giver] = WHY
+            if not self.replicas[giver]:
+                self.wants.pop(giver, None)
+        self.changed = True
+        self._kept.clear()
+
+    def _below(self, priority: int) -> tuple[IntArray, int]:
+        """Rows of lower priority that can give something, and the GPUs that they can give in all."""
+        if priority not in self._kept:
+            lower = np.flatnonzero((self.replicas > self.floor) & (self.table.priority < priority))
+            gives = self._gpus(self.replicas) - self._gpus(self.floor)
+            self._kept[priority] = lower, int(gives[lower].sum())
+        return self._kept[priority]
+
+    def _extra(self, row: int, need: int) -> int:
+        """GPUs that it gives and runs on: as few replicas as are enough, down to its least."""
+        if self.given.whole:
+            return 0
+        table, have = self.table, int(self.replicas[row])
+        low = max(int(table.least[row]), int(self.floor[row]))
+        legal = [n for n in table.sizes.get(row, range(low, have)) if low <= n < have]
+        unit = int(table.unit[row])
+        to = max((n for n in legal if (have - n) * unit >= need), default=min(legal, default=have))
+        self.replicas[row] = to
+        return (have - to) * unit
+
+    def _start(self, row: int, need: int) -> int:  # noqa: ARG002
+        """GPUs that it gives by not starting."""
+        return 0 if self.table.have[row] else self._none(row)
+
+    def _stop(self, row: int, need: int) -> int:  # noqa: ARG002
+        """GPUs that it gives by being stopped, where it may be."""
+        return self._none(row)
+
+    def _none(self, row: int) -> int:
+        if self.floor[row]:
+            return 0
+        gives = int(self._gpus(self.replicas)[row])
+        self.replicas[row] = 0
+        return gives
+
+    def _give_back(self, row: int, before: int, spare: int) -> int:
+        """GPUs that it takes back of what turns out not to be needed: as many as `spare` are enough for."""
+        table, now = self.table, int(self.replicas[row])
+        fixed = 0 if now else int(table.fixed[row])
+        least = before if self.given.whole else int(table.least[row])
+        legal = [
+            before,
+            *(n for n in table.sizes.get(row, range(least, before)) if now < n < before and n >= least),
+        ]
+        cost = {n: (n - now) * int(table.unit[row]) + fixed for n in legal if n > now}
+        to = max((n for n, gpus in cost.items() if gpus <= spare), default=now)
+        self.replicas[row] = to
+        return cost.get(to, 0)
+
+    def shares(self) -> Shares:
+        if not self.changed:
+            return self.given
+        return replace(self.given, replicas=self.replicas, wants=self.wants, why=self.why)

@@ -1,0 +1,132 @@
+"""What is kept free for the head of the queue: its reservation (backfilling), and gangs that make way for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import chain
+
+import numpy as np
+
+from muster.core.place import Need, Spot, place
+from muster.core.planning import Planning
+from muster.core.preempt import in_use, make_way
+from muster.core.room import Room
+from muster.core.runtime import expected_end
+from muster.points import Candidates
+from muster.types import FloatArray, Job, Role, Shape, Snapshot
+
+
+def first_needs(job: Job) -> list[Need]:
+    """What a job needs to start: its minimum, or one replica where all of it is optional."""
+    needs = [Need(role, role.min) for role in job.roles if role.min > 0]
+    return needs or [Need(role, 1) for role in job.roles[:1]]
+
+
+def reserve(run: Planning, head: Job, needs: Sequence[Need]) -> None:
+    """EASY backfilling: others may pass while they don't delay the head's reservation.
+
+    With known run times the head is placed on what is free at the first time at which it fits. Without, it is
+    placed as if the running jobs of ours were gone, where most is free now, and freed capacity there is kept
+    for it, but only once it has waited longer than the profile's patience.
+    """
+    snapshot = run.snapshot
+    now = replace(snapshot, free=run.room.free, ports=run.room.ports, ours_on=run.room.ours)
+    running = [job for job in snapshot.jobs.values() if job.started]
+    ends = sorted((end, job.key) for job in running if (end := expected_end(job)) is not None)
+
+    @cache
+    def leaves(number: int) -> list[tuple[int, Shape]]:
+        return in_use(snapshot.jobs[ends[number][1]], snapshot.nodes)
+
+    def placed_after(count: int) -> Room | None:
+        """The room with the head in it once the first `count` jobs have ended, None where it does not fit."""
+        room = Room(now)
+        room.give_all(chain.from_iterable(map(leaves, range(count))))
+        return None if place(room, head, needs, run.profile, snapshot) is None else room
+
+    first = _least(len(ends), lambda count: placed_after(count) is not None)
+    if first is not None:
+        run.ceiling, run.until = placed_after(first), ends[first - 1][0]
+        return
+    ripe = head.submitted + run.profile.patience
+    if snapshot.now < ripe:
+        run.wakes.append(ripe)
+        return
+    later = Room(now)
+    later.give_all(chain.from_iterable(in_use(job, snapshot.nodes) for job in running))
+    most_free = replace(run.profile, scores=((_MostFree(run.room, needs), 1.0),))
+    spots = place(later, head, needs, most_free, snapshot)
+    if spots is None:
+        return
+    _keep_free(run, needs, spots)
+
+
+def fits_without_reservation(run: Planning, job: Job, needs: Sequence[Need]) -> bool:
+    mark = run.room.mark()
+    spots = place(run.room, job, needs, run.profile, run.snapshot)
+    run.room.undo(mark)
+    return spots is not None
+
+
+def preempt(run: Planning, head: Job, needs: Sequence[Need]) -> bool:
+    """Whole gangs of lower priority make way for the head; false where that would not be enough."""
+    way = make_way(run.room, head, needs, run.profile, run.snapshot)
+    if way is None:
+        return False
+    victims, spots = way
+    for victim in victims:
+        run.preempted[victim.key] = f"preempted whole by a job of priority {head.priority}"
+    _keep_free(run, needs, spots)
+    return True
+
+
+def _keep_free(run: Planning, needs: Sequence[Need], spots: Sequence[Spot]) -> None:
+    """What is free on the head's spots is nobody else's from here on."""
+    kept = Room(replace(run.snapshot, free=run.room.free, ports=run.room.ports, ours_on=run.room.ours))
+    shapes = {n.role.name: n.role.shape for n in needs}
+    for role, row, count in spots:
+        kept.take(row, shapes[role], count)
+    run.ceiling = kept
+
+
+def _least(most: int, enough: Callable[[int], bool]) -> int | None:
+    """The least number from 1 to `most` that is enough, tried in steps that double, then halved; or None.
+
+    More ended jobs are nearly always enough when fewer were; where first fit makes an exception, the number
+    found is still enough, only not the least.
+    """
+    low, high = 0, 1
+    while high < most and not enough(high):
+        low, high = high, high * 2
+    high = min(high, most)
+    if not most or not enough(high):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        if enough(middle):
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+@dataclass(frozen=True, slots=True)
+class _MostFree:
+    """Where most replicas fit now, so that the head's reservation has the least to wait for."""
+
+    room: Room
+    needs: Sequence[Need]
+
+    def score(
+        self,
+        job: Job,  # noqa: ARG002
+        role: Role,
+        candidates: Candidates,  # noqa: ARG002
+        snapshot: Snapshot,  # noqa: ARG002
+    ) -> FloatArray:
+        """Replicas that fit now, as a share of the most that fit anywhere."""
+        fits = self.room.fits(role.shape).astype(np.float64)
+        scores: FloatArray = 100.0 * fits / max(1.0, float(fits.max(initial=0.0)))
+        return scores

@@ -1,0 +1,23 @@
+"""How long a job runs, and when it is expected to end: of jobs whose owner, or whose reports, say it."""
+
+from __future__ import annotations
+
+from muster.types import Job
+
+
+def duration(job: Job) -> float | None:
+    """Seconds that a job runs with its minimum, None where its owner does not say."""
+    if job.remaining_work is None:
+        return None
+    replicas = max(1, sum([r.min for r in job.roles]))
+    speed = dict(job.speed).get(replicas, float(replicas)) if job.speed else float(replicas)
+    return job.remaining_work / speed
+
+
+def expected_end(job: Job) -> float | None:
+    """When a running job of known length ends: by the progress that it is seen to make, else as declared."""
+    done = job.facts.progress
+    if done.rate > 0.0 and job.remaining_work is not None:
+        return done.since + max(0.0, job.remaining_work - done.total) / done.rate
+    length = duration(job)
+    return None if length is None or not job.started_at else job.started_at + length
