@@ -24,6 +24,7 @@ APISERVER_ARGS =
 SCHEDULER_ARGS =
 REAL =
 REAL_GPUS =
+AUDIT =
 
 lab_python = .venv/bin/python
 lab_options = --name '$(NAME)' \
@@ -35,7 +36,7 @@ lab_options = --name '$(NAME)' \
 	$(foreach value,$(SET),--set '$(value)') $(foreach gate,$(FEATURE_GATES),--feature-gate '$(gate)') \
 	$(foreach flag,$(APISERVER_ARGS),--apiserver-arg='$(flag)') \
 	$(foreach flag,$(SCHEDULER_ARGS),--scheduler-arg='$(flag)') \
-	$(if $(REAL),--real '$(REAL)') $(if $(REAL_GPUS),--real-gpus '$(REAL_GPUS)')
+	$(if $(REAL),--real '$(REAL)') $(if $(REAL_GPUS),--real-gpus '$(REAL_GPUS)') $(if $(filter 1,$(AUDIT)),--audit)
 
 .PHONY: lab lab-down lab-build
 

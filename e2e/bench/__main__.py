@@ -3,12 +3,14 @@ exit 0, 1 failed, 2 bad usage. A figure that misses its aim is shown, and is no 
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from typing import Any
 
 import click
 
+from e2e.bench import calls as api_calls
 from e2e.bench import crowd as crowds
 from e2e.bench import elastic as elastic_jobs
 from e2e.bench import gangs as many_gangs
@@ -116,9 +118,51 @@ def sim(**options: Any) -> None:
 @click.option("--jobs", default=60, show_default=True, type=click.IntRange(1))
 @click.option("--seed", default=1, show_default=True)
 @click.option("--rounds", default=3, show_default=True, type=click.IntRange(1))
+@click.option(
+    "--load",
+    type=click.FloatRange(0, min_open=True),
+    help=f"GPU-seconds asked for by GPU-seconds there are, while jobs arrive.  [default: {elastic_jobs.LOAD:g}]",
+)
+@click.option(
+    "--request",
+    default=0,
+    type=click.IntRange(0),
+    help="Most GPUs that a job asks for.  [default: half of the lab]",
+)
+@click.option(
+    "--order",
+    default="backfill",
+    show_default=True,
+    type=click.Choice(["strict", "backfill"]),
+    help="Of fifo.",
+)
+@click.option("--beside", default=2, show_default=True, type=click.IntRange(1), help="Labs at the same time.")
+@click.option(
+    "--simulate-only", is_flag=True, help="No lab: simulated, over several loads (or --load) and seeds."
+)
+@click.option(
+    "--seeds",
+    default=elastic_jobs.SEEDS,
+    show_default=True,
+    type=click.IntRange(1),
+    help="With --simulate-only.",
+)
 @_keep
-def elastic(**options: Any) -> None:
-    """Elastic jobs under afs-l and fifo, live and simulated; needs TRACES."""
+def elastic(simulate_only: bool, seeds: int, **options: Any) -> None:
+    """Elastic jobs under afs-l and fifo, live and simulated; needs TRACES.
+
+    \b
+    Three rounds at once:     python -m e2e.bench elastic --beside 6
+    The ratio, simulated:     python -m e2e.bench elastic --simulate-only
+    """
+    if simulate_only:
+        _finish(
+            elastic_jobs.foretell,
+            seeds=seeds,
+            **{key: options[key] for key in ("jobs", "seed", "load", "request")},
+        )
+        return
+    options["load"] = options["load"] or elastic_jobs.LOAD
     _finish(elastic_jobs.measure, **options)
 
 
@@ -127,10 +171,21 @@ def elastic(**options: Any) -> None:
 @click.option("--jobs", default=1000, show_default=True, type=click.IntRange(2))
 @click.option("--tries", default=10, show_default=True, type=click.IntRange(1))
 @click.option("--seconds", default=60.0, show_default=True, help="Of reporting.")
+@click.option(
+    "--every", default=elastic_resizes.EVERY, show_default=True, help="Seconds between two reports."
+)
 @_keep
 def resizes(**options: Any) -> None:
     """A GPU set free to its new use; a thousand jobs that report."""
     _finish(elastic_resizes.measure, **options)
+
+
+@main.command()
+@click.option("--tries", default=5, show_default=True, type=click.IntRange(1), help="Of each size.")
+@_keep
+def calls(**options: Any) -> None:
+    """API writes of a shrink and a growth, by who sends what."""
+    _finish(api_calls.measure, **options)
 
 
 @main.command("all")
@@ -140,7 +195,8 @@ def everything(long: bool) -> None:
     progress, results = Progress(), []
     measures: list[Callable[[Progress], Result]] = [
         plans.measure, both_verbs.measure, simulator.measure, all_sizes.measure, many_gangs.measure,
-        elastic_resizes.measure, elastic_jobs.measure,
+        elastic_resizes.measure, api_calls.measure,
+        functools.partial(elastic_jobs.measure, beside=6),
     ]  # fmt: skip
     for measure in (*measures, *((crowds.measure,) if long else ())):
         try:

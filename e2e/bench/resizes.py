@@ -2,7 +2,8 @@
 jobs that report cost Muster.
 
 A lab of 500 nodes is filled by elastic jobs under max-min. One job after another ends, and its GPUs go to the others;
-the k-th bind is timed against the k-th GPU set free. Then a pod of each job reports every 10 s with its own token."""
+the k-th bind is timed against the k-th GPU set free. Then a pod of each job reports every 10 s with its own
+token."""
 
 from __future__ import annotations
 
@@ -42,11 +43,18 @@ def measure(
     jobs: int = 1000,
     tries: int = 10,
     seconds: float = 60.0,
+    every: float = EVERY,
     keep: bool = False,
 ) -> Result:
-    """One lab; see the module's docstring. seconds: of reporting."""
+    """One lab; see the module's docstring. seconds: of reporting; every: between two of a job, s."""
     result = Result("resizes", f"{jobs} elastic jobs on {nodes} nodes x {GPUS} GPUs, max-min")
-    result.data["arguments"] = {"nodes": nodes, "jobs": jobs, "tries": tries, "seconds": seconds}
+    result.data["arguments"] = {
+        "nodes": nodes,
+        "jobs": jobs,
+        "tries": tries,
+        "seconds": seconds,
+        "every": every,
+    }
     values = ("profile=max-min", "config.resizeCost=false")
     wanted = Shape(groups=(NodeGroup(nodes, GPUS),), set_values=values)
     with lab_of(f"bench-resizes-{nodes}", wanted, keep) as lab:
@@ -55,7 +63,7 @@ def measure(
         raw.create_namespace(course.wire, NAMESPACE)
         _fill(progress, course, nodes * GPUS, jobs)
         _resize(result, course, pods, tries)
-        _report(result, lab, course, pods, jobs, seconds)
+        _report(result, lab, course, pods, jobs, seconds, every)
     return result
 
 
@@ -149,8 +157,11 @@ def _of(course: Course, pods: str, name: str) -> list[dict[str, Any]]:
     return list(found)
 
 
-def _report(result: Result, lab: Lab, course: Course, pods: str, jobs: int, seconds: float) -> None:
-    """A pod of each job reports every EVERY seconds; Muster's CPU meanwhile against before, its memory."""
+def _report(
+    result: Result, lab: Lab, course: Course, pods: str, jobs: int, seconds: float, every: float
+) -> None:
+    """A pod of each job reports every so many seconds, or when its sender gets to it; Muster's CPU meanwhile against
+    before, its memory."""
     leaders = [
         p["metadata"]
         for p in course.wire.ask("GET", f"{pods}?labelSelector={INDEX}%3D0")["items"]
@@ -180,7 +191,7 @@ def _report(result: Result, lab: Lab, course: Course, pods: str, jobs: int, seco
                     if answer.status_code != 200:
                         refused.append(answer.status_code)
                     sent += 1
-                    due = began + (step - 1 + (number + 1) / len(mine)) * EVERY
+                    due = began + (step - 1 + (number + 1) / len(mine)) * every
                     if over.wait(max(0.0, due - time.monotonic())):
                         break
         return sent
@@ -195,8 +206,8 @@ def _report(result: Result, lab: Lab, course: Course, pods: str, jobs: int, seco
     memory = _memory(lab)
     result.data |= {"sent": sent, "refused": refused[:20], "idle_cpu": idle, "cpu": used, "rss": memory}
     result.row(
-        f"{len(tokens)} of {jobs} jobs report each {EVERY:.0f} s: reports sent, refused",
-        f"{sent}, {len(refused)}",
+        f"{len(tokens)} of {jobs} jobs report each {every:g} s: reports sent (a second), refused",
+        f"{sent} ({sent / seconds:.0f}), {len(refused)}",
     )
     result.row("CPU of Muster meanwhile (cores); before, nobody reporting", f"{used:.2f}; {idle:.2f}")
     result.row("memory of Muster", f"{memory / 2**20:.0f} MiB")

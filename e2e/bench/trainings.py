@@ -26,6 +26,7 @@ class Trained:
     most: int
     work: float
     speeds: tuple[float, ...]
+    model: str = ""
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,10 @@ class Trainings:
     def jct(self) -> float:
         """Mean seconds from submission to end, of the jobs that ended."""
         return statistics.fmean(t.ended - t.submitted for t in self.jobs.values() if t.ended is not None)
+
+    def wait(self) -> float:
+        """Mean seconds from submission until the least was bound, of the jobs that started."""
+        return statistics.fmean(t.started - t.submitted for t in self.jobs.values() if t.started is not None)
 
     def delay(self) -> float:
         """Mean seconds until a free place was used."""

@@ -137,6 +137,7 @@ def main() -> None:
     show_default=True,
     help="GPUs that such a node says it has: a number only, the CPU stands in for the device.",
 )
+@click.option("--audit", is_flag=True, help="Keep who wrote what: logs/audit.json in the lab's folder.")
 @_says_what_went_wrong
 def up(
     name: str,
@@ -160,6 +161,7 @@ def up(
     scheduler_args: tuple[str, ...],
     real: int,
     real_gpus: int,
+    audit: bool,
 ) -> None:
     """Start a lab, or find it running; the last line of stdout is the export of its KUBECONFIG.
 
@@ -182,6 +184,7 @@ def up(
         scheduler_args=scheduler_args,
         real=real,
         real_gpus=real_gpus,
+        audit=audit,
     )
     lab = Lab(name).up(shape)
     say(f"use it: export KUBECONFIG={lab.kubeconfig}; end it: make lab-down NAME={name}")

@@ -7,13 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from e2e.lab import credentials
+from e2e.lab import audit, credentials
 from e2e.lab.credentials import Authority, Signed
 from e2e.lab.shape import Shape
 
 STAGES = Path(__file__).resolve().parent.parent / "kwok" / "stages.yaml"
 DEFAULT_SCHEDULER = "default-scheduler"
 PORTS = ("etcd", "etcd-peer", "kube-apiserver", "kube-controller-manager", DEFAULT_SCHEDULER, "kwok")
+LEASE = 20
+"""Seconds of a node's Lease in labs with real nodes; it is renewed four times in them."""
 CLIENT_QPS, CLIENT_BURST = (
     1000,
     2000,
@@ -39,6 +41,14 @@ class ControlPlane:
         """Processes in the order of starting."""
         scheduler = (DEFAULT_SCHEDULER,) if self.shape.scheduler else ()
         return ("etcd", "kube-apiserver", "kube-controller-manager", *scheduler, "kwok")
+
+    @property
+    def audit_log(self) -> Path:
+        return self.folder / "logs" / "audit.json"
+
+    @property
+    def _audit_policy(self) -> Path:
+        return self.folder / "config" / "audit.yaml"
 
     def kubeconfig(self, name: str) -> Path:
         return self.folder / "kubeconfig" / name
@@ -74,6 +84,7 @@ class ControlPlane:
         credentials.write(
             self.folder / "config" / f"{DEFAULT_SCHEDULER}.yaml", json.dumps(configuration, indent=1)
         )
+        credentials.write(self._audit_policy, json.dumps(audit.policy(), indent=1))
 
     def command(self, name: str) -> list[str]:
         """The argv of one process, for `daemon.start`."""
@@ -141,12 +152,14 @@ class ControlPlane:
             f"--proxy-client-cert-file={pki / 'front-proxy.crt'}",
             f"--proxy-client-key-file={pki / 'front-proxy.key'}",
             "--authorization-mode=Node,RBAC",
+            "--delete-collection-workers=4",  # the pods of a namespace that ends: one after another takes seconds
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-signing-key-file={pki / 'service-accounts.key'}",
             f"--service-account-key-file={pki / 'service-accounts.key'}",
             # Its not-ready taint at birth and the controller's removal are two writes a node before 5,000
             # nodes can be used.
             "--disable-admission-plugins=TaintNodesByCondition",
+            *(audit.flags(self._audit_policy, self.audit_log) if self.shape.audit else ()),
             *self._gates(),
             *self.shape.apiserver_args,
         ]
@@ -165,9 +178,8 @@ class ControlPlane:
             "--controllers=*,-ttl-controller",
             "--kube-api-qps=500",
             "--kube-api-burst=1000",
-            # The nodes send no heartbeats (5,000 of them would be 500 writes a second): what is Ready stays
-            # Ready until somebody says otherwise.
-            "--node-monitor-grace-period=8760h",
+            f"--node-monitor-grace-period={self._grace}",
+            "--horizontal-pod-autoscaler-sync-period=3s",  # 15 s: nobody who tries something has so much time
             *self._gates(),
             *self.shape.controller_args,
         ]
@@ -186,10 +198,19 @@ class ControlPlane:
             f"--config={STAGES}",
             # Real nodes have a kubelet, and are Ready through it alone.
             "--manage-nodes-with-label-selector=type!=real" if self.shape.real else "--manage-all-nodes=true",
-            "--node-lease-duration-seconds=0",
+            f"--node-lease-duration-seconds={LEASE if self.shape.real else 0}",
             "--cidr=10.128.0.0/9",
             f"--server-address=127.0.0.1:{self.ports['kwok']}",
         ]
+
+    @property
+    def _grace(self) -> str:
+        """For how long a node is Ready without a heartbeat.
+
+        There is one value for all nodes. Where all are fake nobody sends any (5,000 of them would be 500 writes a
+        second), and what is Ready stays Ready until somebody says otherwise. Beside real nodes, whose kubelets may
+        die, kwok renews a Lease for each of the few fake ones."""
+        return "40s" if self.shape.real else "8760h"
 
     def _gates(self) -> list[str]:
         return gates(self.shape.feature_gates)

@@ -196,6 +196,13 @@ class Lab:
         """Muster's extender port (/filter, /prioritize, /preempt)."""
         return f"http://127.0.0.1:{self.ports[Pair(replica).ports[1]]}"
 
+    @property
+    def audit(self) -> Path:
+        """Where kube-apiserver keeps who wrote what (lab/audit.py). LabError where it was not asked to."""
+        if not self.shape.audit:
+            raise LabError(f"lab {self.name} keeps no audit log: make lab NAME={self.name} AUDIT=1")
+        return self._control_plane.audit_log
+
     def leader(self) -> int | None:
         """Index of the replica whose kube-scheduler holds the Lease; None while nobody of ours does."""
         holder = self._chart.leader()
@@ -409,7 +416,7 @@ class Lab:
     def _create_nodes(self) -> None:
         """All Node objects, from several threads: the apiserver takes about a thousand a second."""
         wanted = list(shapes.nodes(self.shape))
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = _now()
         began = time.monotonic()
         with Api(self.kubeconfig, timeout=60) as api:
 
@@ -463,17 +470,25 @@ class Lab:
     def _restore_nodes(self) -> None:
         """Nodes as made: deleted ones again, strange ones away; taints, labels, cordons, conditions."""
         wanted = {node.name: node for node in shapes.nodes(self.shape)}
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         with Api(self.kubeconfig) as api:
             there = {item["metadata"]["name"]: item for item in api.get("/api/v1/nodes")["items"]}
+
+            def restore(node: shapes.NodeSpec) -> None:
+                path, made = f"/api/v1/nodes/{node.name}", node.manifest(_now())
+                if node.name in there:  # most were only cordoned
+                    spec = {"unschedulable": None, "taints": made["spec"]["taints"] or None}
+                    if not node.differs(
+                        api.patch(path, {"metadata": {"labels": dict(node.labels)}, "spec": spec})
+                    ):
+                        return
+                    api.delete(path)
+                api.post("/api/v1/nodes", made)
+
             for name in there.keys() - wanted.keys() - {node.name for node in self.real_nodes}:
                 api.delete(f"/api/v1/nodes/{name}")
-            for name, node in wanted.items():
-                if name in there and not node.differs(there[name]):
-                    continue
-                if name in there:
-                    api.delete(f"/api/v1/nodes/{name}")
-                api.post("/api/v1/nodes", node.manifest(now))
+            changed = [n for n in wanted.values() if n.name not in there or n.differs(there[n.name])]
+            with ThreadPoolExecutor(8) as several:
+                list(several.map(restore, changed))
 
     def _wait(
         self,
@@ -596,3 +611,7 @@ def _there(api: Api, path: str) -> bool:
             return False
         raise
     return True
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -27,7 +27,7 @@ from typing import Any
 from e2e.lab import credentials, daemon, places
 from e2e.lab.api import Api, ApiError, answers
 from e2e.lab.cgroups import Cgroup, hierarchies
-from e2e.lab.controlplane import gates
+from e2e.lab.controlplane import LEASE, gates
 from e2e.lab.credentials import Authority
 from e2e.lab.errors import BadRequestError, LabError
 from e2e.lab.images import Image
@@ -228,6 +228,7 @@ class RealNode:
             "failCgroupV1": False,
             "failSwapOn": False,
             "oomScoreAdj": 0,  # a lower one needs CAP_SYS_RESOURCE
+            "nodeLeaseDurationSeconds": LEASE,
             "makeIPTablesUtilChains": False,
             "resolvConf": "",
             "volumePluginDir": str(self.home / "plugins"),

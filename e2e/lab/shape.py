@@ -52,6 +52,7 @@ class Shape:
     scheduler_args: tuple[str, ...] = ()
     real: int = 0  # nodes that really run containers, besides those of `groups`
     real_gpus: int = 4  # what each of them says it has; the CPU stands in for the device
+    audit: bool = False  # kube-apiserver keeps who wrote what (lab/audit.py)
 
     def __post_init__(self) -> None:
         if self.nodes < 0 or any(group.count < 0 or group.gpus < 0 for group in self.groups):

@@ -1,0 +1,159 @@
+"""What `muster simulate` says of drawn jobs under a side of the comparison, and how that depends on load and seed."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from e2e.bench.drawn import Drawing, draw
+from e2e.bench.report import Result
+from e2e.bench.trainings import Trained
+from e2e.lab.errors import LabError
+from muster.sim.workload import Model
+
+MUSTER = (sys.executable, "-m", "muster.cli")
+PAUSE = 30.0
+"""Trace seconds that a job stands still when its replicas change: checkpoint, rendezvous, restart."""
+EXPECTED_DELAY = 0.5
+"""Seconds of this machine until a free place is used, where nothing was measured."""
+LOADS = (1.0, 1.5, 2.0, 3.0, 4.0)
+GPUS_A_NODE = 4
+
+
+@dataclass(frozen=True)
+class Side:
+    """A profile and what is set of it. resize_cost: a change has to gain more than it costs."""
+
+    name: str
+    profile: str
+    order: str = "backfill"
+    resize_cost: bool = False
+
+    def settings(self) -> dict[str, Any]:
+        """The keys of a muster.yaml; speeds as annotated."""
+        return {
+            "profile": self.profile,
+            "order": self.order,
+            "estimate": "declared",
+            "resizeCost": self.resize_cost,
+        }
+
+    def has(self, job: Trained) -> Trained:
+        """The job as this side may have it: fifo's gangs keep the size that they ask for."""
+        return replace(job, least=job.request, most=job.request) if self.profile == "fifo" else job
+
+
+ELASTIC, RIGID = Side("afs-l", "afs-l"), Side("fifo", "fifo")
+THRIFTY = Side("afs-l, resizeCost: true", "afs-l", resize_cost=True)
+STRICT = Side("fifo, order: strict", "fifo", order="strict")
+
+
+@dataclass(frozen=True)
+class Said:
+    """Average JCT and wait for the first start (s of the clock that the jobs are in), and how many started anew or
+    changed."""
+
+    jct: float
+    wait: float
+    restarts: int
+
+
+def simulate(side: Side, drawn: Sequence[Trained], restart: float, folder: Path, *, gpus: int = 32) -> Said:
+    """`muster simulate --restart` with these jobs on nodes like the lab's. LabError with its words where it fails."""
+    jobs = [side.has(one) for one in drawn]
+    workload = {
+        "muster_workload": 1,
+        "origin": "e2e.bench elastic",
+        "models": {one.name: {"iterations_per_s": list(one.speeds[1:])} for one in jobs},
+        "cluster": [{"nodes": gpus // GPUS_A_NODE, "gpus": GPUS_A_NODE, "product": "gpu"}],
+        "jobs": [
+            {"job": j.name, "submit_s": j.at, "request": j.request, "model": j.name, "work": j.work}
+            | {"least": j.least, "most": j.most}
+            for j in jobs
+        ],
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    trace, settings = folder / f"{side.name}.json", folder / f"{side.name}.yaml"
+    trace.write_text(json.dumps(workload))
+    settings.write_text(json.dumps(side.settings()))
+    options = ["--profile", str(settings), "--trace", str(trace), "--restart", f"{restart:.3f}", "--json"]
+    done = subprocess.run(
+        [*MUSTER, "simulate", "--quiet", *options], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise LabError(f"elastic: muster simulate: {done.stderr.strip()}")
+    (figures,) = json.loads(done.stdout).values()
+    if figures["completed"] != len(jobs):
+        raise LabError(f"elastic: muster simulate ended {figures['completed']} of {len(jobs)} jobs")
+    return Said(
+        float(figures["avg_jct_h"]) * 3600.0,
+        float(figures["avg_queueing_h"]) * 3600.0,
+        int(figures["restarts"]),
+    )
+
+
+@dataclass(frozen=True)
+class Point:
+    """One drawing under each side; JCT in trace seconds."""
+
+    drawing: Drawing
+    jct: Mapping[str, float]
+    restarts: Mapping[str, int]
+
+    def ratio(self, better: Side, than: Side) -> float:
+        """How many times shorter the average JCT is."""
+        return self.jct[than.name] / self.jct[better.name]
+
+
+def explored(
+    drawings: Sequence[Drawing], models: Mapping[str, Model], folder: Path, *, several: int = 2
+) -> Iterator[Point]:
+    """Each drawing under afs-l, without and with resizeCost, and fifo in both orders."""
+
+    def point(drawing: Drawing) -> Point:
+        drawn = draw(drawing, models)
+        restart = PAUSE / drawing.speed + EXPECTED_DELAY
+        place = folder / f"load-{drawing.load:g}-seed-{drawing.seed}"
+        said = {
+            side.name: simulate(side, drawn, restart, place, gpus=drawing.gpus)
+            for side in (ELASTIC, THRIFTY, RIGID, STRICT)
+        }
+        return Point(
+            drawing,
+            {name: one.jct * drawing.speed for name, one in said.items()},
+            {name: one.restarts for name, one in said.items()},
+        )
+
+    with ThreadPoolExecutor(several) as threads:
+        yield from threads.map(point, drawings)
+
+
+def table(result: Result, points: Sequence[Point], aim: float) -> None:
+    """A row a load and pair of sides: the ratio for each seed, their mean."""
+    seeds = ", ".join(str(s) for s in sorted({p.drawing.seed for p in points}))
+    for load in sorted({p.drawing.load for p in points}):
+        mine = [p for p in points if p.drawing.load == load]
+        for better, than in ((ELASTIC, RIGID), (THRIFTY, RIGID), (ELASTIC, STRICT)):
+            ratios = [p.ratio(better, than) for p in mine]
+            mean = statistics.fmean(ratios)
+            asked = (f">= {aim}x", mean >= aim) if (better, than) == (ELASTIC, RIGID) else ("", None)
+            result.row(
+                f"load {load:g}: {than.name} by {better.name}, seeds {seeds}; mean",
+                f"{' '.join(f'{one:.2f}' for one in ratios)}; {mean:.2f}x",
+                *asked,
+            )
+        result.row(
+            f"load {load:g}: average JCT (trace s): {', '.join(mine[0].jct)}; restarts of afs-l, with resizeCost",
+            ", ".join(f"{statistics.fmean(p.jct[name] for p in mine):.0f}" for name in mine[0].jct)
+            + "; "
+            + ", ".join(
+                f"{statistics.fmean(p.restarts[side.name] for p in mine):.0f}" for side in (ELASTIC, THRIFTY)
+            ),
+        )

@@ -1,0 +1,119 @@
+"""Who writes what to the lab's API: kube-apiserver's audit log (`Shape.audit`, off by default), read and named.
+
+Reads, watches and Leases are left out. What Muster, its kube-scheduler and the Job controller write is kept with its
+body (what an eviction is for stands there only), of all others who, what and which object.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+MUSTER = "system:serviceaccount:muster-system:muster"
+"""Of the chart; its kube-scheduler has the same account, and another user agent."""
+JOBS = "system:serviceaccount:kube-system:job-controller"
+MEGABYTES = 1024
+
+Json = dict[str, Any]
+
+
+def policy() -> Json:
+    """The audit.k8s.io/v1 Policy."""
+    return {
+        "apiVersion": "audit.k8s.io/v1",
+        "kind": "Policy",
+        "omitStages": ["RequestReceived"],
+        "omitManagedFields": True,
+        "rules": [
+            {"level": "None", "verbs": ["get", "list", "watch"]},
+            {"level": "None", "resources": [{"group": "coordination.k8s.io", "resources": ["leases"]}]},
+            {"level": "None", "nonResourceURLs": ["*"]},
+            {"level": "Request", "users": [MUSTER, JOBS]},
+            {"level": "Metadata"},
+        ],
+    }
+
+
+def flags(policy_file: Path, log: Path) -> list[str]:
+    """What kube-apiserver is told; an answer is sent when its line is written."""
+    return [
+        f"--audit-policy-file={policy_file}",
+        f"--audit-log-path={log}",
+        f"--audit-log-maxsize={MEGABYTES}",
+    ]
+
+
+@dataclass(frozen=True)
+class Written:
+    """One request that was answered. who: muster, kube-scheduler, job-controller, kwok, ...; what: "eviction", else
+    verb and resource as "patch pods/status"; name: the object's, of an Event that of what it is about."""
+
+    who: str
+    what: str
+    namespace: str
+    name: str
+    code: int
+
+    @property
+    def done(self) -> bool:
+        return 200 <= self.code < 300
+
+
+class Log:
+    """Reads a log from where it was read last: `Log(lab.audit).more()`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._read = path, 0
+
+    def more(self) -> list[Written]:
+        """What was written since the last call, in order."""
+        with self._path.open("rb") as file:
+            file.seek(self._read)
+            text = file.read()
+        whole = text[: text.rfind(b"\n") + 1]
+        self._read += len(whole)
+        return list(_all(whole))
+
+
+def _all(text: bytes) -> Iterator[Written]:
+    for line in text.splitlines():
+        event = json.loads(line)
+        if event.get("stage") == "ResponseComplete" and "objectRef" in event:
+            yield named(event)
+
+
+def named(event: Mapping[str, Any]) -> Written:
+    """One line of the log."""
+    about, body = event["objectRef"], event.get("requestObject") or {}
+    metadata = body.get("metadata") or {}
+    name = about.get("name") or metadata.get("name") or metadata.get("generateName") or ""
+    if about["resource"] == "events":
+        name = ((body.get("involvedObject") or body.get("regarding")) or {}).get("name", name)
+    return Written(
+        _who(event["user"]["username"], event.get("userAgent", "")),
+        _what(event["verb"], about, body, metadata),
+        about.get("namespace", ""),
+        name,
+        int((event.get("responseStatus") or {}).get("code", 0)),
+    )
+
+
+def _who(user: str, agent: str) -> str:
+    if user == MUSTER:
+        return "kube-scheduler" if agent.startswith("kube-scheduler") else "muster"
+    return user.rpartition(":")[2]
+
+
+def _what(verb: str, about: Mapping[str, Any], body: Json, metadata: Json) -> str:
+    resource = "/".join(filter(None, (about["resource"], about.get("subresource"))))
+    if resource == "pods/eviction":
+        return "dry-run eviction" if (body.get("deleteOptions") or {}).get("dryRun") else "eviction"
+    if (verb, resource) == ("patch", "pods"):
+        if "schedulingGates" in (body.get("spec") or {}):
+            return "gate off"
+        if "$deleteFromPrimitiveList/finalizers" in metadata:
+            return "finalizer off"
+    return f"{verb} {resource}"

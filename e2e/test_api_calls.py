@@ -1,0 +1,46 @@
+"""What a resize costs the API server, counted in its audit log (issue 5, Measures).
+
+`python -m e2e.bench calls` has the figures of every size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from e2e.bench.calls import about, by_kind, quiet, resized, shape
+from e2e.cluster import Cluster
+from e2e.elastic import has, train
+from e2e.lab import Lab, Shape
+from e2e.lab.audit import Log
+
+pytestmark = pytest.mark.lab
+
+WHOLE, GIVEN = 16, 6
+BOOK = 6
+"""Writes of the Gang beside what each replica costs: usually two, the plan and that it has come true."""
+
+
+def test_a_resize_costs_three_writes_a_replica_that_leaves_and_no_more_for_one_that_comes(
+    new_lab: Callable[[Shape], Lab],
+) -> None:
+    lab = new_lab(shape())
+    cluster = Cluster(lab.kubeconfig)
+    log = Log(lab.audit)
+    cluster.submit(train("a", most=WHOLE), namespace="default")
+    has(cluster, "default", "a", WHOLE)
+    start = by_kind(about(quiet(log), "default", "a"))
+    assert start["muster: gate off"] == start["kube-scheduler: create pods/binding"] == WHOLE, start
+
+    shrink, growth = (by_kind(found) for found in resized(lab, log, "default", "a", "rigid", WHOLE, GIVEN))
+    for kind in ("muster: finalizer off", "muster: eviction", "job-controller: create pods"):
+        assert shrink[kind] == GIVEN, f"{kind}: {shrink}"
+    assert shrink["muster: dry-run eviction"] >= GIVEN, shrink
+    assert _of_muster(shrink) <= 3 * GIVEN + BOOK, shrink
+    assert growth["muster: gate off"] == growth["kube-scheduler: create pods/binding"] == GIVEN, growth
+    # Places come free one by one: each may be recorded, and told, by itself.
+    assert _of_muster(growth) <= 3 * GIVEN + BOOK, growth
+
+
+def _of_muster(counts: Mapping[str, int]) -> int:
+    return sum(count for kind, count in counts.items() if kind.startswith("muster:"))
