@@ -5,6 +5,7 @@ A hold is a place from the plan until the pod is bound; a bound member needs non
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -22,19 +23,17 @@ def assign(job: Job, holds: Sequence[Hold]) -> list[Hold]:
         if not open_at:
             continue
         free = [m for m in role.members if m.uid not in taken and m.ready]
-        if (
-            job.coming
-        ):  # the running set stays a prefix: nobody takes the place of a lower index that is on its way
-            free = [m for m in free if _next(role, m)]
+        if job.coming:  # the running set stays a prefix: nobody takes the place of a lower index on its way
+            free = _next(role, free)
         for i, member in zip(open_at, free, strict=False):
             result[i] = replace(result[i], uid=member.uid, pod=member.pod)
     return result
 
 
-def _next(role: Role, member: Member) -> bool:
-    """Whether every lower index exists, or has ended well."""
-    lower = sum(1 for m in role.members if 0 <= m.index < member.index)
-    return member.index < 0 or member.index - lower <= role.ended
+def _next(role: Role, free: Sequence[Member]) -> list[Member]:
+    """Those of which every lower index is there, or has ended well; one that is leaving is not, its successor is."""
+    there = sorted({m.index for m in role.members if m.index >= 0 and m.phase is not Phase.ENDING})
+    return [m for m in free if m.index < 0 or m.index - bisect_left(there, m.index) <= role.ended]
 
 
 def placed(role: Role, holds: Sequence[Hold]) -> int:
