@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import pytest
 
 from e2e.cluster import Cluster, Pod
 from e2e.elastic import (
-    ROOM,
     delete_job,
     failed,
     has,
+    measured,
     only,
     replayed,
     settles,
@@ -22,21 +23,12 @@ from e2e.elastic import (
     watched,
 )
 from e2e.lab import Lab
-from e2e.scenario import EXIT_CODE, RUN_SECONDS, bound, gang, holds_for, job, show, wait_until
+from e2e.scenario import EXIT_CODE, RUN_SECONDS, bound, gang, holds_for, job, looking, show, wait_until
+from e2e.test_elastic import why
 from e2e.test_report import tell, token
+from e2e.test_words import metrics
 
-pytestmark = pytest.mark.lab
-
-
-@pytest.fixture(autouse=True)
-def room(lab: Lab, cluster: Cluster) -> None:
-    only(lab, cluster, *ROOM)
-
-
-@pytest.fixture
-def max_min(lab: Lab) -> Iterator[None]:
-    with shared_by(lab, "max-min"):
-        yield
+pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("room")]
 
 
 def dies(lab: Lab, fault: str) -> None:
@@ -160,7 +152,7 @@ def test_a_node_with_part_of_a_job_dies_and_the_rest_goes_on(
     stay = [one.uid for one in before if one.node == leader]
     wait_until(
         lambda: [one.uid for one in bound(cluster.pods(namespace, "a"))] == stay,
-        within=90,
+        within=180,  # the garbage collector of pods waits for 40 s, and looks every 20
         what="those on the other node run on, and nobody else",
         also=lambda: f"{show(cluster.pods(namespace))}\n{cluster.gangs(namespace)}",
     )
@@ -243,3 +235,98 @@ def test_a_job_that_reports_nonsense_or_falls_silent_changes_nobodys_share(
             what="shares stay, also when both are silent from now on",
         )
         replayed(lab, cluster)
+
+
+SILENT = re.compile(r"has not reported since \d\d:\d\dZ on \d+ [A-Z][a-z]{2}: what it told until then counts")
+
+
+@pytest.mark.usefixtures("max_min")
+def test_a_training_that_hangs_is_said_to_be_silent_until_it_reports_again(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    """Its pods live, so nobody else would notice. A minute without a report is silence."""
+    cluster.submit(train("hangs"), train("never"), namespace=namespace)
+    pods = settles(cluster, namespace, {"hangs": 8, "never": 8})
+    bearer = token(cluster, pods["hangs"][0], namespace)
+
+    def told(name: str) -> str:
+        return str(gang(cluster, namespace, f"job-{name}").get("shareReason", ""))
+
+    for step in range(5):
+        assert tell(lab, bearer, {"step": 10.0 * step + 10.0}).status_code == 200
+        time.sleep(1.1)
+    assert not SILENT.search(told("hangs"))
+    assert metrics(lab)["muster_jobs_silent"] == 0
+    wait_until(
+        lambda: SILENT.search(told("hangs")), within=120, what="its Gang says so", also=lambda: told("hangs")
+    )
+    text = lab.muster("explain", "job-hangs", "-n", namespace).stdout
+    assert SILENT.search(" ".join(text.split())), text
+    assert metrics(lab)["muster_jobs_silent"] == 1
+    assert not SILENT.search(told("never")), "who never reported is not missed"
+    after = settles(cluster, namespace, {"hangs": 8, "never": 8})
+    assert [one.uid for one in after["hangs"]] == [one.uid for one in pods["hangs"]], "and it runs on"
+    assert tell(lab, bearer, {"step": 60.0}).status_code == 200
+    wait_until(lambda: not SILENT.search(told("hangs")), what="and no more", also=lambda: told("hangs"))
+    wait_until(lambda: metrics(lab)["muster_jobs_silent"] == 0, what="nor counted")
+    replayed(lab, cluster)
+
+
+# --- speeds as they are reported ----------------------------------------------------------------------------
+
+
+def trains(
+    lab: Lab, cluster: Cluster, leader: Pod, name: str, speeds: dict[int, float]
+) -> Callable[[], None]:
+    """A look for `looking`: the job's leader reports how far it is, at the speed of as many replicas as are bound."""
+    own, bearer = Cluster(cluster.kubeconfig), token(cluster, leader, leader.namespace)
+    done, last = 0.0, time.monotonic()
+
+    def look() -> None:
+        nonlocal done, last
+        now = time.monotonic()
+        count = len(bound(own.pods(leader.namespace, name)))
+        size = max((n for n in speeds if n <= count), default=0)
+        done, last = done + (now - last) * speeds.get(size, 0.0), now
+        told = {"step": done, "total": 1e6, "workers": max(1, count)}
+        assert tell(lab, bearer, told).status_code in (200, 429)
+
+    return look
+
+
+def test_a_job_that_is_measured_to_be_slower_at_more_replicas_comes_back_and_stays(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    """Nothing is declared: it has to try eight to know that four are faster."""
+    only(lab, cluster, "node-00")
+    worth = {"resize-cost": {"cost": 0.5, "overhead": 1.0, "horizon": 600.0}}
+    speeds = {1: 10.0, 2: 19.0, 4: 30.0, 8: 12.0}
+    with shared_by(lab, "afs-l", resizeCost=True, pluginArgs=worth, estimate="reported"):
+        cluster.submit(job("b", 4), namespace=namespace)
+        has(cluster, namespace, "b", 4)
+        cluster.submit(train("a", most=8, sizes="1,2,4,8"), namespace=namespace)
+        leader = has(cluster, namespace, "a", 4)[0]
+
+        def knows(count: int) -> bool:
+            found = measured(lab, cluster, namespace, "job-a")
+            return count in found and abs(found[count] / speeds[count] - 1.0) < 0.5
+
+        with looking(trains(lab, cluster, leader, "a", speeds), 1.1):
+            wait_until(lambda: knows(4), within=90, what="it is measured at four")
+            delete_job(cluster, namespace, "b")
+            has(cluster, namespace, "a", 8)
+            wait_until(
+                lambda: knows(8),
+                within=90,
+                what="it is measured at eight",
+                also=lambda: f"{measured(lab, cluster, namespace, 'job-a')}\n{cluster.gangs(namespace)}",
+            )
+            settles(cluster, namespace, {"a": 4})
+            holds_for(lambda: shares(cluster, namespace) == {"a": 4}, seconds=15, what="and there it stays")
+            replayed(lab, cluster)
+        wait_until(
+            lambda: "4 replicas are faster than 8" in why(lab, cluster, namespace, "a"),
+            what="the plan says why",
+            also=lambda: why(lab, cluster, namespace, "a"),
+        )
+        assert failed(cluster, namespace, "a") == 0

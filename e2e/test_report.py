@@ -8,8 +8,11 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +22,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import muster.report
 from e2e.cluster import Cluster, Json, Pod
+from e2e.elastic import settles, shared_by, shares, train
 from e2e.lab import Lab, NodeGroup, Shape
 from e2e.operators import DEFINITIONS, custom, jobset, jobset_job, owned, serve
-from e2e.scenario import job, pod, runs_whole, show, wait_until
+from e2e.scenario import bound, job, looking, pod, runs_whole, show, wait_until
 
 pytestmark = pytest.mark.lab
 
@@ -354,6 +358,108 @@ def test_a_flood_from_one_pod_is_held_back_and_hurts_nobody_else(
     for number in range(30):
         assert tell(lab, f"{head}.{tail[:-4]}{number:04d}", {"step": 9}).status_code in (401, 429)
     assert tell(lab, speaking, {"step": 2}).status_code == 200
+
+
+CROWD, SENDERS = 200, 4
+
+
+def test_a_crowd_that_reports_every_second_is_answered_while_muster_goes_on_planning(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    """200 jobs at four senders: what two cores send beside running a cluster. They try for a report a second each,
+    and fall behind on a slower machine; `make bench` (resizes) has 1,000 jobs. Two elastic ones are shared meanwhile;
+    they come first, since 110 pods are all that a node takes."""
+    names = [f"crowd-{number:03d}" for number in range(CROWD)]
+    asked = {"gpus": 8, "most": 16}
+    alike = {"e2e.muster.dev/part": "crowd"}
+    with shared_by(lab, "max-min"), ThreadPoolExecutor(SENDERS) as several:
+        cluster.submit(train("a", **asked), train("b", **asked), namespace=namespace)
+        settles(cluster, namespace, {"a": 8, "b": 8})
+        cluster.submit(
+            *(pod(name, job=name, gpus=0, cpu="100m", labels=alike, annotations=REPORTS) for name in names),
+            namespace=namespace,
+        )
+        wait_until(
+            lambda: len(bound(cluster.pods(namespace))) == CROWD + 16,
+            within=180,
+            what="all run",
+            also=lambda: show(one for one in cluster.pods(namespace) if not one.node),
+        )
+        pods = {one.name: one for one in cluster.pods(namespace)}
+        crowd = {name: token(cluster, pods[name], namespace) for name in names}
+        before = results(lab).get("accepted", 0)
+        last: dict[str, float] = {}
+        seen: list[dict[str, int]] = []
+        over = threading.Event()
+
+        def send(part: int) -> Counter[int]:
+            """Reports for its part of the crowd until it is over; the answers by their status."""
+            answers: Counter[int] = Counter()
+            url, step = f"{lab.service_url()}/v1/report", 0.0
+            with httpx.Client(trust_env=False, timeout=30) as client:
+                while not over.is_set():
+                    step, began = step + 1.0, time.monotonic()
+                    for name in names[part::SENDERS]:
+                        bearer = {"Authorization": f"Bearer {crowd[name]}"}
+                        got = client.post(url, json={"step": step}, headers=bearer)
+                        answers[got.status_code] += 1
+                        if got.status_code == 200:
+                            last[name] = step
+                        else:
+                            assert int(got.headers["retry-after"]) >= 1, got.text
+                    over.wait(max(0.0, began + 1.0 - time.monotonic()))
+            return answers
+
+        def elastic() -> dict[str, int]:
+            return {name: n for name, n in shares(watching, namespace).items() if name in ("a", "b", "late")}
+
+        def look() -> None:
+            for path in ("healthz", "readyz"):
+                got = httpx.get(f"{lab.service_url()}/{path}", timeout=30, trust_env=False)
+                assert got.status_code == 200, got.text
+            now = elastic()
+            if not seen or seen[-1] != now:
+                seen.append(now)
+
+        watching = Cluster(cluster.kubeconfig)
+        assert elastic() == {"a": 8, "b": 8}
+        sending = [several.submit(send, part) for part in range(SENDERS)]
+        try:
+            with looking(look, 1.0):
+                wait_until(
+                    lambda: len(last) == CROWD,
+                    within=90,
+                    what="each is heard",
+                    also=lambda: str(results(lab)),
+                )
+                cluster.submit(job("late", 4, gpus=8), namespace=namespace)
+                wait_until(
+                    lambda: elastic() == {"a": 6, "b": 6, "late": 4},
+                    within=60,
+                    what="room is made for one more",
+                    also=lambda: f"{seen}\n{cluster.gangs(namespace).get('job-late')}",
+                )
+                time.sleep(5.0)  # and as many reports again change nothing
+        finally:
+            over.set()
+        answers = sum((one.result() for one in sending), Counter())
+        assert answers.keys() <= {200, 429, 503}, answers
+        assert results(lab)["accepted"] == before + answers[200], "what was answered with 200 was taken in"
+        some = names[::50]
+        wait_until(
+            lambda: (
+                {name: heard(lab, cluster, namespace, name).get("step") for name in some}
+                == {name: last[name] for name in some}
+            ),
+            what="and is believed",
+        )
+        counts = {name: [now.get(name, 0) for now in seen] for name in ("a", "b", "late")}
+        assert counts["late"] == sorted(counts["late"])
+        for name in ("a", "b"):
+            assert counts[name] == sorted(counts[name], reverse=True), f"shares flap: {seen}"
+    # At once: kwok would take most of a minute to end so many.
+    here = f"/api/v1/namespaces/{namespace}/pods"
+    cluster.delete(here, labelSelector="e2e.muster.dev/part=crowd", gracePeriodSeconds="0")
 
 
 def test_the_client_finds_the_replica_that_leads(

@@ -89,6 +89,12 @@ def _fill(progress: Progress, course: Course, gpus: int, jobs: int) -> None:
     ]
     with progress.steps("jobs created", jobs) as step:
         course.wire.create(f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs", bodies, said=step)
+    every = f"/api/v1/namespaces/{NAMESPACE}/pods?limit=1"
+    wait_until(
+        lambda: course.wire.ask("GET", every)["metadata"].get("remainingItemCount", 0) == 2 * part * jobs - 1,
+        within=FILL_WITHIN,
+        what="resizes: every pod exists",
+    )
     for name in MUSTER.processes:
         course.lab.start(name)
     watch.wait(part * jobs, FILL_WITHIN, what="resizes: all GPUs used")
