@@ -4,6 +4,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made
+# Scenarios run in so many processes, each with a lab of its own, file by file; they mostly wait. JOBS=0: in one, as pytest does.
+JOBS ?= $(shell n=$$(nproc); echo $$((n < 4 ? n : 4)))
+SIDE_BY_SIDE = -n $(JOBS) --dist loadfile
 .DEFAULT_GOAL := help
 
 .PHONY: help setup check format unit e2e test clean
@@ -33,10 +36,10 @@ unit: $(STAMP) ## the unit tests: seconds
 	@$(BIN)/pytest -q tests
 
 e2e: $(STAMP) lab-build ## every scenario on a lab of its own
-	@$(BIN)/pytest -v e2e
+	@$(BIN)/pytest -v $(SIDE_BY_SIDE) e2e
 
 test: $(STAMP) lab-build ## everything: unit and e2e
-	@$(BIN)/pytest tests e2e
+	@$(BIN)/pytest $(SIDE_BY_SIDE) tests e2e
 
 clean: ## remove what setup and tests leave in the checkout
 	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache out

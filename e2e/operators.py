@@ -3,22 +3,20 @@ real operator writes, created again when one is gone. The operators are not here
 
     serve(cluster)                                  # the definitions
     owner = cluster.submit(custom("PyTorchJob", "bert", spec), namespace=namespace)[0]
-    with Operator(cluster, namespace, pods):        # creates them, and each again when it is gone
+    with operator(cluster, namespace, pods):        # creates them, and each again when it is gone
 """
 
 from __future__ import annotations
 
 import contextlib
-import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import yaml
 
 from e2e.cluster import Cluster, Json, Refused
-from e2e.scenario import job, pod, wait_until
+from e2e.scenario import job, looking, pod, wait_until
 
 CRDS = {
     crd["spec"]["names"]["kind"]: crd
@@ -70,32 +68,20 @@ def owned(manifest: Json, owner: Json) -> Json:
     return manifest | {"metadata": metadata}
 
 
-class Operator:
+@contextlib.contextmanager
+def operator(cluster: Cluster, namespace: str, pods: Sequence[Json]) -> Iterator[None]:
     """Keeps the pods of these manifests in being, as an operator does: a name that is gone is created again."""
+    own = Cluster(cluster.kubeconfig)
 
-    def __init__(self, cluster: Cluster, namespace: str, pods: Sequence[Json]) -> None:
-        self._cluster, self._namespace, self._pods = Cluster(cluster.kubeconfig), namespace, pods
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
+    def look() -> None:
+        with contextlib.suppress(Refused):  # one by one: the next look goes on
+            there = {one.name for one in own.pods(namespace)}
+            for manifest in pods:
+                if manifest["metadata"]["name"] not in there:
+                    own.submit(manifest, namespace=namespace)
 
-    def __enter__(self) -> Operator:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._over.set()
-        self._thread.join(timeout=30)
-
-    def _run(self) -> None:
-        while not self._over.is_set():
-            with contextlib.suppress(Refused):  # one by one: the next look goes on
-                there = {one.name for one in self._cluster.pods(self._namespace)}
-                for manifest in self._pods:
-                    if manifest["metadata"]["name"] not in there:
-                        self._cluster.submit(manifest, namespace=self._namespace)
-            self._over.wait(SOON)
+    with looking(look, SOON):
+        yield
 
 
 # ---- Kubeflow's training operator ----

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import tenacity
+import urllib3
 import yaml
 
 from e2e.cluster import Cluster, Json, Pod, Refused, over_committed
@@ -212,7 +213,7 @@ def wait_until(
     try:
         found = tenacity.Retrying(
             stop=tenacity.stop_after_delay(within),
-            wait=tenacity.wait_exponential(multiplier=0.05, max=0.5),
+            wait=tenacity.wait_exponential(multiplier=0.05, max=0.2),
             retry=tenacity.retry_if_result(lambda value: not value),
         )(attempt)
         assert found is not None
@@ -224,13 +225,24 @@ def wait_until(
 
 
 @contextlib.contextmanager
-def looking(look: Callable[[], object], every: float) -> Iterator[None]:
-    """`look` is called every so many seconds, from a thread of its own, while the scenario goes on."""
+def looking(
+    look: Callable[[], object], every: float, unless: Callable[[Exception], bool] = lambda _: False
+) -> Iterator[None]:
+    """`look` is called every so many seconds, from a thread of its own, while the scenario goes on.
+
+    What it raises ends the looking, and the scenario with it: a referee that saw nothing has found nothing. A
+    scenario that takes the API server away on purpose says so by `unless` (which errors are looks not taken; for
+    one: `nobody_answers`)."""
     over = threading.Event()
+    blind: list[Exception] = []
 
     def go_on() -> None:
-        while not over.wait(every):
-            look()
+        while not blind and not over.wait(every):
+            try:
+                look()
+            except Exception as error:
+                if not unless(error):
+                    blind.append(error)
 
     thread = threading.Thread(target=go_on, daemon=True)
     thread.start()
@@ -238,7 +250,17 @@ def looking(look: Callable[[], object], every: float) -> Iterator[None]:
         yield
     finally:
         over.set()
-        thread.join(timeout=30)
+        thread.join(timeout=60)
+    assert not thread.is_alive(), "the look that was under way at the end has no answer after 60 s"
+    if blind:
+        raise AssertionError(f"nobody looked from here on: {blind[0]!r}") from blind[0]
+
+
+def nobody_answers(error: Exception) -> bool:
+    """Whether this is an API server that is away, paused or not ready yet."""
+    if isinstance(error, Refused):
+        return error.status >= 500
+    return isinstance(error, urllib3.exceptions.HTTPError | OSError)
 
 
 def holds_for(predicate: Callable[[], object], *, seconds: float, what: str) -> None:
@@ -287,6 +309,14 @@ def said(cluster: Cluster, namespace: str, about: str) -> list[str]:
     ]
 
 
+def ends_now(cluster: Cluster, *pods: Pod, exit_code: int = 0) -> None:
+    """Their processes end by themselves. (By `run_seconds` they do whether a scenario on a slow machine has seen them
+    run or not.)"""
+    notes = {"metadata": {"annotations": {RUN_SECONDS: "0", EXIT_CODE: str(exit_code)}}}
+    for one in pods:
+        cluster.patch(f"/api/v1/namespaces/{one.namespace}/pods/{one.name}", notes)
+
+
 def scheduled_at(one: Pod) -> str:
     """When kube-scheduler bound the pod (whole seconds, sorts as text); "" while it has not."""
     condition = one.condition("PodScheduled")
@@ -315,11 +345,19 @@ def _reload(lab: Lab, file: Path, text: str) -> None:
     if text == file.read_text():
         return
     seen = lab.log("muster-0").stat().st_size
-    file.write_text(text)
+    rewrite(file, text)
     wait_until(
         lambda: "now in force" in lab.log("muster-0").read_text()[seen:] or not lab.alive("muster-0"),
         what="muster has read its changed configuration",
     )
+
+
+def rewrite(file: Path, text: str) -> None:
+    """At once, as the kubelet changes a ConfigMap's files: whoever reads it gets the old or the new one, and never an
+    empty one, which would mean defaults."""
+    fresh = file.with_name(f".{file.name}.new")
+    fresh.write_text(text)
+    fresh.replace(file)
 
 
 def runs_whole(cluster: Cluster, namespace: str, name: str, replicas: int, within: float = 40.0) -> list[Pod]:
@@ -355,9 +393,23 @@ def partly_bound(cluster: Cluster, namespace: str) -> list[str]:
     for (key, role), members in _roles(cluster.pods(namespace)).items():
         placed = [one for one in members if one.node]
         least = _minimum(cluster, role, members)
-        if placed and len(placed) < least:
+        if placed and len(placed) < least and not _is_over(cluster, members[0]):
             found.append(f"{key}: {len(placed)} of at least {least} {role} pods are bound ({show(members)})")
     return found
+
+
+def _is_over(cluster: Cluster, one: Pod) -> bool:
+    """Whether the pod's Job has ended or is about to: its controller deletes the replicas that still run then."""
+    owner = one.owner
+    if owner is None or owner["kind"] != "Job":
+        return False
+    path = f"/apis/{owner['apiVersion']}/namespaces/{one.namespace}/jobs/{owner['name']}"
+    try:
+        status = cluster.get(path)["status"]
+    except Refused:  # it is being deleted
+        return True
+    ends = ("SuccessCriteriaMet", "FailureTarget", "Complete", "Failed")
+    return any(one["type"] in ends and one["status"] == "True" for one in status.get("conditions", []))
 
 
 def _roles(pods: Iterable[Pod]) -> dict[tuple[str, str], list[Pod]]:

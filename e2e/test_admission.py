@@ -16,8 +16,10 @@ from typing import Any
 
 import pytest
 
+from e2e import scenario
 from e2e.cluster import Cluster
 from e2e.lab import Lab, NodeGroup, Shape, places
+from e2e.scenario import runs_whole
 
 GATE = "muster.dev/queue"
 MUSTER = "system:serviceaccount:muster-system:muster"
@@ -591,7 +593,7 @@ def test_in_mode_observe_nothing_is_gated_or_refused(lab: Lab, ask: Ask) -> None
 
 
 @pytest.mark.lab
-def test_where_the_policy_api_is_not_served_musters_webhook_adds_the_gate(
+def test_where_the_policy_api_is_not_served_musters_webhook_adds_the_gate_and_gangs_start(
     new_lab: Callable[..., Lab],
 ) -> None:
     small = new_lab(Shape(groups=(NodeGroup(1, gpus=8),), set_values=("admission.mode=webhook",)))
@@ -599,6 +601,9 @@ def test_where_the_policy_api_is_not_served_musters_webhook_adds_the_gate(
     user = Kubectl(small.kubeconfig, "default")
     assert gates(user.ask(pod()).json()) == ["example.com/held", GATE]
     assert gates(user.ask(pod(schedulingGates=[])).json()) == [GATE]
+    cluster = Cluster(small.kubeconfig)
+    cluster.submit(scenario.job("hooked", 2, gpus=4))
+    runs_whole(cluster, "default", "hooked", 2)
     small.kill("muster")
     answer = user.ask(pod())
     assert not answer.ok
@@ -618,7 +623,7 @@ def test_every_sample_passes_admission_without_a_word(cluster: Cluster, sample: 
     assert answer.said == ""
 
 
-def _in_time(true: Callable[[], bool], seconds: float = 10.0) -> bool:
+def _in_time(true: Callable[[], bool], seconds: float = 30.0) -> bool:
     end = time.monotonic() + seconds
     while not true():
         if time.monotonic() > end:

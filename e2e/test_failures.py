@@ -113,7 +113,7 @@ def test_muster_killed_at_any_step_of_a_start_goes_on_where_it_was(
         what="three gated pods exist",
     )
     lab.start("muster-0", env={"MUSTER_FAULTS": fault}, wait=False)
-    wait_until(lambda: not lab.alive("muster-0"), what=f"muster has died: {fault}")
+    wait_until(lambda: not lab.alive("muster-0"), within=90, what=f"muster has died: {fault}")
     # Meanwhile another gang comes that the room left over is too small for.
     cluster.submit(job("other", 2, gpus=8, node_selector=rack), namespace=namespace)
     lab.start("muster-0", env={})

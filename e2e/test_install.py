@@ -9,21 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from e2e.cluster import GATE, Cluster, Json
+from e2e.cluster import Cluster
 from e2e.lab import Lab, NodeGroup, Shape
 from e2e.lab.chart import CHART
-from e2e.scenario import wait_until
+from e2e.scenario import in_state, job, pod, wait_until
 
 pytestmark = pytest.mark.lab
 
 REASON = "    - {name: Reason, type: string, jsonPath: .status.reason}\n"
-
-
-def gang(name: str, pods: int, gpus: int) -> Json:
-    container = {"name": "worker", "image": "busybox", "resources": {"limits": {"nvidia.com/gpu": gpus}}}
-    body = {"spec": {"schedulerName": "muster", "restartPolicy": "Never", "containers": [container]}}
-    spec = {"completionMode": "Indexed", "completions": pods, "parallelism": pods, "template": body}
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
 
 
 @pytest.fixture
@@ -32,16 +25,16 @@ def small(new_lab: Callable[..., Lab]) -> Lab:
     return new_lab(Shape(groups=(NodeGroup(2, gpus=8),)))
 
 
-def bound(cluster: Cluster, job: str) -> int:
-    return sum(1 for pod in cluster.pods("default", job) if pod.node)
+def bound(cluster: Cluster, name: str) -> int:
+    return sum(1 for one in cluster.pods("default", name) if one.node)
 
 
 def one_runs_and_one_waits(cluster: Cluster) -> None:
-    cluster.submit(gang("runs", 2, 8))
+    cluster.submit(job("runs", 2, gpus=8))
     wait_until(lambda: bound(cluster, "runs") == 2, what="gang runs is bound")
-    cluster.submit(gang("waits", 2, 4))
+    cluster.submit(job("waits", 2, gpus=4))
     wait_until(lambda: len(cluster.pods("default", "waits")) == 2, what="gang waits has its pods")
-    assert all(pod.gated for pod in cluster.pods("default", "waits"))
+    assert all(one.gated for one in cluster.pods("default", "waits"))
 
 
 def test_an_upgrade_reaches_crd_configuration_and_policies_and_leaves_jobs_alone(
@@ -52,7 +45,7 @@ def test_an_upgrade_reaches_crd_configuration_and_policies_and_leaves_jobs_alone
     assert "Reason" not in _columns(cluster)
     assert "muster-hold" not in small.kubectl("get", "validatingadmissionpolicies", "-o", "name")
     one_runs_and_one_waits(cluster)
-    before = {pod.uid: (pod.node, pod.gated) for pod in cluster.all_pods()}
+    before = {one.uid: (one.node, one.gated) for one in cluster.all_pods()}
 
     small.upgrade("--set", "order=strict")
 
@@ -60,31 +53,51 @@ def test_an_upgrade_reaches_crd_configuration_and_policies_and_leaves_jobs_alone
     config = cluster.get("/api/v1/namespaces/muster-system/configmaps/muster")["data"]["muster.yaml"]
     assert "order: strict" in config
     assert "muster-hold" in small.kubectl("get", "validatingadmissionpolicies", "-o", "name")
-    assert {pod.uid: (pod.node, pod.gated) for pod in cluster.all_pods()} == before
+    assert {one.uid: (one.node, one.gated) for one in cluster.all_pods()} == before
     small.kubectl("delete", "job", "runs")
     wait_until(lambda: bound(cluster, "waits") == 2, what="the gang that waited through the upgrade starts")
 
 
 def test_an_uninstall_releases_what_waits_and_says_what_stays(small: Lab) -> None:
     cluster = Cluster(small.kubeconfig)
-    one_runs_and_one_waits(cluster)
+    cluster.request("POST", "/api/v1/namespaces", {"metadata": {"name": "other"}})
+    wait_until(
+        lambda: cluster.get("/api/v1/namespaces/other/serviceaccounts/default"), what="the service account"
+    )
+    cluster.submit(job("holder", 1, gpus=6))
+    wait_until(lambda: bound(cluster, "holder") == 1, what="the holder runs")
+    cluster.submit(job("big", 3, gpus=5))
+    cluster.submit(pod("alone-0", gpus=1, job="alone", roles="worker=2"), namespace="other")
+    wait_until(lambda: in_state(cluster, "default", "job-big", "Waiting"), what="big waits")
+    wait_until(lambda: in_state(cluster, "other", "alone", "Incomplete"), what="alone is Incomplete")
+
     # The hook is a Job in the cluster; here the lab runs its command, with the hook's service account.
-    done = small.hook("release", "--all", "--timeout", "3")
-    assert all(GATE not in pod.gates for pod in cluster.all_pods())
-    assert bound(cluster, "runs") == 2
-    for pod in cluster.pods("default", "waits"):
-        assert f"default/{pod.name}: " in done.stderr
+    done = small.hook("release", "--all", "--timeout", "5")
+    pods = cluster.all_pods()
+    assert [one.name for one in pods if one.gates] == []
+    left = [one for one in pods if not one.node]
+    assert {one.labels.get("batch.kubernetes.io/job-name") for one in left} == {"big"}
+    freed = {f"{one.namespace}/{one.name} released" for one in pods if one.node}
+    assert set(done.stdout.splitlines()) == {name for name in freed if "/holder-" not in name}
+    assert f"{len(left)} pods are still Pending" in done.stderr
+    for one in left:
+        assert f"default/{one.name}: " in done.stderr
     assert "Insufficient nvidia.com/gpu" in done.stderr
+    assert "delete their owners" in done.stderr
+    # new pods are not gated any more, for nobody would take the gate off
+    cluster.submit(job("after", 1, gpus=1))
+    wait_until(lambda: bound(cluster, "after") == 1, what="a job that comes after the release runs")
+    again = small.hook("release", "--all", "--timeout", "1")
+    assert (again.returncode, again.stdout) == (0, "")
 
     small.helm("uninstall", "muster", "--namespace", "muster-system", "--no-hooks")
 
     assert "gangs.muster.dev" in small.kubectl("get", "crd", "-o", "name"), "the history of jobs is kept"
     kinds = "mutatingadmissionpolicies,validatingadmissionpolicies,mutatingwebhookconfigurations"
     assert "muster" not in small.kubectl("get", kinds, "-o", "name")
-    later = gang("after", 1, 1)
-    cluster.submit(later)
-    wait_until(lambda: len(cluster.pods("default", "after")) == 1, what="a pod created after the uninstall")
-    assert cluster.pods("default", "after")[0].gates == []
+    cluster.submit(job("later", 1, gpus=1))
+    wait_until(lambda: len(cluster.pods("default", "later")) == 1, what="a pod created after the uninstall")
+    assert cluster.pods("default", "later")[0].gates == []
 
 
 def _install_an_older_chart(lab: Lab, folder: Path) -> None:

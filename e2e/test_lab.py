@@ -310,7 +310,6 @@ def test_a_gang_created_right_after_up_is_gated_planned_and_bound(new_lab: Calla
     cluster = submit(lab, job("first", 2, gpus=8))
     wait_until(
         lambda: bound(cluster.pods("default", "first"), 2),
-        within=10,
         what="both pods of job first are bound",
         also=lambda: show(cluster.pods("default", "first")),
     )
@@ -334,9 +333,3 @@ def test_two_replicas_have_host_names_of_their_own_and_one_leads(new_lab: Callab
         what="the other replica's pair starts a gang",
         also=lambda: show(cluster.pods("default", "second")),
     )
-
-
-def test_admission_by_webhook_calls_the_muster_process(new_lab: Callable[[Shape], Lab]) -> None:
-    lab = new_lab(Shape(groups=(NodeGroup(2),), set_values=("admission.mode=webhook",)))
-    cluster = submit(lab, job("hooked", 2, gpus=8))
-    wait_until(lambda: bound(cluster.pods("default", "hooked"), 2), what="both pods of job hooked are bound")

@@ -8,8 +8,9 @@ import time
 import pytest
 
 from e2e.cluster import Cluster, Refused
+from e2e.elastic import measured
 from e2e.lab import Lab
-from e2e.scenario import bound, gang, in_state, job, wait_until
+from e2e.scenario import bound, ends_now, gang, in_state, job, wait_until
 from e2e.test_report import tell, token
 
 pytestmark = pytest.mark.lab
@@ -29,23 +30,32 @@ def lessons(cluster: Cluster) -> dict[str, dict[str, object]]:
     return {model: lesson for _, model, lesson in rows}
 
 
-def reports_for(lab: Lab, cluster: Cluster, namespace: str, name: str, seconds: float) -> None:
-    """One of its pods tells where training is, every two seconds, as it was asked to."""
+def trains(lab: Lab, cluster: Cluster, namespace: str, name: str) -> None:
+    """One of its pods tells where training is, as often as it was asked to, until Muster has measured its speed."""
     one = wait_until(lambda: bound(cluster.pods(namespace, name), 2), within=60, what=f"{name} runs")[0]
     bearer = token(cluster, one, namespace)
-    began = time.monotonic()
-    while (passed := time.monotonic() - began) < seconds:
-        answer = tell(lab, bearer, {"step": SPEED * passed, "loss": 1.0 / (1.0 + passed)})
-        assert answer.status_code == 200, answer.text
-        time.sleep(min(2.0, float(answer.json()["every"])))
+    began, asked = time.monotonic(), 0.0
+
+    def has_a_speed() -> bool:
+        nonlocal asked
+        passed = time.monotonic() - began
+        if passed >= asked:
+            body = {"step": SPEED * passed, "loss": 1.0 / (1.0 + passed), "at": time.time()}
+            answer = tell(lab, bearer, body)
+            assert answer.status_code == 200, answer.text
+            asked = passed + float(answer.json()["every"])
+        return len(measured(lab, cluster, namespace, f"job-{name}")) == 1
+
+    wait_until(has_a_speed, within=90, what=f"the speed of {name} is measured")
 
 
 def test_a_job_seen_before_begins_with_what_was_learned_though_muster_was_restarted(
     lab: Lab, cluster: Cluster, namespace: str
 ) -> None:
     model = {"muster.dev/model": f"model-of-{namespace}"}
-    cluster.submit(job("first", 2, run_seconds=45, annotations=model), namespace=namespace)
-    reports_for(lab, cluster, namespace, "first", seconds=28)
+    cluster.submit(job("first", 2, annotations=model), namespace=namespace)
+    trains(lab, cluster, namespace, "first")
+    ends_now(cluster, *bound(cluster.pods(namespace, "first")))
     wait_until(
         lambda: in_state(cluster, namespace, "job-first", "Finished"), within=90, what="the first one is over"
     )

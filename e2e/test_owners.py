@@ -10,6 +10,7 @@ from e2e.cluster import Cluster, Json, Pod
 from e2e.scenario import (
     bound,
     deployment,
+    ends_now,
     gang,
     gated,
     holds_for,
@@ -195,10 +196,11 @@ def test_a_success_policy_on_the_leader_ends_the_job_with_others_still_gated(
     cluster: Cluster, namespace: str
 ) -> None:
     room = on_node("node-00")
-    elastic = job("elastic", 4, gpus=4, min_replicas=1, success_on="0", run_seconds=3, affinity=room)
+    elastic = job("elastic", 4, gpus=4, min_replicas=1, success_on="0", affinity=room)
     cluster.submit(elastic, namespace=namespace)
-    runs(cluster, namespace, "elastic", 2, "job-elastic")
+    leader = runs(cluster, namespace, "elastic", 2, "job-elastic")[0]
     assert len(gated(living(cluster, namespace, "elastic"))) == 2
+    ends_now(cluster, leader)
     completes(cluster, namespace, "elastic")
     wait_until(
         lambda: not living(cluster, namespace, "elastic"),
@@ -223,19 +225,23 @@ def test_a_work_queue_ends_although_replicas_of_it_never_ran(cluster: Cluster, n
         gpus=4,
         min_replicas=1,
         max_replicas=4,
-        run_seconds=2,
         affinity=on_node("node-00"),
     )
     cluster.submit(queue, namespace=namespace)
-    wait_until(lambda: bound(living(cluster, namespace, "queue"), 2), what="two of the queue run")
+    ends_now(
+        cluster,
+        *wait_until(lambda: bound(living(cluster, namespace, "queue"), 2), what="two of the queue run"),
+    )
     completes(cluster, namespace, "queue")
     status = cluster.get(f"/apis/batch/v1/namespaces/{namespace}/jobs/queue")["status"]
     assert (status.get("succeeded"), status.get("failed")) == (2, None)
 
 
 def test_a_failed_replica_of_a_job_is_replaced(cluster: Cluster, namespace: str) -> None:
-    cluster.submit(job("train", 2, gpus=8, run_seconds=4, exit_code=1, backoff_limit=6), namespace=namespace)
-    first = {one.uid for one in runs(cluster, namespace, "train", 2, "job-train")}
+    cluster.submit(job("train", 2, gpus=8, backoff_limit=6), namespace=namespace)
+    pods = runs(cluster, namespace, "train", 2, "job-train")
+    first = {one.uid for one in pods}
+    ends_now(cluster, *pods, exit_code=1)
     wait_until(
         lambda: (
             (found := bound(living(cluster, namespace, "train"), 2))

@@ -529,11 +529,10 @@ def test_the_page_asks_gently_and_says_when_its_data_is_old(
            window.back = () => { window.fetch = real; };"""
     )
     page.until(lambda: "Muster can't be reached" in page.says("#alarm"), "it says so")
-    page.until(lambda: page.script("return window.tries.length") >= 4, "it tries again", within=120)
+    page.until(lambda: page.script("return window.tries.length") >= 3, "it tries again", within=120)
     tries = page.script("return window.tries")
     gaps = [after - before for before, after in pairwise(tries)]
-    assert gaps == sorted(gaps)
-    assert gaps[0] >= 2900
+    assert gaps[1] > gaps[0] >= 2900, gaps
     assert "old" in page.says("#alarm")
     assert page.shown_for("team/runs") == 8
     page.script("window.back(); window.dispatchEvent(new Event('online'))")

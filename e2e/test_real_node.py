@@ -24,7 +24,12 @@ pytestmark = [
     pytest.mark.skipif(bool(why_not()), reason=why_not() or "-"),
 ]
 
-REAL = Shape(groups=(NodeGroup(1),), chart=False, real=1)
+REAL = Shape(
+    groups=(NodeGroup(1),),
+    chart=False,
+    real=1,
+    controller_args=("--node-monitor-grace-period=12s",),  # one scenario waits for it
+)
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +72,16 @@ def ended(cluster: Cluster, real: Lab, name: str) -> Pod:
     return wait_until(terminal, within=120, what=f"pod {name} has ended", also=shown)
 
 
+def readiness(cluster: Cluster) -> dict[str, str]:
+    """Status of the condition Ready, by node."""
+    return {
+        node["metadata"]["name"]: condition["status"]
+        for node in cluster.nodes()
+        for condition in node["status"]["conditions"]
+        if condition["type"] == "Ready"
+    }
+
+
 def phase(cluster: Cluster, name: str) -> str:
     one = cluster.pod("default", name)
     return one.phase if one is not None else ""
@@ -86,15 +101,24 @@ def test_a_container_really_runs_with_a_token_of_its_own_and_its_exit_code_is_to
     assert "2 dots" in said(real, "token")
 
 
-def test_kwok_leaves_the_real_node_alone_and_a_dead_kubelet_leaves_its_container_running(
+def test_kwok_leaves_the_real_node_alone_and_a_dead_kubelet_is_noticed_and_leaves_its_container_running(
     real: Lab, on_real: Cluster
 ) -> None:
     on_real.submit(runs("outlives", "import time; print('runs', flush=True); time.sleep(600)", gpus=4))
     on_real.submit(pod("fake", scheduler=None, gpus=8, node_selector={"type": "kwok"}))
     wait_until(lambda: "runs" in said(real, "outlives"), within=120, what="the container runs")
     wait_until(lambda: phase(on_real, "fake") == "Running", what="a pod of the fake node runs by kwok")
+    process = max(real.real_nodes[0].cgroup.pids(), key=lambda pid: "time.sleep(600)" in _command(pid))
     real.kill("real-0-kubelet")
+    wait_until(
+        lambda: readiness(on_real) == {"node-00": "True", "real-0": "Unknown"},
+        within=120,
+        what="the node without a kubelet is not Ready, and the fake one is",
+        also=lambda: str(readiness(on_real)),
+    )
+    assert process in real.real_nodes[0].cgroup.pids(), "its container runs on"
     real.start("real-0-kubelet")  # ready: Ready, and its GPUs are there again
+    assert readiness(on_real)["real-0"] == "True"
     node = next(node for node in on_real.nodes() if node["metadata"]["name"] == "real-0")
     assert node["status"]["allocatable"][GPU] == "4"
     assert node["status"]["nodeInfo"]["containerRuntimeVersion"].startswith("containerd://2.")

@@ -265,10 +265,10 @@ def test_a_snapshot_reads_back_to_the_same_plan(lab: Lab, cluster: Cluster, name
 # --- what is written, and when ------------------------------------------------------------------------------
 
 
-def test_starting_one_of_300_waiting_jobs_writes_nothing_to_the_others(
+def test_starting_one_of_100_waiting_jobs_writes_nothing_to_the_others(
     lab: Lab, cluster: Cluster, namespace: str
 ) -> None:
-    room, count = on_node("node-00"), 300
+    room, count = on_node("node-00"), 100
     cluster.submit(job("holder", 1, gpus=8, affinity=room), namespace=namespace)
     wait_until(lambda: in_state(cluster, namespace, "job-holder", "Running"), what="the holder runs")
     for number in range(count):
@@ -281,7 +281,7 @@ def test_starting_one_of_300_waiting_jobs_writes_nothing_to_the_others(
     token = account(cluster, namespace, "tenant", "view")
     last = wait_until(
         lambda: (
-            jobs(lab, token, namespace)[f"{namespace}/job-w299"]
+            jobs(lab, token, namespace)[f"{namespace}/job-w099"]
             if ask(lab, f"/v1/jobs?namespace={namespace}", token).status_code == 200
             else None
         ),
@@ -299,7 +299,7 @@ def test_starting_one_of_300_waiting_jobs_writes_nothing_to_the_others(
         what="the first of them runs",
         also=lambda: str(gang(cluster, namespace, "job-w000")),
     )
-    assert jobs(lab, token, namespace)[f"{namespace}/job-w299"]["position"] == count - 1
+    assert jobs(lab, token, namespace)[f"{namespace}/job-w099"]["position"] == count - 1
     holds_for(lambda: waiting() == count - 1, seconds=3, what="the others wait on")
     after = (versions(cluster, namespace), told(cluster, namespace), pod_versions(cluster, namespace))
     assert changed(before[0], after[0]) <= {"job-holder", "job-w000"}

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from e2e.cluster import Cluster, Json, Refused, over_committed
-from e2e.lab import Lab, NodeGroup, Shape
+from e2e.elastic import only
+from e2e.lab import Lab
 from e2e.scenario import (
     bound,
     configured,
@@ -20,7 +21,6 @@ from e2e.scenario import (
     pod,
     runs_whole,
     show,
-    unsound,
     wait_until,
 )
 
@@ -223,29 +223,29 @@ def test_a_bound_volume_that_any_node_can_use_is_no_obstacle_and_its_pods_are_pi
 
 
 def test_two_score_plugins_place_the_same_job_differently_and_kube_scheduler_decides(
-    new_lab: object,
+    lab: Lab, cluster: Cluster, namespace: str
 ) -> None:
     """Algorithm 3 gives 0 to a node that another job uses; gang-pack prefers nodes in use."""
-    lab: Lab = new_lab(Shape(groups=(NodeGroup(4),), set_values=("profile=gang",)))  # type: ignore[operator]
-    cluster = Cluster(lab.kubeconfig)
-    cluster.submit(job("first", 2, gpus=1, affinity=on_node("node-02")))
-    runs_whole(cluster, "default", "first", 2)
+    only(lab, cluster, *FOUR)
+    with configured(lab, profile="gang"):
+        cluster.submit(job("first", 2, gpus=1, affinity=on_node("node-02")), namespace=namespace)
+        runs_whole(cluster, namespace, "first", 2)
 
-    cluster.submit(job("second", 2, gpus=1))
-    alone = runs_whole(cluster, "default", "second", 2)
-    assert "node-02" not in {one.node for one in alone}, "Algorithm 3: not beside another job"
-    assert [one.pinned_to for one in alone] == ["", ""]
-    assert gang(cluster, "default", "job-second")["mode"] == "scored"
-    delete_job(cluster, "default", "second")
-    wait_until(lambda: not cluster.pods("default", "second"), what="second is gone")
+        cluster.submit(job("second", 2, gpus=1), namespace=namespace)
+        alone = runs_whole(cluster, namespace, "second", 2)
+        assert "node-02" not in {one.node for one in alone}, "Algorithm 3: not beside another job"
+        assert [one.pinned_to for one in alone] == ["", ""]
+        assert gang(cluster, namespace, "job-second")["mode"] == "scored"
+        delete_job(cluster, namespace, "second")
+        wait_until(lambda: not cluster.pods(namespace, "second"), what="second is gone")
 
     with configured(lab, profile="gang-pack"):
-        cluster.submit(job("second", 2, gpus=1))
-        packed = runs_whole(cluster, "default", "second", 2)
+        cluster.submit(job("second", 2, gpus=1), namespace=namespace)
+        packed = runs_whole(cluster, namespace, "second", 2)
         assert {one.node for one in packed} == {"node-02"}, "gang-pack: where others are"
         assert [one.pinned_to for one in packed] == ["", ""]
-    assert unsound(cluster, "default") == []
     # All or nothing holds in the paper's profile too, which the paper's scheduler did not promise.
-    cluster.submit(job("large", 4, gpus=8))
-    assert waits(cluster, "default", "large", 4).startswith("needs 32 GPUs (4 replicas of 8)")
-    assert over_committed(cluster) == []
+    with configured(lab, profile="gang"):
+        cluster.submit(job("large", 4, gpus=8), namespace=namespace)
+        assert waits(cluster, namespace, "large", 4).startswith("needs 32 GPUs (4 replicas of 8)")
+        assert over_committed(cluster) == []

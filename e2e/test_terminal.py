@@ -74,21 +74,29 @@ class Terminal:
         """The screen's lines once they are so; AssertionError with the last screen where they never are."""
         end = time.monotonic() + within
         while time.monotonic() < end:
-            if select.select([self.master], [], [], 0.05)[0]:
-                try:
-                    sent = os.read(self.master, 65536)
-                except OSError:  # the other side is closed
-                    sent = b""
-                self.letters += sent
-                self.stream.feed(sent)
+            self._read(0.05)
             lines = [line.rstrip() for line in self.screen.display]
             if until(lines):
                 return lines
         raise AssertionError("never so; the screen at the end:\n" + "\n".join(self.screen.display))
 
+    def _read(self, patience: float) -> bool:
+        """Whether letters came within so many seconds; they are drawn."""
+        if not select.select([self.master], [], [], patience)[0]:
+            return False
+        try:
+            sent = os.read(self.master, 65536)
+        except OSError:  # the other side is closed
+            return False
+        self.letters += sent
+        self.stream.feed(sent)
+        return bool(sent)
+
     def ended(self) -> int:
         """The exit code, once it has ended and its last letters are read."""
         self.wait(lambda _: self.process.poll() is not None)
+        while self._read(0.0):
+            pass
         return self.process.wait()
 
     def close(self) -> None:

@@ -20,6 +20,7 @@ from statistics import mean, median
 import pytest
 
 from e2e.cluster import Cluster, Json, Pod
+from e2e.elastic import measured
 from e2e.lab import Lab, Shape
 from e2e.lab.places import CHECKOUT
 from e2e.lab.realnode import PYTHON, why_not
@@ -126,9 +127,9 @@ class Training:
     def has_told_its_speed(self, workers: int) -> None:
         """Wait until Muster has measured it on so many, from its reports."""
         wait_until(
-            lambda: str(workers) in (gang(self.cluster, SPACE, f"job-{NAME}").get("speeds") or {}),
+            lambda: workers in measured(self.lab, self.cluster, SPACE, f"job-{NAME}"),
             within=SLOW,
-            what=f"its Gang has a speed on {workers} workers",
+            what=f"Muster has measured its speed on {workers} workers",
             also=self.said,
         )
 
@@ -191,15 +192,22 @@ def shrinks_and_grows(training: Training, name: str) -> None:
 
 
 def moves(training: Training, name: str) -> None:
-    """It has to leave, and the leader's node takes nobody new: the job goes on, on the other node."""
+    """Preempted, and the leader's node takes nobody new: the job goes on, on the other node."""
     node = training.leaders_node
-    come(training, name, 4)
+    has_to_leave(training, name)
     training.cluster.cordon(node)
     go(training, name)
     training.trains_on([0, 1], "moved")
     assert {one.node for one in bound(training.pods)} == {"real-0", "real-1"} - {node}
     training.cluster.cordon(node, False)
     training.trains_on([0, 1, 2, 3], "grown after the move")
+
+
+def has_to_leave(training: Training, name: str) -> None:
+    """All GPUs for somebody shorter: the job waits, with a checkpoint."""
+    come(training, name, 4)
+    assert bound(training.pods) == []
+    wait_until(lambda: len(gated(training.pods)) == 4, what="all workers wait", also=training.said)
 
 
 def crashes(training: Training, name: str) -> None:  # noqa: ARG001
@@ -220,10 +228,8 @@ def environment_of(pid: int) -> bytes:
 
 
 def is_preempted(training: Training, name: str) -> None:
-    """All GPUs for somebody shorter: the job waits with a checkpoint, and comes back."""
-    come(training, name, 4)
-    assert bound(training.pods) == []
-    wait_until(lambda: len(gated(training.pods)) == 4, what="all workers wait", also=training.said)
+    """It has to leave, and comes back as large as it was."""
+    has_to_leave(training, name)
     go(training, name)
     training.trains_on([0, 1, 2, 3], "back")
 
@@ -236,7 +242,9 @@ def test_a_training_is_grown_shrunk_moved_and_preempted_and_its_loss_keeps_falli
     training.trains_on([0, 1, 2, 3], "grown to its maximum")
     training.has_told_its_speed(4)
 
-    order: list[Callable[[Training, str], None]] = [shrinks_and_grows, moves, crashes, is_preempted]
+    # A move begins as any preemption does; that it also comes back to where it was is for long runs.
+    order: list[Callable[[Training, str], None]] = [shrinks_and_grows, moves, crashes]
+    order += [is_preempted] if ROUNDS > 1 else []
     rng = random.Random(int(os.environ.get("TRAINING_SEED", "1")))
     for number in range(ROUNDS):
         for place, happens in enumerate(order):
@@ -257,7 +265,15 @@ def test_a_training_is_grown_shrunk_moved_and_preempted_and_its_loss_keeps_falli
     assert (done["failed"], done["completedIndexes"][0]) == (min(ROUNDS, CRASHES), "0")
     no_step_is_lost(training.log)
     the_loss_falls(training.steps)
-    more_workers_are_faster(training.steps, gang(cluster, SPACE, f"job-{NAME}")["speeds"])
+    told = wait_until(
+        lambda: (
+            (found := gang(cluster, SPACE, f"job-{NAME}").get("speeds") or {}).keys() >= {"2", "4"} and found
+        ),
+        within=90,
+        what="its Gang has both speeds",
+        also=training.said,
+    )
+    more_workers_are_faster(training.steps, told)
 
 
 # --- what its own log says ----------------------------------------------------------------------------------
@@ -277,7 +293,7 @@ def no_step_is_lost(log: list[Json]) -> None:
             assert number > last - EVERY, f"more than {EVERY} steps are taken again: {entry}"
             assert losses.setdefault(number, entry["loss"]) == entry["loss"], f"another loss: {entry}"
             last = number
-    assert sorted(losses) == list(range(1, last + 1))
+    assert sorted(losses) == list(range(1, max(losses) + 1))  # it may end before it is where a crash was
     assert log[-1] == {"at": log[-1]["at"], "done": last}
 
 

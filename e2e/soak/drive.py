@@ -32,12 +32,14 @@ KINDS = {
 @dataclass(frozen=True)
 class Course:
     """seconds: for which jobs come. rate: arrivals a minute. life: mean seconds until a job ends. seed: of all that
-    is drawn. half of the jobs end by themselves, half are deleted."""
+    is drawn. half of the jobs end by themselves, half are deleted. after: seconds that those which end by themselves
+    have for it when no more come; then they are deleted, too."""
 
     seconds: float = 600.0
     rate: float = 50.0
     life: float = 45.0
     seed: int = 1
+    after: float = 30.0
 
 
 @dataclass(frozen=True)
@@ -138,11 +140,11 @@ def drive(
                 show(moment, len(checker.faults))
             if over and not due and not calls and not checker.used:
                 break
-            if at > course.seconds + 30.0:  # what ends by itself is long: the run is over
+            if at > course.seconds + course.after:  # what ends by itself is long: the run is over
                 for job in checker.going_on():
                     checker.ends(job)
                     calls.append(several.submit(_delete, cluster, namespace, job))
-            if at > course.seconds + 120.0:
+            if at > course.seconds + course.after + 90.0:
                 checker.faults.append(
                     f"{at:.1f} s: {checker.used} GPUs still in use after all jobs were deleted"
                 )
