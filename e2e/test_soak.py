@@ -1,4 +1,4 @@
-"""The short form of `make soak`: 40 seconds of 50 arrivals a minute, watched by the referee."""
+"""The short form of `make soak`: 60 seconds of 50 arrivals a minute, watched by the referee."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.lab
 
 
 def test_jobs_that_come_and_go_all_the_time_break_no_rule(lab: Lab, cluster: Cluster, namespace: str) -> None:
-    course = Course(seconds=40.0, rate=50.0, life=30.0, seed=5, after=5.0)
+    course = Course(seconds=60.0, rate=50.0, life=30.0, seed=5, after=5.0)
     rules = Rules(dict.fromkeys(lab.nodes, 8), cost=COST["cost"], overhead=COST["overhead"])
     with shared_by(lab, "max-min", resizeCost=True, pluginArgs={"resize-cost": COST}):
         snapshots = 0
