@@ -47,11 +47,24 @@ def runs(cluster: Cluster, namespace: str, name: str, replicas: int, gang_name: 
     return found
 
 
-def waits(cluster: Cluster, namespace: str, gang_name: str) -> Json:
-    return wait_until(
-        lambda: in_state(cluster, namespace, gang_name, "Waiting"),
-        what=f"{gang_name} waits",
+def waits(cluster: Cluster, namespace: str, gang_name: str, reason: str = "") -> None:
+    """The Gang is Waiting, for this reason where one is given."""
+    wait_until(
+        lambda: (
+            (found := in_state(cluster, namespace, gang_name, "Waiting")) and reason in ("", found["reason"])
+        ),
+        what=f"{gang_name} waits: {reason}",
         also=lambda: str(cluster.gangs(namespace)),
+    )
+
+
+def wait_gated(cluster: Cluster, namespace: str, prefix: str, count: int) -> None:
+    """So many of its pods wait. Their owner may take its time: where it pauses, the Gang waits, or runs, before all
+    of them are there."""
+    wait_until(
+        lambda: len(gated(living(cluster, namespace, prefix))) == count,
+        what=f"{count} pods of {prefix} wait behind the gate",
+        also=lambda: show(cluster.pods(namespace)),
     )
 
 
@@ -77,7 +90,7 @@ def test_a_statefulset_that_creates_pods_one_after_another_starts_on_a_reservati
     room = holder(cluster, namespace, "node-00", "node-01", "node-02")
     cluster.submit(stateful_set("ps", 3, ordered=True, gpus=8, affinity=room), namespace=namespace)
     # Its first pod fits by itself, and waits for all three.
-    assert waits(cluster, namespace, "statefulset-ps")["reason"] == "needs 24 GPUs (3 replicas of 8)"
+    waits(cluster, namespace, "statefulset-ps", "needs 24 GPUs (3 replicas of 8)")
     holds_for(
         lambda: [one.name for one in gated(living(cluster, namespace, "ps"))] == ["ps-0"],
         seconds=2,
@@ -96,7 +109,7 @@ def test_a_parallel_statefulset_is_a_gang_and_scales(cluster: Cluster, namespace
     room = holder(cluster, namespace, "node-00", "node-01")
     cluster.submit(stateful_set("ps", 2, gpus=8, affinity=room), namespace=namespace)
     waits(cluster, namespace, "statefulset-ps")
-    assert len(gated(living(cluster, namespace, "ps"))) == 2
+    wait_gated(cluster, namespace, "ps", 2)
     delete(cluster, namespace, "jobs", "holder")
     runs(cluster, namespace, "ps", 2, "statefulset-ps")
     path = f"/apis/apps/v1/namespaces/{namespace}/statefulsets/ps"
@@ -127,8 +140,8 @@ def test_a_statefulset_pod_that_comes_back_gets_its_place_again(cluster: Cluster
 def test_a_deployment_is_a_gang_named_after_itself_and_scales(cluster: Cluster, namespace: str) -> None:
     room = holder(cluster, namespace, "node-00", "node-01")
     cluster.submit(deployment("serve", 4, gpus=4, affinity=room), namespace=namespace)
-    assert waits(cluster, namespace, "deployment-serve")["reason"] == "needs 16 GPUs (4 replicas of 4)"
-    assert len(gated(living(cluster, namespace, "serve"))) == 4
+    waits(cluster, namespace, "deployment-serve", "needs 16 GPUs (4 replicas of 4)")
+    wait_gated(cluster, namespace, "serve", 4)
     delete(cluster, namespace, "jobs", "holder")
     runs(cluster, namespace, "serve", 4, "deployment-serve")
     path = f"/apis/apps/v1/namespaces/{namespace}/deployments/serve"
@@ -170,14 +183,13 @@ def is_finished(cluster: Cluster, namespace: str, gang_name: str) -> None:
     )
 
 
-def completes(cluster: Cluster, namespace: str, name: str, within: float = 40) -> None:
+def completes(cluster: Cluster, namespace: str, name: str) -> None:
     path = f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}"
     wait_until(
         lambda: any(
             condition["type"] == "Complete" and condition["status"] == "True"
             for condition in cluster.get(path)["status"].get("conditions", [])
         ),
-        within=within,
         what=f"Job {name} is complete",
         also=lambda: (
             f"{cluster.get(path)['status']}\n{show(cluster.pods(namespace))}\n{cluster.gangs(namespace)}"
@@ -199,7 +211,7 @@ def test_a_success_policy_on_the_leader_ends_the_job_with_others_still_gated(
     elastic = job("elastic", 4, gpus=4, min_replicas=1, success_on="0", affinity=room)
     cluster.submit(elastic, namespace=namespace)
     leader = runs(cluster, namespace, "elastic", 2, "job-elastic")[0]
-    assert len(gated(living(cluster, namespace, "elastic"))) == 2
+    wait_gated(cluster, namespace, "elastic", 2)
     ends_now(cluster, leader)
     completes(cluster, namespace, "elastic")
     wait_until(
@@ -247,7 +259,6 @@ def test_a_failed_replica_of_a_job_is_replaced(cluster: Cluster, namespace: str)
             (found := bound(living(cluster, namespace, "train"), 2))
             and not first & {one.uid for one in found}
         ),
-        within=40,
         what="both run again after they failed",
         also=lambda: f"{show(cluster.pods(namespace))}\n{cluster.gangs(namespace)}",
     )
@@ -298,9 +309,9 @@ def test_a_job_of_two_owners_starts_when_both_are_there(cluster: Cluster, namesp
         what="it is incomplete",
         also=lambda: str(cluster.gangs(namespace)),
     )
-    # Longer than an owner's pause: nobody here is known to create the workers.
+    # Longer than an owner's pause (10 s): nobody here is known to create the workers.
     holds_for(
-        lambda: not bound(cluster.pods(namespace)), seconds=2, what="the server does not start without them"
+        lambda: not bound(cluster.pods(namespace)), seconds=12, what="the server does not start without them"
     )
     cluster.submit(job("workers", 2, job="both", role="worker", roles=roles, gpus=8), namespace=namespace)
     wait_until(

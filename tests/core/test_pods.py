@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from muster.core.ledger import Ledger
 from muster.points import Profile
-from muster.types import GroupSeen, Owner, OwnerGone, OwnerRecord, Phase, PodSeen, Say
+from muster.types import GroupSeen, NodeSeen, Owner, OwnerGone, OwnerRecord, Phase, PodSeen, Say
 from tests.cluster_fake import FakeCluster, Muster
 
 
@@ -23,6 +24,51 @@ def test_bare_pods_of_one_label_wait_until_all_roles_are_there() -> None:
     cluster.bare("p", "ps", 1, role="server")
     muster.settle()
     assert len(cluster.bound("")) == 4
+
+
+def test_the_pods_of_one_owner_do_not_start_without_those_of_a_role_that_nobody_makes_yet() -> None:
+    """However long its StatefulSet has made nothing more: it has made all of its pods."""
+    cluster = FakeCluster(nodes=2)
+    notes: dict[str, str] = {"muster.dev/roles": "server=1,worker=2"}
+    owner = Owner("apps/v1", "StatefulSet", "ps", "sts-1")
+    cluster.owners[owner.uid] = OwnerRecord(owner, "team", size=1)
+    server = cluster.pod(owner, 0, gpus=0)
+    cluster.update(
+        server, labels={"muster.dev/job": "both"}, annotations={**notes, "muster.dev/role": "server"}
+    )
+    muster = Muster(cluster)
+    muster.settle()
+    cluster.now += 60
+    muster.settle()
+    assert muster.plan.statuses[muster.key("both")].waits == "1 of 3 pods exist; missing: 2 worker"
+    assert cluster.bound("ps") == []
+    workers = cluster.job("workers", 2, gpus=2)
+    for worker in workers:
+        cluster.update(
+            worker, labels={"muster.dev/job": "both"}, annotations={**notes, "muster.dev/role": "worker"}
+        )
+    muster.settle()
+    assert len(cluster.bound("ps") + cluster.bound("workers")) == 3
+
+
+def test_gated_pods_wait_for_their_owner_from_when_they_are_seen_not_from_when_they_were_made() -> None:
+    """Who stood still for a while may read the pods before the Jobs that made them."""
+    cluster = FakeCluster(nodes=2)
+    cluster.job("train", 4, gpus=4, exist=2)
+    ledger = Ledger(Profile())
+    pods = [event for event in cluster.events() if isinstance(event, PodSeen)]
+    for event in cluster.events():
+        if isinstance(event, NodeSeen):
+            ledger.apply(event, cluster.now)
+    ledger.take_over()
+    now = cluster.now + 6
+    for seen in pods:
+        ledger.apply(seen, now)
+    assert ledger.snapshot(now).jobs == {}
+    for event in cluster.events():
+        ledger.apply(event, now)
+    (job,) = ledger.snapshot(now).jobs.values()
+    assert [(role.min, role.ready) for role in job.roles] == [(4, 2)]
 
 
 def test_the_same_name_again_is_a_new_job() -> None:
@@ -180,6 +226,7 @@ def test_pods_wait_a_moment_for_the_podgroup_that_they_name() -> None:
     muster.settle()
     assert len(cluster.bound("mpi")) == 2
     cluster.update(cluster.bare("lonely", "x"), labels={"scheduling.x-k8s.io/pod-group": "nobody"})
+    muster.settle()
     cluster.now += 5
     muster.settle()
     assert len(cluster.bound("lonely")) == 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
@@ -69,7 +69,18 @@ class Jobs:
         newest = max(live, key=lambda p: p.priority, default=None)
         controllers = {p.controller.uid for p in live if p.controller is not None}
         records = [self.owners.records[uid] for uid in controllers if uid in self.owners.records]
-        expects = bool(live) and all(self.owners.will_create(p) for p in live)
+        started = any(
+            m.phase is Phase.BOUND
+            or (m.phase is Phase.UNGATED and bool(m.node))
+            or ("ungate", m.uid) in self.in_flight
+            for r in roles
+            for m in r.members
+        )
+        expects = (
+            bool(live)
+            and all(self.owners.will_create(p) for p in live)
+            and (started or len(roles) == 1 or not self._lacks_an_owner(roles, pods, live))
+        )
         quotas = self.quotas.get(entry.key.namespace, ()) if expects else ()
         return Job(
             key=entry.key,
@@ -78,13 +89,7 @@ class Jobs:
             roles=roles,
             owner=self.owners.owner(pods),
             holds=holds,
-            started=any(
-                m.phase is Phase.BOUND
-                or (m.phase is Phase.UNGATED and bool(m.node))
-                or ("ungate", m.uid) in self.in_flight
-                for r in roles
-                for m in r.members
-            ),
+            started=started,
             started_at=entry.started_at,
             below_since=entry.below_since,
             since=entry.since,
@@ -108,6 +113,12 @@ class Jobs:
             resize="restart" if job.resize == "restart" else "",
             resize_at=job.resize_at,
         )
+
+    def _lacks_an_owner(self, roles: Sequence[Role], pods: list[PodRecord], live: list[PodRecord]) -> bool:
+        """Whether a role has no pod yet and nobody makes one: the owners of the others have made all of theirs."""
+        made = {identity.role_of(p) for p in pods} | self.owners.roles_of_owners(pods).keys()
+        size = self.owners.owner_size(live)
+        return size is not None and size <= len(live) and any(r.min and r.name not in made for r in roles)
 
     def _roles(
         self,

@@ -89,17 +89,17 @@ def _place_pod(memory: Memory, pod: PodRecord, now: float) -> None:
 
 def _apart_until(memory: Memory, pod: PodRecord, since: float) -> float:
     """How long a pod that was first seen at `since` may stay apart; 0 where all is known."""
-    owner = pod.controller
+    owner, waiting = pod.controller, pod.phase in (Phase.GATED, Phase.HELD)
     if owner is not None and watched(owner) and owner.uid not in memory.owners.records:
-        return pod.created + OWNER_PATIENCE
-    if pod.phase not in (Phase.GATED, Phase.HELD):
+        return (since if waiting else pod.created) + OWNER_PATIENCE
+    if not waiting:
         return 0.0  # it may be on a node already: what it uses counts at once
     top = memory.owners.topmost(pod)
     if top is not None and not watched(top) and top.uid not in memory.owners.records:
         return since + UNREAD_PATIENCE
     group = identity.group_of(pod)
     if group and (pod.namespace, group) not in memory.groups:
-        return pod.created + OWNER_PATIENCE
+        return since + OWNER_PATIENCE
     if memory.volumes.unread(pod):
         return since + CLAIM_PATIENCE
     return 0.0

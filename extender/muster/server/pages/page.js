@@ -60,17 +60,19 @@ window.addEventListener("hashchange", () => {
 // ---- one turn: ask, then draw ----
 
 const pulse = new Pulse(async () => {
-  if (!token.get()) return signIn("");
+  const bearer = token.get();
+  if (!bearer) return signIn("");
   const namespace = address().get("namespace") ?? "";
   try {
     const { data, now } = await ask(`v1/cluster${namespace ? `?namespace=${encodeURIComponent(namespace)}` : ""}`);
+    if (token.get() !== bearer) return; // forgotten, or another one's, meanwhile
     Object.assign(seen, { data, now, at: performance.now(), failed: "" });
     draw();
     await drawChosen();
     sayAge();
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
-    refused(error, namespace);
+    if (token.get() === bearer) refused(error, namespace);
   }
 });
 

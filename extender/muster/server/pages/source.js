@@ -36,7 +36,8 @@ const kept = new Map(); // by path: ETag and data; what did not change is not se
 
 /** JSON of a path beside this page (so it works behind a prefix, too): {data, now (the server's clock, Unix s)}. Throws Refused. */
 export async function ask(path) {
-  const headers = { Authorization: `Bearer ${token.get()}`, Accept: "application/json" };
+  const bearer = token.get();
+  const headers = { Authorization: `Bearer ${bearer}`, Accept: "application/json" };
   const before = kept.get(path);
   if (before) headers["If-None-Match"] = before.tag;
   let answer;
@@ -59,7 +60,7 @@ export async function ask(path) {
     throw new Refused(answer.status, typeof data?.error === "string" ? data.error : `Muster answered ${answer.status}`, after);
   }
   if (kept.size >= KEPT_ANSWERS) kept.clear();
-  kept.set(path, { tag: answer.headers.get("ETag") ?? "", data });
+  if (token.get() === bearer) kept.set(path, { tag: answer.headers.get("ETag") ?? "", data });
   return { data, now };
 }
 
