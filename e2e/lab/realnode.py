@@ -11,6 +11,7 @@ cgroup's last process has ended, so have shims, containers and mounts. Needs roo
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import platform
@@ -26,6 +27,7 @@ from typing import Any
 
 from e2e.lab import credentials, daemon, places
 from e2e.lab.api import Api, ApiError, answers
+from e2e.lab.build import only_one
 from e2e.lab.cgroups import Cgroup, hierarchies
 from e2e.lab.controlplane import LEASE, gates
 from e2e.lab.credentials import Authority
@@ -40,6 +42,7 @@ PAUSE = "muster.dev/lab-pause:1"
 PYTHON = "muster.dev/lab-python:1"  # this machine's Python with what the lab's .venv has; pods may use it
 # Folders that kubelet and containerd use whatever they are told; each node has its own, empty, in its namespace.
 HARD_CODED = ("/var/lib/kubelet", "/run/containerd", "/var/log/containers")
+HOLES_LOCK = "/run/muster-lab-holes.lock"  # who makes these folders and mounts over them, or takes them away
 SOCKET_LIMIT = 107  # characters of a path that a Unix socket can be bound to
 
 
@@ -95,8 +98,6 @@ class RealNode:
             )
         for folder in ("cni", "images", "kubelet", "pods", "root", "state"):
             (self.home / folder).mkdir(parents=True, exist_ok=True)
-        for hole in HARD_CODED:
-            Path(hole).mkdir(parents=True, exist_ok=True)
         self.cgroup.make()
         authority = Authority(self.folder / "pki")
         user = authority.client(f"system:node:{self.name}", ("system:nodes",))
@@ -112,9 +113,10 @@ class RealNode:
         """The argv of one of the three."""
         holder, containerd, _ = self.processes
         if process == holder:
-            empty = " && ".join(f"mount -t tmpfs -o mode=755 lab {hole}" for hole in HARD_CODED)
+            empty = [f"mkdir -p {hole} && mount -t tmpfs -o mode=755 lab {hole}" for hole in HARD_CODED]
+            alone = " && ".join((f"exec 9>{HOLES_LOCK}", "flock 9", *empty, "exec 9>&-"))
             private = ["unshare", "--mount", "--propagation", "private"]
-            return [*self.cgroup.enter(), *private, "sh", "-c", f"{empty} && exec sleep infinity"]
+            return [*self.cgroup.enter(), *private, "sh", "-c", f"{alone} && exec sleep infinity"]
         if process == containerd:
             own = [str(self.programs["containerd"]), f"--config={self.home / 'containerd.toml'}"]
         else:
@@ -372,7 +374,10 @@ def remove(folder: Path) -> None:
     names = sorted(path.name for path in (folder / "real").glob("*"))
     for name in names:
         _cgroup(folder, name).end()
-    if names:
+    if not names:
+        return
+    with open(HOLES_LOCK, "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         used = _mount_points()
         for hole in HARD_CODED:
             # Removing a folder takes away what other namespaces have mounted on it: another lab's, perhaps.
@@ -398,27 +403,32 @@ def environment(packages: Sequence[str]) -> Path:
     constraints = places.CHECKOUT / "config" / "constraints.txt"
     pinned = dict(line.split("==") for line in constraints.read_text().splitlines() if "==" in line)
     folder = environments() / "-".join(f"{name}-{pinned.get(name, 'latest')}" for name in sorted(packages))
-    if not (folder / "made").exists():
-        say(f"installing {' '.join(packages)} from PyPI into {folder} (once)")
-        venv.create(folder, with_pip=True, clear=True)
-        pip = [
-            str(folder / "bin" / "python"),
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--disable-pip-version-check",
-        ]
-        done = subprocess.run(
-            [*pip, "--constraint", str(constraints), *packages],
-            check=False,
-            stdin=subprocess.DEVNULL,
-            stdout=sys.stderr,
-        )
-        if done.returncode != 0:
-            raise LabError(f"pip could not install {' '.join(packages)}")
-        (folder / "made").touch()
+    with only_one(folder):
+        if not (folder / "made").exists():
+            _install(packages, constraints, folder)
     return folder
+
+
+def _install(packages: Sequence[str], constraints: Path, folder: Path) -> None:
+    say(f"installing {' '.join(packages)} from PyPI into {folder} (once)")
+    venv.create(folder, with_pip=True, clear=True)
+    pip = [
+        str(folder / "bin" / "python"),
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+    ]
+    done = subprocess.run(
+        [*pip, "--constraint", str(constraints), *packages],
+        check=False,
+        stdin=subprocess.DEVNULL,
+        stdout=sys.stderr,
+    )
+    if done.returncode != 0:
+        raise LabError(f"pip could not install {' '.join(packages)}")
+    (folder / "made").touch()
 
 
 def _roots() -> list[Path]:
