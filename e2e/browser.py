@@ -23,7 +23,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 
-from e2e.scenario import wait_until
+from e2e.scenario import PATIENCE, wait_until
 
 PROGRAMS = ("chromium", "chromedriver")
 TOKEN = "muster-token"
@@ -61,7 +61,9 @@ def start(folder: Path) -> Chrome:
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
     with patch.dict(os.environ, no_proxy="127.0.0.1,localhost"):  # where packages come through a proxy
-        return Chrome(options=options, service=Service(driver))
+        chrome = Chrome(options=options, service=Service(driver))
+    chrome.set_script_timeout(PATIENCE)
+    return chrome
 
 
 class Page:
@@ -171,13 +173,13 @@ class Page:
             )
         )
 
-    def until(self, predicate: Callable[[], Any], what: str, within: float = 40.0) -> Any:
-        """Poll; an element that is drawn anew meanwhile counts as not yet."""
+    def until(self, predicate: Callable[[], Any], what: str, within: float = PATIENCE) -> Any:
+        """Poll; an element or a row that is drawn anew meanwhile, or not there, counts as not yet."""
 
         def attempt() -> Any:
             try:
                 return predicate()
-            except (NoSuchElementException, StaleElementReferenceException):
+            except (NoSuchElementException, StaleElementReferenceException, LookupError):
                 return None
 
         return wait_until(attempt, within=within, what=what, also=lambda: self.says()[:3000])

@@ -155,7 +155,7 @@ class Cluster:
         body: object = None,
         content_type: str = "application/json",
         query: Mapping[str, str] | None = None,
-        timeout: float = 30.0,
+        timeout: float = 60.0,
     ) -> Json:
         """One call; `body` is JSON data, `timeout` seconds."""
         serialized = self.client.param_serialize(
@@ -218,9 +218,9 @@ class Cluster:
         return found
 
     def gangs(self, namespace: str) -> dict[str, Json]:
-        """Gang objects by spec.job (a name that was used again: the newest)."""
+        """Gang objects by spec.job (a name that was used again: the newest; within a second by version)."""
         items = self.get(f"/apis/muster.dev/v1alpha1/namespaces/{namespace}/gangs")["items"]
-        items.sort(key=lambda item: item["metadata"]["creationTimestamp"])
+        items.sort(key=lambda item: (item["metadata"]["creationTimestamp"], _version(item)))
         return {item.get("spec", {}).get("job", item["metadata"]["name"]): item for item in items}
 
     def events(self, namespace: str, name: str = "") -> list[Json]:

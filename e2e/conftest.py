@@ -156,7 +156,6 @@ def _namespace(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[str
             # A gang that is starting or going back to the gate may take its moment.
             wait_until(
                 lambda: not unsound(cluster, name),
-                within=20,
                 what="no node over-committed, no gang partly bound",
                 also=lambda: "\n".join(unsound(cluster, name)),
             )
@@ -172,7 +171,7 @@ def _namespace(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[str
         # The next scenario wants the room. Finalizers that a scenario added are its own to remove.
         wait_until(
             lambda: not cluster.pods(name),
-            within=60,
+            within=180,
             what=f"the pods of namespace {name} are gone",
             also=lambda: show(cluster.pods(name)),
         )

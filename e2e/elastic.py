@@ -19,7 +19,7 @@ import httpx
 
 from e2e.cluster import Cluster, Json, Pod, Refused, over_committed
 from e2e.lab import Lab
-from e2e.scenario import bound, configured, gang, job, looking, show, wait_until
+from e2e.scenario import PATIENCE, bound, configured, gang, job, looking, show, wait_until
 from muster.core import dump
 from muster.core.cycle import cycle
 from muster.core.view import View
@@ -82,7 +82,7 @@ def indexes(pods: Sequence[Pod]) -> list[int]:
     return sorted(int(one.labels[INDEX]) for one in pods)
 
 
-def has(cluster: Cluster, namespace: str, name: str, replicas: int, within: float = 40.0) -> list[Pod]:
+def has(cluster: Cluster, namespace: str, name: str, replicas: int, within: float = PATIENCE) -> list[Pod]:
     """The job's living pods once exactly so many are bound, and the Gang says Running."""
     found = wait_until(
         lambda: bound(cluster.pods(namespace, name), replicas),
@@ -114,7 +114,7 @@ def shares(cluster: Cluster, namespace: str) -> dict[str, int]:
 
 
 def settles(
-    cluster: Cluster, namespace: str, expected: Mapping[str, int], within: float = 60.0
+    cluster: Cluster, namespace: str, expected: Mapping[str, int], within: float = PATIENCE
 ) -> dict[str, list[Pod]]:
     """The pods by job, once all have these shares; indexed jobs run a prefix then."""
     wanted = {name: count for name, count in expected.items() if count}
@@ -144,7 +144,7 @@ def snapshot_of(lab: Lab, cluster: Cluster, replica: int = 0) -> Json:
             f"{lab.service_url(replica)}/debug/snapshot",
             headers={"Authorization": f"Bearer {token}"},
             trust_env=False,
-            timeout=30,
+            timeout=60,
         )
         return answer if answer.status_code == 200 else None
 
@@ -153,10 +153,18 @@ def snapshot_of(lab: Lab, cluster: Cluster, replica: int = 0) -> Json:
 
 
 def replayed(lab: Lab, cluster: Cluster, replica: int = 0) -> Json:
-    """The newest snapshot of the live service; its plan is made again by what is in force, and nothing differs."""
-    found = snapshot_of(lab, cluster, replica)
+    """The newest snapshot of the live service; its plan is made again by what is in force, and nothing differs.
+
+    Muster says that a configuration is in force before its first plan by it: a snapshot from before is not meant."""
+    file = lab.folder / "config" / f"muster-{replica}.yaml"
+
+    def by_what_is_in_force() -> Json | None:
+        newest = snapshot_of(lab, cluster, replica)
+        return newest if dump.load(newest)[0].now >= file.stat().st_mtime else None
+
+    found = wait_until(by_what_is_in_force, what="a plan by the present configuration")
     snapshot, name = dump.load(found)
-    profile = profile_of(load_settings(lab.folder / "config" / f"muster-{replica}.yaml"))
+    profile = profile_of(load_settings(file))
     assert (name, found["order"]) == (profile.name, profile.order)
     again = View(snapshot, cycle(snapshot, profile), profile, free=snapshot.free)
     assert json.loads(json.dumps(dump.dump(again)))["plan"] == found["plan"]

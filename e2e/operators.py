@@ -42,7 +42,7 @@ def serve(cluster: Cluster) -> list[str]:
 
 def withdraw(cluster: Cluster, name: str) -> None:
     """The definition goes; the next module may make it again."""
-    cluster.delete(f"{DEFINITIONS}/{name}")
+    cluster.delete(f"{DEFINITIONS}/{name}")  # and with it all objects of the kind
 
     def gone() -> bool:
         try:

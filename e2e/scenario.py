@@ -26,6 +26,8 @@ from e2e.lab import Lab
 T = TypeVar("T")
 
 SCHEDULER = "muster"
+PATIENCE = 120.0
+"""Seconds until what is waited for is given up: a slow machine needs ten times what ours needs."""
 RUN_SECONDS = "e2e.muster.dev/run-seconds"
 EXIT_CODE = "e2e.muster.dev/exit-code"
 EXIT_ON_TERM = "e2e.muster.dev/exit-on-term"
@@ -192,7 +194,7 @@ def priority_class(name: str, value: int) -> Json:
 def wait_until(
     predicate: Callable[[], T | None],
     *,
-    within: float = 30.0,
+    within: float = PATIENCE,
     what: str,
     also: Callable[[], object] | None = None,
 ) -> T:
@@ -250,8 +252,8 @@ def looking(
         yield
     finally:
         over.set()
-        thread.join(timeout=60)
-    assert not thread.is_alive(), "the look that was under way at the end has no answer after 60 s"
+        thread.join(timeout=300)
+    assert not thread.is_alive(), "the look that was under way at the end has no answer after 300 s"
     if blind:
         raise AssertionError(f"nobody looked from here on: {blind[0]!r}") from blind[0]
 
@@ -270,6 +272,27 @@ def holds_for(predicate: Callable[[], object], *, seconds: float, what: str) -> 
         value = predicate()
         assert value, f"did not hold for {seconds:.0f} s: {what}; found {value!r}"
         time.sleep(0.2)
+
+
+def comes_to_hold(
+    predicate: Callable[[], object],
+    *,
+    seconds: float,
+    what: str,
+    also: Callable[[], object] | None = None,
+) -> None:
+    """Wait until the predicate has been true for so many seconds without a break: where something may still be on
+    its way when it is told that all is decided."""
+    since: list[float] = []
+
+    def held() -> bool:
+        if not predicate():
+            since.clear()
+            return False
+        since.append(time.monotonic())
+        return since[-1] - since[0] >= seconds
+
+    wait_until(held, what=f"{what}, for {seconds:.0f} s", also=also)
 
 
 def bound(pods: Iterable[Pod], count: int | None = None) -> list[Pod]:
@@ -360,7 +383,9 @@ def rewrite(file: Path, text: str) -> None:
     fresh.replace(file)
 
 
-def runs_whole(cluster: Cluster, namespace: str, name: str, replicas: int, within: float = 40.0) -> list[Pod]:
+def runs_whole(
+    cluster: Cluster, namespace: str, name: str, replicas: int, within: float = PATIENCE
+) -> list[Pod]:
     """All replicas are bound, and the Gang says Running."""
     found = wait_until(
         lambda: bound(cluster.pods(namespace, name), replicas),

@@ -60,7 +60,7 @@ class Kubectl:
         text = stdin if isinstance(stdin, str) else json.dumps(stdin)
         command = [_kubectl(), f"--kubeconfig={self.kubeconfig}", "-n", self.namespace, *self.flags, *args]
         return Answer(
-            subprocess.run(command, input=text, capture_output=True, text=True, timeout=60, check=False)
+            subprocess.run(command, input=text, capture_output=True, text=True, timeout=300, check=False)
         )
 
     def ask(self, manifest: Manifest) -> Answer:
@@ -586,10 +586,12 @@ def test_in_mode_observe_nothing_is_gated_or_refused(lab: Lab, ask: Ask) -> None
     try:
         assert _in_time(lambda: (answer := ask(pod())).ok and gates(answer.json()) == ["example.com/held"])
         assert _in_time(lambda: ask(pod(annotations=bad)).ok)
-        assert "muster.dev/min-replicas: expected a whole number" in ask(pod(annotations=bad)).said
+        sentence = "muster.dev/min-replicas: expected a whole number"
+        assert _in_time(lambda: (answer := ask(pod(annotations=bad))).ok and sentence in answer.said)
     finally:
         lab.upgrade("--set", "mode=active", restart=False)
     assert _in_time(lambda: (answer := ask(pod())).ok and GATE in gates(answer.json()))
+    assert _in_time(lambda: not ask(pod(annotations=bad)).ok)
 
 
 @pytest.mark.lab
@@ -623,7 +625,7 @@ def test_every_sample_passes_admission_without_a_word(cluster: Cluster, sample: 
     assert answer.said == ""
 
 
-def _in_time(true: Callable[[], bool], seconds: float = 30.0) -> bool:
+def _in_time(true: Callable[[], bool], seconds: float = scenario.PATIENCE) -> bool:
     end = time.monotonic() + seconds
     while not true():
         if time.monotonic() > end:

@@ -88,7 +88,7 @@ def test_a_provisioning_request_is_made_for_the_head_of_the_queue_and_goes_when_
     )
     assert made["metadata"]["name"] == "job-first"
     assert made["spec"]["podSets"] == [{"podTemplateRef": {"name": "job-first-worker"}, "count": 2}]
-    (template,) = templates(cluster, namespace)
+    (template,) = wait_until(lambda: templates(cluster, namespace), what="its PodTemplate")
     asked = template["template"]["spec"]["containers"][0]["resources"]["requests"]
     assert (asked["nvidia.com/gpu"], asked["cpu"], asked["memory"]) == ("8", "1", "1073741824")
     assert len(gated(cluster.pods(namespace, "first"))) == 2
@@ -101,7 +101,11 @@ def test_a_provisioning_request_is_made_for_the_head_of_the_queue_and_goes_when_
         what="the request is gone, and the next head has one",
         also=lambda: str(requests(cluster, namespace)),
     )
-    assert [t["metadata"]["name"] for t in templates(cluster, namespace)] == ["job-second-worker"]
+    wait_until(
+        lambda: [t["metadata"]["name"] for t in templates(cluster, namespace)] == ["job-second-worker"],
+        what="and so it is with the templates",
+        also=lambda: str(templates(cluster, namespace)),
+    )
     cluster.delete(f"/apis/batch/v1/namespaces/{namespace}/jobs/second", propagationPolicy="Background")
     wait_until(
         lambda: not requests(cluster, namespace) and not templates(cluster, namespace),

@@ -22,7 +22,7 @@ NO_PLAN = "muster has no plan for this pod"
 
 
 def post(lab: Lab, verb: str, **body: Any) -> httpx.Response:
-    return httpx.post(f"{lab.extender_url(lab.leader() or 0)}/{verb}", timeout=10, trust_env=False, **body)
+    return httpx.post(f"{lab.extender_url(lab.leader() or 0)}/{verb}", timeout=60, trust_env=False, **body)
 
 
 def ask(lab: Lab, one: Pod) -> dict[str, Any]:
@@ -67,7 +67,11 @@ def test_unknown_nodes_and_empty_lists_get_an_error(lab: Lab, cluster: Cluster, 
         answer = post(lab, "filter", json={"Pod": one.raw, "Nodes": None, "NodeNames": names}).json()
         assert answer["NodeNames"] == []
         assert answer["Error"]
-    assert ask(lab, one)["FailedAndUnresolvableNodes"] == dict.fromkeys(lab.nodes, NO_PLAN)
+    wait_until(  # nodes that the scenario before took away are new to Muster, too
+        lambda: ask(lab, one)["FailedAndUnresolvableNodes"] == dict.fromkeys(lab.nodes, NO_PLAN),
+        what="all nodes are refused since there is no plan",
+        also=lambda: ask(lab, one),
+    )
 
 
 def test_a_pod_whose_gate_was_taken_off_by_hand_waits_for_its_gang(
@@ -90,7 +94,6 @@ def test_a_pod_whose_gate_was_taken_off_by_hand_waits_for_its_gang(
     cluster.submit(pods[1], namespace=namespace)
     wait_until(
         lambda: bound(cluster.pods(namespace), 2),
-        within=60,
         what="both pods are bound once the gang is whole",
         also=lambda: show(cluster.pods(namespace)),
     )
@@ -99,6 +102,11 @@ def test_a_pod_whose_gate_was_taken_off_by_hand_waits_for_its_gang(
 def test_calls_twice_and_too_late_change_nothing(lab: Lab, cluster: Cluster, namespace: str) -> None:
     cluster.submit(job("train", 2), pod("lonely", job="lonely", roles="worker=2"), namespace=namespace)
     placed = wait_until(lambda: bound(cluster.pods(namespace, "train"), 2), what="train is bound")
+    wait_until(
+        lambda: all(ask(lab, one)["NodeNames"] == [] for one in placed),
+        what="Muster knows that train is bound",
+        also=lambda: [ask(lab, one) for one in placed],
+    )
     (waits,) = cluster.pods(namespace, "lonely")
     for one in (*placed, waits):
         answers = [ask(lab, one) for _ in range(20)]

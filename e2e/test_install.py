@@ -69,10 +69,11 @@ def test_an_uninstall_releases_what_waits_and_says_what_stays(small: Lab) -> Non
     cluster.submit(job("big", 3, gpus=5))
     cluster.submit(pod("alone-0", gpus=1, job="alone", roles="worker=2"), namespace="other")
     wait_until(lambda: in_state(cluster, "default", "job-big", "Waiting"), what="big waits")
+    wait_until(lambda: len(cluster.pods("default", "big")) == 3, what="all pods of big are there")
     wait_until(lambda: in_state(cluster, "other", "alone", "Incomplete"), what="alone is Incomplete")
 
     # The hook is a Job in the cluster; here the lab runs its command, with the hook's service account.
-    done = small.hook("release", "--all", "--timeout", "5")
+    done = small.hook("release", "--all", "--timeout", "15")
     pods = cluster.all_pods()
     assert [one.name for one in pods if one.gates] == []
     left = [one for one in pods if not one.node]
@@ -95,6 +96,12 @@ def test_an_uninstall_releases_what_waits_and_says_what_stays(small: Lab) -> Non
     assert "gangs.muster.dev" in small.kubectl("get", "crd", "-o", "name"), "the history of jobs is kept"
     kinds = "mutatingadmissionpolicies,validatingadmissionpolicies,mutatingwebhookconfigurations"
     assert "muster" not in small.kubectl("get", kinds, "-o", "name")
+    # The API server follows its policies with a delay of its own.
+    ungated = pod("probe", gpus=1)
+    wait_until(
+        lambda: "schedulingGates" not in cluster.submit(ungated, dry_run=True)[0]["spec"],
+        what="the API server gates nothing any more",
+    )
     cluster.submit(job("later", 1, gpus=1))
     wait_until(lambda: len(cluster.pods("default", "later")) == 1, what="a pod created after the uninstall")
     assert cluster.pods("default", "later")[0].gates == []

@@ -30,8 +30,7 @@ STOCK = "default-scheduler"
 
 
 @pytest.fixture(scope="module")
-def plain() -> Iterator[Lab]:
-    """Two nodes and the stock scheduler, shared by the scenarios that only look."""
+def shared() -> Iterator[Lab]:
     lab = Lab(f"e2e-{os.getpid()}-plain")
     try:
         yield lab.up(PLAIN)
@@ -39,11 +38,19 @@ def plain() -> Iterator[Lab]:
         lab.down()
 
 
+@pytest.fixture
+def plain(shared: Lab) -> Iterator[Lab]:
+    """Two nodes and the stock scheduler, for the scenarios that only look; what has ended by itself (a Lease that
+    was renewed too late) runs again for the next one."""
+    yield shared
+    shared.restore()
+
+
 def make(*arguments: str, pipe: str = "") -> subprocess.CompletedProcess[str]:
     """Plain make in the checkout, as a person types it; TimeoutExpired shows a daemon that holds our pipe."""
     line = " ".join(("make", "-f", "e2e/lab.mk", *arguments, pipe))
     return subprocess.run(
-        line, shell=True, cwd=CHECKOUT, capture_output=True, text=True, timeout=240, check=False
+        line, shell=True, cwd=CHECKOUT, capture_output=True, text=True, timeout=480, check=False
     )
 
 
@@ -157,7 +164,7 @@ def test_restore_puts_back_nodes_that_a_scenario_changed(plain: Lab) -> None:
 
 
 def test_only_the_recorded_process_is_signalled_never_one_that_got_its_pid() -> None:
-    stranger = subprocess.Popen(["sleep", "60"])
+    stranger = subprocess.Popen(["sleep", "600"])
     try:
         remembered = Daemon("etcd", ("sleep",), (), stranger.pid, born=1)
         assert not remembered.alive
@@ -232,9 +239,7 @@ def test_a_deleted_member_is_failed_first_and_its_job_counts_it(plain: Lab) -> N
     # The Job controller has taken its finalizer off by itself: the pod is gone, and its replacement waits the
     # back-off that a stage which strips finalizers would hide.
     wait_until(lambda: cluster.pod("default", members[0].name) is None, what="the deleted pod is gone")
-    wait_until(
-        lambda: bound(cluster.pods("default", "counted"), 2), within=40, what="the replacement runs (10 s)"
-    )
+    wait_until(lambda: bound(cluster.pods("default", "counted"), 2), what="the replacement runs (10 s)")
     cluster.delete("/apis/batch/v1/namespaces/default/jobs/counted", propagationPolicy="Background")
 
 
@@ -325,11 +330,10 @@ def test_two_replicas_have_host_names_of_their_own_and_one_leads(new_lab: Callab
     second = 1 - first
     lab.stop(f"kube-scheduler-{first}")  # a graceful end gives the Lease back at once
     lab.kill(f"muster-{first}")
-    wait_until(lambda: lab.leader() == second, within=30, what="the other replica holds the Lease")
+    wait_until(lambda: lab.leader() == second, what="the other replica holds the Lease")
     cluster = submit(lab, job("second", 2, gpus=8))
     wait_until(
         lambda: bound(cluster.pods("default", "second"), 2),
-        within=40,
         what="the other replica's pair starts a gang",
         also=lambda: show(cluster.pods("default", "second")),
     )

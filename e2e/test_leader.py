@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from datetime import UTC, datetime
 
 import yaml
 
-from e2e.cluster import Cluster
+from e2e.cluster import Cluster, Refused
 from e2e.lab import Lab
-from e2e.scenario import bound, holds_for, job, wait_until
+from e2e.scenario import bound, holds_for, job, rewrite, wait_until
 
 
 def test_without_a_scheduler_beside_it_muster_holds_a_lease_of_its_own(
@@ -45,7 +46,7 @@ def test_without_a_scheduler_beside_it_muster_holds_a_lease_of_its_own(
         namespace=settings["leader"]["namespace"],
     )
     try:
-        file.write_text(yaml.safe_dump(settings))
+        rewrite(file, yaml.safe_dump(settings))
         lab.restart("muster-0")
         wait_until(
             lambda: cluster.get(lease)["spec"]["holderIdentity"].startswith("muster-0_"),
@@ -68,7 +69,11 @@ def test_without_a_scheduler_beside_it_muster_holds_a_lease_of_its_own(
             what="nobody acts without the Lease",
         )
     finally:
-        file.write_text(text)
-        cluster.delete(lease)
+        rewrite(file, text)
         lab.restart("muster-0")
+        namespaced = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{settings['leader']['namespace']}"
+        roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+        for path in (lease, f"{namespaced}/rolebindings/muster-own", f"{roles}/admin-leases"):
+            with contextlib.suppress(Refused):
+                cluster.delete(path)
     wait_until(lambda: bound(cluster.pods(namespace, "later"), 1), what="the scheduler's Lease counts again")

@@ -32,21 +32,24 @@ def lessons(cluster: Cluster) -> dict[str, dict[str, object]]:
 
 def trains(lab: Lab, cluster: Cluster, namespace: str, name: str) -> None:
     """One of its pods tells where training is, as often as it was asked to, until Muster has measured its speed."""
-    one = wait_until(lambda: bound(cluster.pods(namespace, name), 2), within=60, what=f"{name} runs")[0]
+    one = wait_until(lambda: bound(cluster.pods(namespace, name), 2), what=f"{name} runs")[0]
     bearer = token(cluster, one, namespace)
-    began, asked = time.monotonic(), 0.0
+    began, asked = time.time(), 0.0
 
     def has_a_speed() -> bool:
         nonlocal asked
-        passed = time.monotonic() - began
+        at = time.time()  # of one moment, however long the way is
+        passed = at - began
         if passed >= asked:
-            body = {"step": SPEED * passed, "loss": 1.0 / (1.0 + passed), "at": time.time()}
+            body = {"step": SPEED * passed, "loss": 1.0 / (1.0 + passed), "at": at}
             answer = tell(lab, bearer, body)
+            if answer.status_code == 503:  # the API server can't be asked now
+                return False
             assert answer.status_code == 200, answer.text
             asked = passed + float(answer.json()["every"])
         return len(measured(lab, cluster, namespace, f"job-{name}")) == 1
 
-    wait_until(has_a_speed, within=90, what=f"the speed of {name} is measured")
+    wait_until(has_a_speed, within=180, what=f"the speed of {name} is measured")
 
 
 def test_a_job_seen_before_begins_with_what_was_learned_though_muster_was_restarted(
@@ -56,12 +59,9 @@ def test_a_job_seen_before_begins_with_what_was_learned_though_muster_was_restar
     cluster.submit(job("first", 2, annotations=model), namespace=namespace)
     trains(lab, cluster, namespace, "first")
     ends_now(cluster, *bound(cluster.pods(namespace, "first")))
-    wait_until(
-        lambda: in_state(cluster, namespace, "job-first", "Finished"), within=90, what="the first one is over"
-    )
+    wait_until(lambda: in_state(cluster, namespace, "job-first", "Finished"), what="the first one is over")
     taught = wait_until(
         lambda: lessons(cluster).get(model["muster.dev/model"]),
-        within=90,
         what="its lesson is written",
         also=lambda: str(gang(cluster, namespace, "job-first")),
     )

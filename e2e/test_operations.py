@@ -36,21 +36,43 @@ pytestmark = pytest.mark.lab
 BREAK_GLASS = "muster:break-glass"
 
 
-def runs(cluster: Cluster, namespace: str, name: str, replicas: int, within: float = 30.0) -> list[Pod]:
+def runs(cluster: Cluster, namespace: str, name: str, replicas: int) -> list[Pod]:
     return wait_until(
         lambda: bound(cluster.pods(namespace, name), replicas),
-        within=within,
         what=f"{name} has {replicas} bound pods",
         also=lambda: f"{show(cluster.pods(namespace))}\n{cluster.gangs(namespace)}",
     )
 
 
-def waits(cluster: Cluster, namespace: str, name: str) -> Json:
+def waits(cluster: Cluster, namespace: str, name: str, code: str = "") -> Json:
+    """Its Gang's status once it is Waiting, with this code where one is given."""
     return wait_until(
-        lambda: in_state(cluster, namespace, name, "Waiting"),
-        what=f"{name} waits",
+        lambda: (
+            (found := in_state(cluster, namespace, name, "Waiting")) and code in ("", found["code"]) and found
+        ),
+        what=f"{name} waits, {code or 'whatever for'}",
         also=lambda: f"{show(cluster.pods(namespace))}\n{cluster.gangs(namespace)}",
     )
+
+
+def says_mode(cluster: Cluster, namespace: str, name: str, mode: str) -> None:
+    wait_until(
+        lambda: gang(cluster, namespace, name).get("mode") == mode,
+        what=f"the Gang of {name} says {mode}",
+        also=lambda: str(cluster.gangs(namespace)),
+    )
+
+
+def pod_versions(cluster: Cluster, namespace: str) -> dict[str, str]:
+    """resourceVersion of each pod, once the node has nothing more to tell of those that it runs."""
+
+    def settled() -> list[Pod]:
+        pods = cluster.pods(namespace)
+        ready = [one.condition("Ready") for one in pods if one.node]
+        return pods if all(found and found["status"] == "True" for found in ready) else []
+
+    pods = wait_until(settled, what="bound pods are ready", also=lambda: show(cluster.pods(namespace)))
+    return {one.name: one.raw["metadata"]["resourceVersion"] for one in pods}
 
 
 def versions(cluster: Cluster, namespace: str) -> dict[str, str]:
@@ -58,18 +80,20 @@ def versions(cluster: Cluster, namespace: str) -> dict[str, str]:
     return {name: found["metadata"]["resourceVersion"] for name, found in cluster.gangs(namespace).items()}
 
 
+def of_muster(cluster: Cluster, namespace: str) -> list[Json]:
+    """Muster's Events."""
+    found = cluster.events(namespace)
+    return [event for event in found if (event.get("source") or {}).get("component") == "muster"]
+
+
 def events(cluster: Cluster, namespace: str) -> set[str]:
     """Names of Muster's Events with their counts."""
-    return {
-        f"{event['metadata']['name']}/{event.get('count', 1)}"
-        for event in cluster.events(namespace)
-        if (event.get("source") or {}).get("component") == "muster"
-    }
+    return {f"{event['metadata']['name']}/{event.get('count', 1)}" for event in of_muster(cluster, namespace)}
 
 
 def metrics(lab: Lab) -> dict[str, float]:
     """Samples of /metrics, as name{label=value}."""
-    answer = httpx.get(f"{lab.service_url()}/metrics", timeout=10, trust_env=False)
+    answer = httpx.get(f"{lab.service_url()}/metrics", timeout=60, trust_env=False)
     assert answer.status_code == 200
     assert answer.headers["content-type"].startswith("text/plain")
     found = {}
@@ -111,18 +135,23 @@ def test_in_mode_observe_muster_explains_and_changes_nothing(new_lab: Callable[.
         answer = httpx.get(
             f"{lab.service_url()}/v1/jobs",
             headers={"Authorization": f"Bearer {token}"},
-            timeout=10,
+            timeout=60,
             trust_env=False,
         )
-        assert answer.status_code in (200, 403), answer.text
+        assert answer.status_code in (200, 403, 503), answer.text  # no right yet; it can't be asked about now
         return {item["name"]: item for item in answer.json().get("items", ())}
 
-    found = wait_until(lambda: told() if {"job-train", "job-late"} <= told().keys() else None, what="both")
-    on_nodes = {name: found[name]["roles"]["worker"]["bound"] for name in ("job-train", "job-late")}
-    assert sum(on_nodes.values()) == 2
-    short = next(name for name, count in on_nodes.items() if count < 2)
-    assert found[short]["roles"]["worker"]["min"] == 2
-    assert "needs" in found[short]["reason"], found[short]
+    def explained() -> tuple[dict[str, int], str] | None:
+        """Replicas on nodes by job, and the job that is short of some, once Muster knows of all pods."""
+        found = told()
+        if not {"job-train", "job-late"} <= found.keys():
+            return None
+        counts = {name: found[name]["roles"]["worker"]["bound"] for name in ("job-train", "job-late")}
+        lacks = next((name for name, count in counts.items() if count < 2), "")
+        known = sum(counts.values()) == 2 and found[lacks]["roles"]["worker"]["min"] == 2
+        return (counts, lacks) if known and "needs" in found[lacks]["reason"] else None
+
+    on_nodes, short = wait_until(explained, what="both, two pods on nodes, and what they lack", also=told)
     # nothing is written
     assert cluster.gangs("default") == {}
     assert events(cluster, "default") == set()
@@ -131,7 +160,7 @@ def test_in_mode_observe_muster_explains_and_changes_nothing(new_lab: Callable[.
     for name in ("train", "late"):
         if on_nodes[f"job-{name}"]:
             cluster.delete(f"/apis/batch/v1/namespaces/default/jobs/{name}", propagationPolicy="Background")
-    if short and on_nodes[short] == 0:
+    if on_nodes[short] == 0:
         runs(cluster, "default", short.removeprefix("job-"), 2)
 
 
@@ -159,9 +188,12 @@ def test_a_bad_configuration_names_the_field_and_the_last_good_one_stays(
     try:
         rewrite(file, bad)
         wait_until(
-            lambda: "the last good one stays in force" in log.read_text()[seen:], what="muster complains"
+            lambda: (
+                "the last good one stays in force" in (said := log.read_text()[seen:]) and message in said
+            ),
+            what=f"muster complains: {message}",
+            also=lambda: log.read_text()[seen:],
         )
-        assert message in log.read_text()[seen:]
         cluster.submit(job("train", 2), namespace=namespace)
         runs(cluster, namespace, "train", 2)
         assert lab.pid("muster-0") == before
@@ -197,14 +229,14 @@ def test_a_profile_and_an_order_that_change_while_it_runs_take_effect(
     waits(cluster, namespace, "job-head")
     with configured(lab, order="strict", profile="gang"):
         cluster.submit(job("small", 1, gpus=1, affinity=room), namespace=namespace)
-        assert waits(cluster, namespace, "job-small")["code"] == "BehindHead"
+        waits(cluster, namespace, "job-small", "BehindHead")
     # backfill again: what had to wait is let past without anything else happening
     runs(cluster, namespace, "small", 1)
-    assert gang(cluster, namespace, "job-small")["mode"] == "pinned"
+    says_mode(cluster, namespace, "job-small", "pinned")
     with configured(lab, profile="gang"):
         cluster.submit(job("scored", 1, gpus=1, affinity=room), namespace=namespace)
         runs(cluster, namespace, "scored", 1)
-        assert gang(cluster, namespace, "job-scored")["mode"] == "scored"
+        says_mode(cluster, namespace, "job-scored", "scored")
     assert lab.pid("muster-0") == pid
 
 
@@ -240,10 +272,23 @@ def test_a_restart_with_100_jobs_waiting_writes_nothing_new(
         return counts
 
     expected = {"Running": 2, "Waiting": 102, "Invalid": 1, "Incomplete": 1}
-    wait_until(lambda: states() == expected, within=60, what=f"{expected}", also=states)
-    wait_until(lambda: len(events(cluster, namespace)) >= 206, what="all have been told")
+
+    def all_told() -> bool:
+        """On a first pod and, where there is one, on an owner; where pods came slowly, that was told before."""
+        told = of_muster(cluster, namespace)
+        why = ("Resources", "NeverFits", "Invalid")
+        waiting = {event["involvedObject"]["uid"] for event in told if event["reason"] in why}
+        return len(waiting) == 205 and any(event["involvedObject"]["name"] == "part-0" for event in told)
+
+    wait_until(
+        lambda: states() == expected and len(cluster.pods(namespace)) == 4 + 200 + 1 + 5 + 3,
+        within=300,
+        what=f"{expected}",
+        also=states,
+    )
+    wait_until(all_told, within=300, what="all have been told", also=lambda: len(events(cluster, namespace)))
+    pods = pod_versions(cluster, namespace)
     before, told = versions(cluster, namespace), events(cluster, namespace)
-    pods = {one.name: one.raw["metadata"]["resourceVersion"] for one in cluster.pods(namespace)}
 
     lab.kill("muster")
     lab.start("muster")
@@ -256,10 +301,13 @@ def test_a_restart_with_100_jobs_waiting_writes_nothing_new(
         seconds=4,
         what="neither a Gang nor an Event is written",
     )
-    assert {one.name: one.raw["metadata"]["resourceVersion"] for one in cluster.pods(namespace)} == pods
-    # and it goes on: the head starts
+    assert pod_versions(cluster, namespace) == pods
+    # and it goes on: the head starts, the job whose first pod is the oldest
+    label = "batch.kubernetes.io/job-name"
+    queue = [one for one in cluster.pods(namespace) if one.labels.get(label, "").startswith("w")]
+    head = min(queue, key=lambda one: (one.raw["metadata"]["creationTimestamp"], one.labels[label]))
     cluster.delete(f"/apis/batch/v1/namespaces/{namespace}/jobs/holder", propagationPolicy="Background")
-    runs(cluster, namespace, "w00", 2)
+    runs(cluster, namespace, head.labels[label], 2)
 
 
 # --- metrics ------------------------------------------------------------------------------------------------
@@ -291,8 +339,10 @@ def test_metrics_count_jobs_gpus_and_what_this_replica_does(
         return {name: after.get(name, 0) - before.get(name, 0) for name in wanted}
 
     wait_until(lambda: more() == wanted, what=f"the metrics moved by {wanted}", also=more)
+    # A Lease that is renewed late is held by nobody for a moment.
+    wait_until(lambda: metrics(lab)["muster_leading"] == 1, what="it leads")
     after = metrics(lab)
-    assert (after["muster_leading"], after["muster_synced"], after["muster_nodes"]) == (1, 1, 16)
+    assert (after["muster_synced"], after["muster_nodes"]) == (1, 16)
     assert after["muster_cycle_seconds_count"] > 0
     assert after["muster_longest_wait_seconds"] >= 0
 
@@ -318,20 +368,21 @@ def test_only_the_break_glass_group_releases_a_job_and_others_change_nothing(
     runs(cluster, namespace, "holder", 1)
     cluster.submit(job("big", 2, gpus=4, affinity=room), namespace=namespace)
     waits(cluster, namespace, "job-big")
-    before = {one.name: one.raw["metadata"]["resourceVersion"] for one in cluster.pods(namespace)}
+    wait_until(lambda: len(gated(cluster.pods(namespace, "big"))) == 2, what="both pods of big wait")
+    before = pod_versions(cluster, namespace)
 
     for kubeconfig in (lab.kubeconfig, member(lab, tmp_path)):
         done = lab.muster("release", "job-big", "-n", namespace, kubeconfig=kubeconfig, check=False)
         assert (done.returncode, done.stdout) == (1, "")
         assert "Traceback" not in done.stderr
         assert "forbidden" in done.stderr or BREAK_GLASS in done.stderr, done.stderr
-    assert {one.name: one.raw["metadata"]["resourceVersion"] for one in cluster.pods(namespace)} == before
+    assert pod_versions(cluster, namespace) == before
     ops = member(lab, tmp_path, BREAK_GLASS)
     done = lab.muster("release", "job-nobody", "-n", namespace, kubeconfig=ops, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert f"no pod of {namespace}/job-nobody waits" in done.stderr
 
-    done = lab.muster("release", "job-big", "-n", namespace, "--timeout", "3", kubeconfig=ops)
+    done = lab.muster("release", "job-big", "-n", namespace, "--timeout", "15", kubeconfig=ops)
     pods = cluster.pods(namespace, "big")
     assert [one.gates for one in pods] == [[], []]
     (one,) = [one for one in pods if one.node]
@@ -339,7 +390,11 @@ def test_only_the_break_glass_group_releases_a_job_and_others_change_nothing(
     assert done.stdout == f"{namespace}/{one.name} released\n"
     assert f"{namespace}/{other.name}: " in done.stderr
     assert "Insufficient nvidia.com/gpu" in done.stderr
-    assert wait_until(lambda: gang(cluster, namespace, "job-big"), what="its Gang")["code"] == "Released"
+    wait_until(
+        lambda: gang(cluster, namespace, "job-big").get("code") == "Released",
+        what="its Gang says so",
+        also=lambda: str(gang(cluster, namespace, "job-big")),
+    )
     # nothing sends it back, and the rest binds when there is room
     holds_for(lambda: len(bound(cluster.pods(namespace, "big"))) == 1, seconds=3, what="it is left alone")
     cluster.delete(f"/apis/batch/v1/namespaces/{namespace}/jobs/holder", propagationPolicy="Background")
@@ -376,23 +431,28 @@ def test_with_preemption_a_whole_lower_gang_goes_back_and_comes_back_later(
     # equal priority takes nothing
     cluster.submit(job("rival", 2, gpus=8, priority="usual"))
     waits(cluster, "default", "job-rival")
+    wait_until(lambda: len(gated(cluster.pods("default", "rival"))) == 2, what="both pods of rival wait")
     holds_for(lambda: len(bound(cluster.pods("default", "low"))) == 2, seconds=2, what="low runs on")
     # of the two that run, only the one that makes room goes, and both its replicas do
     cluster.submit(job("high", 2, gpus=8, priority="urgent"))
     high = runs(cluster, "default", "high", 2)
-    wait_until(
-        lambda: len(gated(cluster.pods("default", "low"))) == 2,
-        what="low waits whole",
-        also=lambda: show(cluster.pods("default")),
-    )
-    again = cluster.pods("default", "low")
+
+    def waits_whole() -> list[Pod]:
+        pods = cluster.pods("default", "low")
+        return pods if len(pods) == len(gated(pods)) == 2 else []  # the old ones are gone
+
+    again = wait_until(waits_whole, what="low waits whole", also=lambda: show(cluster.pods("default")))
     assert {one.uid for one in again}.isdisjoint(one.uid for one in first)
     assert len(bound(cluster.pods("default", "bystander"), 1)) == 1
     sentence = "Preempted: preempted whole by a job of priority 1000"
-    assert sentence in said(cluster, "default", "low"), said(cluster, "default", "low")
+    wait_until(
+        lambda: sentence in said(cluster, "default", "low"),
+        what=f"the Event on low: {sentence}",
+        also=lambda: str(said(cluster, "default", "low")),
+    )
     # it keeps its place in the queue: before the equal one, which was there later
     ends_now(cluster, *high)
-    runs(cluster, "default", "low", 2, within=60)
+    runs(cluster, "default", "low", 2)
     assert len(gated(cluster.pods("default", "rival"))) == 2
     status = cluster.get("/apis/batch/v1/namespaces/default/jobs/low")["status"]
     assert status.get("failed", 0) == 0, status

@@ -118,7 +118,11 @@ ALLOWED = {"annotations": {"muster.dev/evictable": "true"}}
 def test_what_keeps_an_owner_from_being_resized_is_a_warning(
     kubectl: Kubectl, manifest: Json, sentence: str
 ) -> None:
-    assert sentence in said_of(kubectl, manifest)
+    wait_until(  # the API server follows its policies with a delay of its own
+        lambda: sentence in said_of(kubectl, manifest),
+        what=f"the warning {sentence!r}",
+        also=lambda: said_of(kubectl, manifest),
+    )
 
 
 @pytest.mark.parametrize(

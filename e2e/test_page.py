@@ -7,7 +7,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -23,7 +22,7 @@ from e2e.browser import DOWN, ENTER, ESCAPE, RIGHT, TAB, Page
 from e2e.cluster import Cluster
 from e2e.elastic import has, only, shared_by, train
 from e2e.lab import Lab
-from e2e.scenario import bound, job, on_node, pod, show, wait_until
+from e2e.scenario import bound, gated, in_state, job, on_node, pod, runs_whole, show, wait_until
 from e2e.test_say_why import account, ask
 from e2e.test_words import Training
 from muster.core.view import Board, View
@@ -95,10 +94,14 @@ def drawn(page: Page, name: str, state: str = "bound") -> dict[str, int]:
     return {n: count for n, count in cells.items() if count}
 
 
-def runs(cluster: Cluster, namespace: str, name: str, replicas: int) -> None:
+def waits(cluster: Cluster, namespace: str, name: str, replicas: int) -> None:
+    """All of it is there, and its Gang is Waiting: what the page shows from now on says so, too."""
     wait_until(
-        lambda: bound(cluster.pods(namespace, name), replicas),
-        what=f"{name} has {replicas} bound pods",
+        lambda: (
+            len(gated(cluster.pods(namespace, name))) == replicas
+            and in_state(cluster, namespace, f"job-{name}", "Waiting")
+        ),
+        what=f"{name} waits whole",
         also=lambda: f"{show(cluster.pods(namespace))}\n{cluster.gangs(namespace)}",
     )
 
@@ -113,11 +116,15 @@ def test_the_picture_shows_who_has_what_and_the_queue_says_why(
     room = on_node("node-00", "node-01")
     foreign = pod("stranger", gpus=3, scheduler="default-scheduler", affinity=on_node("node-02"))
     cluster.submit(foreign, job("train", 3, gpus=4, affinity=room), namespace=namespace)
-    runs(cluster, namespace, "train", 3)
+    runs_whole(cluster, namespace, "train", 3)
     cluster.submit(job("large", 2, gpus=8, affinity=room), namespace=namespace)
+    waits(cluster, namespace, "large", 2)  # a job is as old as its first pod
     cluster.submit(job("never", 3, gpus=16), namespace=namespace)
+    waits(cluster, namespace, "never", 3)
     cluster.cordon("node-15")
-    wait_until(lambda: cluster.pods(namespace)[-1].node, what="the stranger is bound")
+    wait_until(
+        lambda: (found := cluster.pod(namespace, "stranger")) and found.node, what="the stranger is bound"
+    )
 
     page.open(admin)
     page.until(
@@ -153,20 +160,20 @@ def test_a_job_that_grows_is_seen_to_grow_without_a_reload(
 ) -> None:
     room = on_node("node-03")
     cluster.submit(job("holder", 1, gpus=6, affinity=room), namespace=namespace)
-    runs(cluster, namespace, "holder", 1)
+    runs_whole(cluster, namespace, "holder", 1)
     elastic = job("grows", 4, gpus=2, min_replicas=1, max_replicas=4, success_on="0", affinity=room)
     cluster.submit(elastic, namespace=namespace)
-    runs(cluster, namespace, "grows", 1)
+    runs_whole(cluster, namespace, "grows", 1)
 
     page.open(admin)
     name = f"{namespace}/job-grows"
     page.until(lambda: drawn(page, name) == {"node-03": 2}, "one replica of two GPUs")
-    look = page.cell(name).get_attribute("class")
+    look = page.until(lambda: page.cell(name).get_attribute("class"), "its look")
     page.script("window.stays = true")
     cluster.delete(f"/apis/batch/v1/namespaces/{namespace}/jobs/holder", propagationPolicy="Background")
     page.until(lambda: drawn(page, name) == {"node-03": 8}, "four replicas of two GPUs")
     assert page.script("return window.stays") is True
-    assert page.cell(name).get_attribute("class") == look
+    page.until(lambda: page.cell(name).get_attribute("class") == look, f"it still has the look {look}")
     page.until(lambda: page.rows("jobs")[name][2].startswith("4 of 1–4"), "the table says so, too")
 
 
@@ -200,16 +207,16 @@ def test_shares_that_change_are_seen_and_what_training_reports_is_drawn(
             training.runs(12.0)
             return len(page.all("#job circle.measured")) == 1
 
-        page.until(measured, "a measured speed", within=120)
-        label = page.all("#job svg")[1].get_attribute("aria-label") or ""
+        page.until(measured, "a measured speed", within=180)
+        label = page.until(lambda: page.all("#job svg")[1].get_attribute("aria-label"), "its speed curve")
         assert label.startswith("Speed in iterations/s, measured: 4 replicas: 1"), label
-        assert "Last report" in page.says("#job")
+        page.until(lambda: "Last report" in page.says("#job"), "its last report")
         page.picture(shots / "shares.png")
 
         # who waits is told when there is room for him, by the lengths and speeds that are believed
         cluster.submit(job("late", 1, gpus=8), namespace=namespace)
-        late = page.until(lambda: page.rows("queue").get(f"{namespace}/job-late"), "late waits")
-        assert late[4].startswith("in "), late
+        late = f"{namespace}/job-late"
+        page.until(lambda: page.rows("queue")[late][4].startswith("in "), "late waits, and knows how long")
 
 
 @pytest.mark.lab
@@ -228,17 +235,20 @@ def test_a_job_opens_with_a_click_and_with_keys_and_stands_out_everywhere(
         job("other", 1, gpus=1, affinity=on_node("node-01")),
         namespace=namespace,
     )
-    runs(cluster, namespace, "train", 2)
-    runs(cluster, namespace, "other", 1)
+    runs_whole(cluster, namespace, "train", 2)
+    runs_whole(cluster, namespace, "other", 1)
     page.open(admin)
     name = f"{namespace}/job-train"
-    page.until(lambda: page.shown_for(name) == 4, "train is drawn")
+    page.until(lambda: drawn(page, name) == {"node-00": 4}, "train is drawn")
 
     # pointing at a cell lights all that is train's, here and in the table
     ActionChains(page.driver).move_to_element(page.cell(name)).perform()
     page.until(lambda: len(page.all(".node .cell.lit")) == 4, "its four cells stand out")
-    assert [row.find_element("css selector", ".link").text for row in page.all("tr.lit")] == [name]
-    assert page.says("#tip").startswith(name)
+    page.until(
+        lambda: [row.find_element("css selector", ".link").text for row in page.all("tr.lit")] == [name],
+        "its row stands out, and no other",
+    )
+    page.until(lambda: page.says("#tip").startswith(name), "the tip names it")
 
     # keys: one stop for the Tab key in the picture, arrows from cell to cell, Enter, Escape
     page.focus('#picture .cell[tabindex="0"]')
@@ -249,7 +259,6 @@ def test_a_job_opens_with_a_click_and_with_keys_and_stands_out_everywhere(
     page.press(ENTER)
     page.until(lambda: name in page.says("#job h2"), "train is open")
     page.until(lambda: page.says("#job").count("node-00") == 2, "its two replicas are listed")
-    said = page.says("#job")
     for words in (
         "Running",
         "Expected end",
@@ -259,7 +268,7 @@ def test_a_job_opens_with_a_click_and_with_keys_and_stands_out_everywhere(
         "Speed by replicas",
         "Job train",
     ):
-        assert words in said, said
+        page.until(lambda words=words: words in page.says("#job"), f"{words!r} is told")  # type: ignore[misc]
     assert page.script("return document.activeElement.id") == "job"
     page.picture(shots / "job.png")
     page.press(ESCAPE)
@@ -276,25 +285,29 @@ def test_a_job_opens_with_a_click_and_with_keys_and_stands_out_everywhere(
 @pytest.mark.lab
 @pytest.mark.parametrize("expected", [("status of 403",)], indirect=True)
 def test_a_tenant_sees_his_namespace_and_of_others_that_they_use_gpus(
-    page: Page, cluster: Cluster, namespace: str, new_namespace: Callable[[], str], shots: Path
+    lab: Lab, page: Page, cluster: Cluster, namespace: str, new_namespace: Callable[[], str], shots: Path
 ) -> None:
     other = new_namespace()
     cluster.submit(job("theirs", 2, gpus=4, affinity=on_node("node-04")), namespace=other)
-    runs(cluster, other, "theirs", 2)
+    runs_whole(cluster, other, "theirs", 2)
     cluster.submit(job("mine", 1, gpus=2, affinity=on_node("node-05")), namespace=namespace)
     cluster.submit(job("waits", 1, gpus=8, affinity=on_node("node-04")), namespace=namespace)
-    runs(cluster, namespace, "mine", 1)
+    runs_whole(cluster, namespace, "mine", 1)
+    waits(cluster, namespace, "waits", 1)
     tenant = account(cluster, namespace, "tenant", "view")
+    path = f"/v1/jobs?namespace={namespace}"
+    wait_until(lambda: ask(lab, path, tenant).status_code == 200, what="the right to read his namespace")
 
     page.open(tenant)  # no namespace named: the token tells it
     page.until(
         lambda: page.find("#namespace").get_property("value") == namespace, "the page shows one namespace"
     )
     page.until(lambda: drawn(page, f"{namespace}/job-mine") == {"node-05": 2}, "mine is drawn")
-    assert drawn(page, "other namespaces") == {"node-04": 8}
-    assert "8 of other namespaces" in " ".join(page.says("#sums").split())
-    why = page.until(lambda: page.rows("queue").get(f"{namespace}/job-waits"), "waits is in the queue")[5]
-    assert "held by 1 job of other namespaces" in why
+    page.until(lambda: drawn(page, "other namespaces") == {"node-04": 8}, "the others' GPUs")
+    sums = "8 of other namespaces"
+    page.until(lambda: sums in " ".join(page.says("#sums").split()), sums)
+    why = "held by 1 job of other namespaces"
+    page.until(lambda: why in page.rows("queue")[f"{namespace}/job-waits"][5], why)
     document = page.script("return document.documentElement.outerHTML")
     assert other not in document
     assert "theirs" not in document
@@ -336,7 +349,7 @@ def test_a_token_is_asked_for_and_stays_in_the_tab(page: Page, admin: str, shots
 @pytest.mark.lab
 def test_what_an_owner_writes_stays_text(page: Page, cluster: Cluster, namespace: str, admin: str) -> None:
     cluster.submit(job("evil", 1, gpus=1, annotations={"muster.dev/model": HOSTILE}), namespace=namespace)
-    runs(cluster, namespace, "evil", 1)
+    runs_whole(cluster, namespace, "evil", 1)
     page.open(admin, f"job={namespace}/job-evil")
     page.until(lambda: HOSTILE in page.says("#job"), "its model is told")
     assert page.script("return document.querySelectorAll('main img').length") == 0
@@ -369,13 +382,11 @@ def made() -> Iterator[Callable[[View], Made]]:
 
     def serve(view: View) -> Made:
         service = Made(Board(view))
-        with closing(create_server(("127.0.0.1", 0))) as held:
-            port = held.getsockname()[1]
+        listening = create_server(("127.0.0.1", 0))  # the server closes it
+        port = listening.getsockname()[1]
         app = make_service_app(service.board, service)
-        server = uvicorn.Server(
-            uvicorn.Config(app, host="127.0.0.1", port=port, log_level="warning", http="httptools")
-        )
-        thread = threading.Thread(target=server.run, daemon=True)
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", http="httptools"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
         thread.start()
         servers.append((server, thread))
         wait_until(lambda: server.started, what="the service listens")
@@ -385,7 +396,7 @@ def made() -> Iterator[Callable[[View], Made]]:
     yield serve
     for server, thread in servers:
         server.should_exit = True
-        thread.join(timeout=10)
+        thread.join(timeout=60)
 
 
 def test_500_nodes_and_1000_jobs_are_drawn_and_found(
@@ -492,14 +503,14 @@ def test_shares_speeds_and_the_reason_of_an_elastic_job(
         "loss 1.25, 2 iterations/s",
     ):
         assert words in said, said
-    labels = [e.get_attribute("aria-label") for e in page.all("#job svg")]
+    labels = page.until(lambda: [e.get_attribute("aria-label") for e in page.all("#job svg")], "two charts")
     assert labels[0] is not None
     assert labels[0].startswith("Share over time: 1 replica 1")  # 14m or 15m ago
     assert ", 2 replicas " in labels[0]
     assert labels[1] == "Speed in iterations/s, measured: 1 replica: 1.1, 2 replicas: 2"
     assert len(page.all("#job circle.measured")) == 2
     page.find("#job summary").click()
-    assert "1 1.1" in page.says("#job details table")
+    page.until(lambda: "1 1.1" in page.says("#job details table"), "its numbers")
     for scheme in ("light", "dark"):
         page.prefer(scheme)
         page.picture(shots / f"elastic-{scheme}.png")
@@ -529,11 +540,12 @@ def test_the_page_asks_gently_and_says_when_its_data_is_old(
            window.back = () => { window.fetch = real; };"""
     )
     page.until(lambda: "Muster can't be reached" in page.says("#alarm"), "it says so")
-    page.until(lambda: page.script("return window.tries.length") >= 3, "it tries again", within=120)
+    page.until(lambda: page.script("return window.tries.length") >= 3, "it tries again")
     tries = page.script("return window.tries")
     gaps = [after - before for before, after in pairwise(tries)]
-    assert gaps[1] > gaps[0] >= 2900, gaps
-    assert "old" in page.says("#alarm")
+    # 4 s, 8 s, 16 s, each less a quarter at most; a slow browser may take longer.
+    assert all(gap >= 2900 * 2**number for number, gap in enumerate(gaps)), gaps
+    page.until(lambda: "old" in page.says("#alarm"), "its data is called old")
     assert page.shown_for("team/runs") == 8
     page.script("window.back(); window.dispatchEvent(new Event('online'))")
     page.until(lambda: not page.says("#alarm"), "it is well again")
@@ -546,14 +558,18 @@ def test_a_page_that_nobody_looks_at_asks_nothing(chrome: Chrome, made: Callable
     page.open("admin")
     page.until(lambda: len(page.cells()) == 1, "it is drawn")
     here = chrome.current_window_handle
-    chrome.switch_to.new_window("tab")  # the first is hidden now
+    chrome.switch_to.new_window("tab")  # the first is hidden now, or as soon as the browser has told it so
+
+    def silent() -> bool:
+        before = len(service.asked)
+        time.sleep(5)  # two and a half of its rounds
+        return len(service.asked) == before
+
+    wait_until(silent, what="it asks nothing for 5 s")
     before = len(service.asked)
-    time.sleep(5)  # two and a half of its rounds
-    hidden = len(service.asked) - before
     chrome.close()
     chrome.switch_to.window(here)
-    wait_until(lambda: len(service.asked) > before + hidden, what="it asks at once when it is seen again")
-    assert hidden <= 1  # one was under way
+    wait_until(lambda: len(service.asked) > before, what="it asks when it is seen again")
 
 
 def test_without_gpus_or_jobs_it_says_so(chrome: Chrome, made: Callable[[View], Made]) -> None:

@@ -27,14 +27,14 @@ from e2e.scenario import (
 pytestmark = pytest.mark.lab
 
 
-def waits(cluster: Cluster, namespace: str, name: str, replicas: int) -> str:
-    status = wait_until(
-        lambda: in_state(cluster, namespace, f"job-{name}", "Waiting"),
-        what=f"{name} waits",
+def waits(cluster: Cluster, namespace: str, name: str, replicas: int, reason: str) -> None:
+    """All of it waits behind the gate, for this reason."""
+    wait_until(
+        lambda: in_state(cluster, namespace, f"job-{name}", "Waiting").get("reason", "").startswith(reason),
+        what=f"{name} waits: {reason}",
         also=lambda: str(cluster.gangs(namespace)),
     )
     assert len(gated(cluster.pods(namespace, name))) == replicas
-    return str(status["reason"])
 
 
 def delete_job(cluster: Cluster, namespace: str, name: str) -> None:
@@ -80,7 +80,7 @@ def test_a_job_with_pod_anti_affinity_that_lacks_a_node_waits_whole(cluster: Clu
     cluster.submit(
         job("apart", 4, gpus=2, labels={"app": "apart"}, affinity=room(*FOUR)), namespace=namespace
     )
-    assert waits(cluster, namespace, "apart", 4) == "needs 8 GPUs (4 replicas of 2)"
+    waits(cluster, namespace, "apart", 4, "needs 8 GPUs (4 replicas of 2)")
     delete_job(cluster, namespace, "holder")
     runs_whole(cluster, namespace, "apart", 4)
 
@@ -169,7 +169,6 @@ def test_a_job_whose_volumes_wait_for_it_starts_where_they_are_among_pinned_jobs
     cluster.submit(*pinned[:2], *data, *pinned[2:], namespace=namespace)
     pods = wait_until(
         lambda: bound(cluster.pods(namespace, "data"), 2),
-        within=60,
         what="both pods with a volume are bound",
         also=lambda: f"{show(cluster.pods(namespace))}\n{cluster.gangs(namespace)}",
     )
@@ -247,5 +246,5 @@ def test_two_score_plugins_place_the_same_job_differently_and_kube_scheduler_dec
     # All or nothing holds in the paper's profile too, which the paper's scheduler did not promise.
     with configured(lab, profile="gang"):
         cluster.submit(job("large", 4, gpus=8), namespace=namespace)
-        assert waits(cluster, namespace, "large", 4).startswith("needs 32 GPUs (4 replicas of 8)")
+        waits(cluster, namespace, "large", 4, "needs 32 GPUs (4 replicas of 8)")
         assert over_committed(cluster) == []

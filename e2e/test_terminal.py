@@ -70,7 +70,7 @@ class Terminal:
     def press(self, keys: str) -> None:
         os.write(self.master, keys.encode())
 
-    def wait(self, until: Callable[[list[str]], object], within: float = 60.0) -> list[str]:
+    def wait(self, until: Callable[[list[str]], object], within: float = 180.0) -> list[str]:
         """The screen's lines once they are so; AssertionError with the last screen where they never are."""
         end = time.monotonic() + within
         while time.monotonic() < end:

@@ -17,9 +17,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from e2e.cluster import Cluster, Pod
 from e2e.elastic import delete_job, has, only, shared_by, train
 from e2e.lab import Lab
-from e2e.scenario import gang, wait_until
+from e2e.scenario import gang, looking, wait_until
 from e2e.test_report import tell, token
-from e2e.test_say_why import account, as_account
+from e2e.test_say_why import _kubectl, account, as_account
 
 pytestmark = pytest.mark.lab
 
@@ -41,7 +41,7 @@ def table(text: str) -> list[dict[str, str]]:
 
 def metrics(lab: Lab) -> dict[str, float]:
     """/metrics as name and label values (by the label's name), histogram buckets left out."""
-    answer = httpx.get(f"{lab.service_url()}/metrics", timeout=10, trust_env=False)
+    answer = httpx.get(f"{lab.service_url()}/metrics", timeout=60, trust_env=False)
     return {
         " ".join((sample.name, *sample.labels.values())): sample.value
         for family in text_string_to_metric_families(answer.text)
@@ -96,14 +96,28 @@ def test_a_tenant_reads_his_share_and_why_and_what_it_gave_him(
 
         # he sees his own namespace only, and in no sentence a name of the other's job
         tenant = as_account(lab, account(cluster, namespace, "tenant", "view"), tmp_path)
-        why = str(gang(cluster, namespace, "job-mine")["shareReason"])
+
+        def read() -> tuple[str, str, dict[str, str], str] | None:
+            """Why, the table, the wide row and `muster explain`, all of one time: what is measured changes why."""
+            why = str(gang(cluster, namespace, "job-mine")["shareReason"])
+            listed = _kubectl(lab, tenant, "get", "gangs", "-n", namespace)
+            if not listed:  # view includes gangs, when the API server has seen the binding
+                return None
+            text = lab.muster("explain", "job-mine", "-n", namespace, kubeconfig=tenant).stdout
+            wide = table(lab.kubectl("get", "gangs", "-n", namespace, "-o", "wide"))[0]
+            return (why, listed, wide, text) if wide["WHY"] == why and f"Why:       {why}\n" in text else None
+
+        with looking(
+            lambda: training.runs(10.0), 0.5
+        ):  # on a slow machine a minute goes by, which would be silence
+            why, listed, wide, text = wait_until(
+                read,
+                what="kubectl and explain say the same of why",
+                also=lambda: str(gang(cluster, namespace, "job-mine")),
+            )
         assert re.fullmatch(
             r"1 more GPU would give it \+\d+ %; a job of another namespace gains \+33 % by them", why
         ), why
-        listed = wait_until(
-            lambda: lab.kubectl("--kubeconfig", str(tenant), "get", "gangs", "-n", namespace, check=False),
-            what="view includes gangs",
-        )
         assert listed.splitlines()[0].split() == [
             "NAME", "STATE", "REPLICAS", "SHARE", "GPUS", "SPEED", "PROGRESS", "END", "AGE", "REASON",
         ]  # fmt: skip
@@ -114,10 +128,7 @@ def test_a_tenant_reads_his_share_and_why_and_what_it_gave_him(
         assert re.fullmatch(r"\d+%", row["PROGRESS"])
         assert row["REASON"] == "4 replicas running; up to 8 as capacity is free"
         assert re.fullmatch(r"\d\d:\d\dZ|\d+ [A-Z][a-z]{2}", row["END"])
-        wide = table(lab.kubectl("get", "gangs", "-n", namespace, "-o", "wide"))[0]
         assert (wide["REPLICAS"], wide["WHY"]) == ("4/4", why)
-
-        text = lab.muster("explain", "job-mine", "-n", namespace, kubeconfig=tenant).stdout
         assert "Share:     4 replicas; it may have 1 to 8\n" in text
         assert f"Why:       {why}\n" in text
         assert "Remaining: " in text
@@ -126,8 +137,13 @@ def test_a_tenant_reads_his_share_and_why_and_what_it_gave_him(
         assert "(you may not read other namespaces); you may not read nodes" in seen.splitlines()[0]
         assert [line.split()[:4] for line in seen.splitlines()[4:]] == [["job-mine", "Running", "4/1/8", "4"]]
         assert "theirs" not in listed + text + seen + str(wide)
-        everything = lab.muster("top", "-A", "--sort-by=name").stdout.splitlines()
-        assert everything[0].startswith("GPUs  8 granted, ")
+
+        def eight_in_all() -> list[str]:
+            lines = lab.muster("top", "-A", "--sort-by=name").stdout.splitlines()
+            return lines if lines[0].startswith("GPUs  8 granted, ") else []
+
+        # Gangs of scenarios before go with their namespaces, when the controller manager comes to it.
+        everything = wait_until(eight_in_all, what="8 GPUs are granted")
         assert {f"{line.split()[0]}/{line.split()[1]}" for line in everything[4:]} >= {
             f"{namespace}/job-mine",
             f"{other}/job-theirs",
@@ -141,11 +157,16 @@ def test_a_tenant_reads_his_share_and_why_and_what_it_gave_him(
         finally:
             lab.resume("muster-0")
         has(cluster, namespace, "mine", 8)
+
+        def grown() -> str:
+            said = lab.muster("explain", "job-mine", "-n", namespace, kubeconfig=tenant).stdout
+            return said if "Why:       at its maximum\n" in said and "Resizes:   1; " in said else ""
+
+        text = wait_until(
+            grown, what="it is at its maximum", also=lambda: str(gang(cluster, namespace, "job-mine"))
+        )
         (row,) = table(lab.kubectl("get", "gangs", "-n", namespace))
         assert row["SHARE"] == "8/1/8"
-        text = lab.muster("explain", "job-mine", "-n", namespace, kubeconfig=tenant).stdout
-        assert "Why:       at its maximum\n" in text
-        assert "Resizes:   1; " in text
         heads, four = [line.split() for line in text.split("\n\n")[1].splitlines()]
         assert heads == ["REPLICAS", "SPEED", "GAIN", "A", "REPLICA"]
         assert (four[0], four[2:]) == ("4", ["100", "%"])
@@ -153,9 +174,13 @@ def test_a_tenant_reads_his_share_and_why_and_what_it_gave_him(
         # counted, for the dashboard: what was expected of 8 replicas is compared with what was measured
         def compared() -> bool:
             training.runs(15.0)
-            return "muster_speed_estimate_ratio_count" in more(lab, before)
+            return more(lab, before).keys() >= {
+                "muster_speed_estimate_ratio_count",
+                "muster_resize_gain_ratio_count grow",
+                "muster_resize_cost_seconds_count",
+            }
 
-        wait_until(compared, within=60, what="8 replicas are measured", also=lambda: str(more(lab, before)))
+        wait_until(compared, what="8 replicas are measured", also=lambda: str(more(lab, before)))
     counted = more(lab, before)
     assert counted["muster_resizes_total share start"] == 2
     assert (

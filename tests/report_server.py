@@ -13,6 +13,11 @@ from typing import Any
 
 import pytest
 
+import muster.report
+
+PATIENT = 60.0
+"""Seconds for what takes milliseconds, on a machine that is busy with something else."""
+
 
 class ReportServer:
     """`answers` are given in turn (status, body, headers); `bodies` and `tokens` are what came."""
@@ -29,7 +34,7 @@ class ReportServer:
         class Answers(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
-                outer.hold.wait(30)
+                outer.hold.wait()
                 with outer.came:
                     code, answer, headers = (
                         outer.answers.pop(0) if len(outer.answers) > 1 else outer.answers[0]
@@ -50,6 +55,7 @@ class ReportServer:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
         self._server.daemon_threads = True
+        self._server.handle_error = lambda *_: None  # type: ignore[method-assign]  # who gave up is gone
         self.url = f"http://127.0.0.1:{self._server.server_port}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
         self._thread.start()
@@ -62,7 +68,6 @@ class ReportServer:
         self._server.socket = context.wrap_socket(
             self._server.socket, server_side=True, do_handshake_on_connect=False
         )
-        self._server.handle_error = lambda *_: None  # type: ignore[method-assign]
         self.url = self.url.replace("http:", "https:")
 
     def close(self) -> None:
@@ -74,7 +79,7 @@ class ReportServer:
     def wait(self, count: int) -> list[Any]:
         """The bodies, when there are so many."""
         with self.came:
-            assert self.came.wait_for(lambda: len(self.bodies) >= count, 20), self.bodies
+            assert self.came.wait_for(lambda: len(self.bodies) >= count, PATIENT), self.bodies
             return [body for _, body in self.bodies]
 
 
@@ -82,7 +87,9 @@ class ReportServer:
 def served(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, token: str, every: float
 ) -> Iterator[ReportServer]:
-    """One that runs, where MUSTER_URL and MUSTER_TOKEN_FILE say; it takes reports of two workers, `every` s."""
+    """One that runs, where MUSTER_URL and MUSTER_TOKEN_FILE say; it takes reports of two workers, `every` s. Who
+    posts from this process waits for its answer as long as it takes: a post that is given up is sent again."""
+    monkeypatch.setattr(muster.report, "TIMEOUT", PATIENT)
     running = ReportServer()
     running.answers = [(200, {"accepted": True, "replicas": {"worker": 2}, "every": every}, {})]
     (tmp_path / "token").write_text(token)

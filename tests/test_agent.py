@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -16,10 +17,27 @@ from typing import Any
 import pytest
 
 from muster.agent import NAMES, Lines, Tail
-from tests.report_server import ReportServer, served
+from tests.report_server import PATIENT, ReportServer, served
 
 AGENT = (str(Path(sys.executable).parent / "muster"), "agent")
 PYTHON = (sys.executable, "-u", "-c")
+LONG = 120.0
+"""Seconds for a command to its end, on a machine that is busy with something else."""
+
+
+def agent(**constants: float) -> tuple[str, ...]:
+    """The command, with other constants of muster.report: a busy machine takes more than a second for a post."""
+    changed = "".join(f"muster.report.{name} = {value}; " for name, value in constants.items())
+    return (
+        sys.executable,
+        "-c",
+        f"import muster.report; {changed}from muster.cli import main; main()",
+        "agent",
+    )
+
+
+UNHURRIED = agent(TIMEOUT=PATIENT, AT_EXIT=PATIENT)
+"""Its last report arrives, however long that takes."""
 
 
 @pytest.fixture
@@ -35,10 +53,13 @@ def _nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(
-    *command: str, stdin: bytes | None = None, options: tuple[str, ...] = ()
+    *command: str,
+    stdin: bytes | None = None,
+    options: tuple[str, ...] = (),
+    by: tuple[str, ...] = AGENT,
 ) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
-        [*AGENT, *options, "--", *command], input=stdin, capture_output=True, timeout=60, check=False
+        [*by, *options, "--", *command], input=stdin, capture_output=True, timeout=LONG, check=False
     )
 
 
@@ -80,12 +101,11 @@ def test_a_command_that_cannot_be_started_has_a_shell_s_exit_codes(tmp_path: Pat
 
 
 COUNTS = """
-import signal, sys, time
-seen = []
+import os, signal, sys, time
 def note(number, frame):
-    seen.append(signal.Signals(number).name)
+    os.write(1, signal.Signals(number).name.encode() + b"\\n")
     if number == signal.SIGTERM:
-        print(",".join(seen), flush=True); sys.exit(9)
+        os._exit(9)
 for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGQUIT", "SIGALRM", "SIGWINCH", "SIGCONT"):
     signal.signal(getattr(signal, name), note)
 print("ready", flush=True)
@@ -114,20 +134,23 @@ def test_every_signal_reaches_the_process_once() -> None:
     finally:
         for number, handler in zip(ours, before, strict=True):
             signal.signal(number, handler)
+    assert process.stdout is not None
+    seen = []
     for name in sent:
         process.send_signal(getattr(signal, name))
-        time.sleep(0.2)  # signals of one kind that come together are one, with or without an agent
-    out, _ = process.communicate(timeout=30)
-    assert out.decode().strip().split(",") == sent
-    assert process.returncode == 9
+        # Signals that come together have no order, and of one kind they are one, with or without an agent.
+        seen.append(process.stdout.readline().decode().strip())
+    out, _ = process.communicate(timeout=LONG)
+    assert seen == sent
+    assert (out, process.returncode) == (b"", 9)
 
 
 def test_sigterm_right_after_the_start_is_not_lost() -> None:
     for pause in (0.0, 0.02, 0.05, 0.1, 0.2):
-        process = subprocess.Popen([*AGENT, "--", "sleep", "60"])
+        process = subprocess.Popen([*AGENT, "--", "sleep", "600"])
         time.sleep(pause)
         process.terminate()
-        assert process.wait(timeout=30) == -signal.SIGTERM
+        assert process.wait(timeout=LONG) == -signal.SIGTERM
 
 
 def test_signals_pass_while_nobody_reads_the_output() -> None:
@@ -141,7 +164,7 @@ def test_signals_pass_while_nobody_reads_the_output() -> None:
     process = started(*PYTHON, code)
     time.sleep(0.5)
     process.terminate()
-    process.communicate(timeout=30)
+    process.communicate(timeout=LONG)
     assert process.returncode == 5
 
 
@@ -153,7 +176,7 @@ def test_output_passes_byte_for_byte_and_in_order() -> None:
         [*AGENT, "--", *PYTHON, both],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        timeout=60,
+        timeout=LONG,
         check=False,
     )
     assert together.stdout == b"".join(b"%d\n" % n for n in range(2000))
@@ -171,7 +194,7 @@ def test_output_is_passed_on_as_it_comes_and_not_by_the_line() -> None:
     assert process.stdout.read(3) == b"50%"  # without a line's end, while the process waits
     process.stdin.write(b"on\n")
     assert process.stdout.read(100) == b"on\n"
-    process.communicate(timeout=30)
+    process.communicate(timeout=LONG)
 
 
 def test_a_terminal_stays_one() -> None:
@@ -185,7 +208,7 @@ def test_a_terminal_stays_one() -> None:
     text = b""
     while b"\n" not in text:
         text += os.read(ours, 4096)
-    assert process.wait(timeout=30) == 0
+    assert process.wait(timeout=LONG) == 0
     os.close(ours)
     assert text == b"True True True 93\r\n"
 
@@ -198,16 +221,17 @@ def test_the_key_that_interrupts_does_so_once() -> None:
     text = b""
     while b"ready" not in text:
         text += os.read(ours, 4096)
-    for _ in range(2):
+    for times in (1, 2):
         os.write(ours, b"\x03")
-        time.sleep(0.3)
+        while text.count(b"SIGINT") < times:  # two that come together are one
+            text += os.read(ours, 4096)
     os.kill(child, signal.SIGTERM)
     while b"SIGTERM" not in text:
         text += os.read(ours, 4096)
     _, status = os.waitpid(child, 0)
     os.close(ours)
     assert os.waitstatus_to_exitcode(status) == 9
-    assert b"SIGINT,SIGINT,SIGTERM" in text
+    assert re.findall(rb"SIG[A-Z]+", text) == [b"SIGINT", b"SIGINT", b"SIGTERM"]
 
 
 def test_a_reader_that_leaves_is_felt_by_the_process() -> None:
@@ -215,15 +239,13 @@ def test_a_reader_that_leaves_is_felt_by_the_process() -> None:
     assert process.stdout is not None
     assert process.stdout.read(2) == b"y\n"
     process.stdout.close()
-    assert process.wait(timeout=30) == -signal.SIGPIPE
+    assert process.wait(timeout=LONG) == -signal.SIGPIPE
 
 
 def test_what_the_process_leaves_behind_is_not_waited_for() -> None:
-    began = time.monotonic()
-    done = run("sh", "-c", "sleep 600 & echo $!; exit 3")
+    done = run("sh", "-c", "sleep 600 & echo $!; exit 3")  # within LONG
     assert done.returncode == 3
-    os.kill(int(done.stdout), signal.SIGKILL)  # ours to end
-    assert time.monotonic() - began < 60
+    os.kill(int(done.stdout), signal.SIGKILL)  # ours to end, and it still runs
 
 
 def test_the_environment_and_open_files_are_the_process_s(tmp_path: Path) -> None:
@@ -236,7 +258,7 @@ def test_the_environment_and_open_files_are_the_process_s(tmp_path: Path) -> Non
             env=environment,
             pass_fds=(held.fileno(),),
             capture_output=True,
-            timeout=60,
+            timeout=LONG,
             check=False,
         )
     found = {name: value for name, value in eval(done.stdout.rsplit(b" ", 1)[0]) if name != "LC_CTYPE"}
@@ -250,7 +272,7 @@ def test_a_signal_that_is_ignored_stays_so() -> None:
         ["nohup", *AGENT, "--", *PYTHON, code],
         capture_output=True,
         stdin=subprocess.DEVNULL,
-        timeout=60,
+        timeout=LONG,
         check=False,
     )
     # python itself ignores SIGPIPE; what counts is what it found, and a shell shows that below
@@ -268,11 +290,13 @@ needs_namespaces = pytest.mark.skipif(
 def test_as_pid_1_it_reaps_what_it_inherits_and_says_137_for_a_kill() -> None:
     def inside(script: str) -> subprocess.CompletedProcess[bytes]:
         command = ["unshare", "--pid", "--fork", "--mount-proc", *AGENT, "--", "sh", "-c", script]
-        return subprocess.run(command, capture_output=True, timeout=60, check=False)
+        return subprocess.run(command, capture_output=True, timeout=LONG, check=False)
 
-    # an orphan whose parent has gone: its new parent is the agent
-    orphans = "for n in 1 2 3; do (sleep 0.1 &) ; done; sleep 1.5; ps -A -o stat= | grep -c Z; exit 6"
-    done = inside(orphans)
+    # an orphan whose parent has gone: its new parent is the agent, whose one child is in the end the script
+    alone = "test $(ps --ppid 1 -o pid= | wc -l) = 1"
+    orphans = "for n in 1 2 3; do (sleep 0.1 &) ; done"
+    reaped = f"for n in $(seq 600); do {alone} && break; sleep 0.1; done"
+    done = inside(f"{orphans}; {reaped}; ps -A -o stat= | grep -c Z; exit 6")
     assert (done.stdout.strip(), done.returncode) == (b"0", 6)
     assert inside("kill -9 $$").returncode == 137
     assert inside("kill -TERM $$").returncode == 143
@@ -283,17 +307,19 @@ def test_as_pid_1_it_reaps_what_it_inherits_and_says_137_for_a_kill() -> None:
 
 def test_reports_are_found_in_the_output_and_sent(server: ReportServer) -> None:
     script = "echo starting; echo '2026-11-21 INFO muster: step=3 loss=0.25 total=100'; echo done >&2; exit 4"
-    done = run("sh", "-c", script)
+    done = run("sh", "-c", script, by=UNHURRIED)
     assert (done.returncode, done.stderr) == (4, b"done\n")
     assert done.stdout.count(b"\n") == 2
     assert server.bodies == [("/v1/report", {"step": 3.0, "loss": 0.25, "total": 100.0})]
 
 
 def test_reports_by_pattern_json_and_file(server: ReportServer, tmp_path: Path) -> None:
-    run("echo", "epoch 3: loss 0.5", options=("--pattern", r"epoch (?P<epoch>\d+): loss (?P<loss>[\d.]+)"))
-    run("echo", '{"msg": "x", "muster": {"step": 9, "boundary": true}}')
+    pattern = ("--pattern", r"epoch (?P<epoch>\d+): loss (?P<loss>[\d.]+)")
+    run("echo", "epoch 3: loss 0.5", options=pattern, by=UNHURRIED)
+    run("echo", '{"msg": "x", "muster": {"step": 9, "boundary": true}}', by=UNHURRIED)
     file = tmp_path / "progress"
-    run("sh", "-c", f"echo 'step=11 total=20' > {file}; echo muster: step=1", options=("--file", str(file)))
+    script = f"echo 'step=11 total=20' > {file}; echo muster: step=1"
+    run("sh", "-c", script, options=("--file", str(file)), by=UNHURRIED)
     assert [body for _, body in server.bodies] == [
         {"epoch": 3.0, "loss": 0.5},
         {"step": 9.0, "boundary": True},
@@ -307,15 +333,21 @@ def test_an_endpoint_that_fails_or_hangs_disturbs_nothing(
     script = "for n in 1 2 3; do echo muster: step=$n; done; exit 5"
     told = b"muster: step=1\nmuster: step=2\nmuster: step=3\n"
     server.hold.clear()
-    began = time.monotonic()
-    done = run("sh", "-c", script)
+    done = run(
+        "sh", "-c", script, by=agent(TIMEOUT=2 * LONG)
+    )  # who waited for an answer would not end within LONG
     assert (done.returncode, done.stdout, done.stderr) == (5, told, b"")
-    assert time.monotonic() - began < 20
     monkeypatch.setenv("MUSTER_URL", "http://127.0.0.1:1")
-    done = run("sh", "-c", script)
-    assert (done.returncode, done.stdout) == (5, told)
-    assert done.stderr.count(b"\n") == 1
-    assert b"Connection refused" in done.stderr
+    process = subprocess.Popen(
+        [*AGENT, "--", "sh", "-c", script.replace("exit", "read over; exit")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    assert b"Connection refused" in process.stderr.readline()
+    assert process.communicate(b"\n", timeout=LONG) == (told, b"")
+    assert process.returncode == 5
     assert run("sh", "-c", script, options=("--quiet",)).stderr == b""
     monkeypatch.delenv("MUSTER_URL")
     assert b"MUSTER_URL is not set" in run("sh", "-c", script).stderr
@@ -364,8 +396,6 @@ def test_lines_are_read_however_they_are_cut(text: bytes, found: list[Any], size
 
 
 def test_a_number_with_separators_is_one() -> None:
-    import re
-
     lines = Lines([re.compile(rb"step (?P<step>[\d,.]+)")])
     assert lines.feed(b"step 1,234,567\nstep 12\n") == [{"step": 1234567.0}, {"step": 12.0}]
 

@@ -11,6 +11,7 @@ from rich.console import Console, RenderableType
 
 from muster import cli
 from muster.cli import main
+from muster.cluster import api
 from muster.screen import HEAD, SORTS, Capacity, Look, Seen, clipped, listed, listing, picture
 from muster.top import SEQUENCES
 from tests.api_fake import Server, serving
@@ -130,7 +131,8 @@ def test_an_arrow_tells_a_share_that_changed_within_the_minute() -> None:
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    monkeypatch.setattr(api, "REQUEST_TIMEOUT", 60.0)  # a server that is slow does not hang
     with serving() as made:
         yield made
 

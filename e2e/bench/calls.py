@@ -17,7 +17,7 @@ from e2e.cluster import Cluster
 from e2e.elastic import delete_job, settles, train
 from e2e.lab import Lab, NodeGroup, Shape
 from e2e.lab.audit import Log, Written
-from e2e.scenario import job, wait_until
+from e2e.scenario import gated, job, wait_until
 
 NODES, GPUS = 4, 4
 SIZES = (1, 2, 4, 8)
@@ -73,6 +73,9 @@ def resized(
     log.more()
     cluster.submit(job(rigid, size), namespace=namespace)
     settles(cluster, namespace, {name: whole - size, rigid: size})
+    wait_until(
+        lambda: len(gated(cluster.pods(namespace, name))) == size, what="those that left are made again"
+    )
     down = about(quiet(log), namespace, name)
     delete_job(cluster, namespace, rigid)
     settles(cluster, namespace, {name: whole})

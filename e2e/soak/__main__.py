@@ -34,6 +34,7 @@ def summary(outcome: Outcome) -> dict[str, object]:
         **dataclasses.asdict(outcome.course),
         "gpus": outcome.gpus,
         "arrivals": tally.arrivals,
+        "brief": tally.brief,
         "starts": tally.starts,
         "growths": tally.growths,
         "shrinks": tally.shrinks,

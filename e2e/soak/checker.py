@@ -12,13 +12,15 @@ What must hold:
 
 A GPU on a node where another is just being vacated does not count as idle: a start may need both.
 
-Paid: `cost` / `overhead` s after it (the rule of resize-cost), with the cost that its Gang says was measured.
+Paid: `cost` / `overhead` s after it (the rule of resize-cost), with the cost that its Gang says was measured. A
+change is seen later than it was decided, on a busy machine by seconds: it counts from the last moment between the
+change before and when it was seen at which its Gang says that something was decided, where there is one.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -28,8 +30,10 @@ EARLY = 2.5
 """Seconds by which a change may seem early: creation and bind times are seen late, by whole seconds of a busy API."""
 STARTING = 3.0
 """Seconds after a start in which more of it are bound, counted from when its owner has made all of its pods."""
-STOPPING = 10.0
-"""Seconds that a job which is stopped whole may take until the last of it is off."""
+UNDER_WAY = 30.0
+"""Seconds without a change of a job's pods for which its Gang is believed that there is more to come."""
+FAIR = 20.0
+"""Seconds in which a job should start; whose owner ends it before may never have had its turn."""
 
 
 class Stand(Enum):
@@ -56,10 +60,12 @@ class Sighting:
 
 @dataclass(frozen=True)
 class Rules:
-    """gpus: by node. idle: s. cost: s of a change where none was measured; overhead: as in resize-cost."""
+    """gpus: by node. idle: s. stopping: s that a job which is stopped whole may take until the last of it is off.
+    cost: s of a change where none was measured; overhead: as in resize-cost."""
 
     gpus: Mapping[str, int]
     idle: float = 10.0
+    stopping: float = 10.0
     cost: float = 2.0
     overhead: float = 0.2
 
@@ -81,6 +87,10 @@ class _Job:
     touched: float = 0.0  # when its pods last changed
     first: float = 0.0  # when the present change began
     changed: float = -math.inf  # when its number last changed, or it started again
+    before: float = -math.inf  # the time before that
+    decided: set[float] = field(default_factory=set)  # changes and starts, as its Gang told
+    state: str = ""  # of its Gang
+    granted: int | None = None  # replicas, as its Gang told
     cost: float = 0.0  # measured, 0 = none
     cost_then: float = 0.0  # as it was known when it last changed
     lowest: float = math.inf  # of the costs that were told since then
@@ -102,6 +112,7 @@ class Tally:
     growths: int = 0
     shrinks: int = 0
     stops: int = 0
+    brief: int = 0  # jobs that their owner ended before they had started, within FAIR s
     longest_idle: float = 0.0  # s of a GPU that a job might have had
     waits: list[float] = field(default_factory=list)  # s from submission to start
 
@@ -126,12 +137,13 @@ class Checker:
         self._submitted[name] = at
         self.tally.arrivals += 1
 
-    def ends(self, name: str) -> None:
+    def ends(self, name: str, at: float = math.inf) -> None:
         """Its owner is about to delete it."""
         job = self._jobs[name]
         if not job.over:
             job.over = True
             self.tally.ends += 1
+            self.tally.brief += not job.ran and at - self._submitted[name] < FAIR
 
     def costs(self, name: str, cost: float) -> None:
         """Its Gang says what a change costs it (s, 0 = not measured)."""
@@ -139,6 +151,14 @@ class Checker:
         if job is not None:
             job.cost = cost
             job.lowest = min(job.lowest, cost or math.inf)
+
+    def tells(self, name: str, state: str, decided: Iterable[float], granted: int | None = None) -> None:
+        """Its Gang's state, when Muster says that it was last changed or started, and how many replicas it is to
+        have."""
+        job = self._jobs.get(name)
+        if job is not None:
+            job.state, job.granted = state, granted
+            job.decided.update(decided)
 
     def pod(self, pod: Sighting, at: float) -> None:
         """A pod was seen; in the order of the watch, which is the API's."""
@@ -171,7 +191,7 @@ class Checker:
         """Time passes: what must not last is looked at."""
         for job in self._jobs.values():
             self._settle(job, at)
-            if job.short_since is not None and at - job.short_since > STOPPING:
+            if job.short_since is not None and at - job.short_since > self.rules.stopping:
                 live = job.count(Stand.BOUND)
                 self._fault(at, f"{job.name} runs with {live} of at least {job.least} pods")
                 job.short_since = at
@@ -225,7 +245,7 @@ class Checker:
             again, job.started = job.ran, at
             job.ran = True
             if again:
-                job.changed, job.cost_then = at, job.cost
+                job.before, job.changed, job.cost_then = job.changed, at, job.cost
             self.tally.starts += 1
             self.tally.waits.append(at - self._submitted[job.name])
 
@@ -247,13 +267,17 @@ class Checker:
             return
         if job.count(Stand.ON_ITS_WAY) or job.count(Stand.LEAVING):
             return  # it is not done yet
+        told = job.state in ("", "Running") and job.granted in (None, live)
+        if not told and at - job.touched < UNDER_WAY:
+            return  # nor says its Gang that it is: on a busy machine an eviction alone takes seconds
         if not job.settled and (job.complete is None or at < max(job.started, job.complete) + STARTING):
             return
         before, job.settled = job.settled, live
         if not before:
             return  # its start
         known = min(job.cost_then or math.inf, job.lowest)  # the Gang tells it a little late
-        paid = job.changed + (known if known < math.inf else self.rules.cost) / self.rules.overhead
+        since = max((d for d in job.decided if job.before < d <= job.changed), default=job.changed)
+        paid = since + (known if known < math.inf else self.rules.cost) / self.rules.overhead
         if live > before:
             self.tally.growths += 1
         else:
@@ -265,7 +289,8 @@ class Checker:
                 f"{job.name} {what} from {before} to {live} at {job.first:.1f} s, "
                 f"{paid - job.first:.1f} s before its last change was paid for",
             )
-        job.changed, job.cost_then, job.lowest = job.touched, job.cost, math.inf
+        job.before, job.changed = job.changed, job.touched
+        job.cost_then, job.lowest = job.cost, math.inf
 
     def _idle(self, at: float) -> None:
         """No GPU idles for long while a job wants it and may have it."""
@@ -300,5 +325,6 @@ class Checker:
             return False  # something happens to it
         if not live:
             return ready >= job.least and free >= job.least
-        paid = job.changed + max(job.cost_then, job.cost, self.rules.cost) / self.rules.overhead
+        changed = job.touched if job.settled not in (0, live) else job.changed
+        paid = changed + max(job.cost_then, job.cost, self.rules.cost) / self.rules.overhead
         return live < job.most and ready > 0 and at > max(paid, job.touched + QUIET)

@@ -7,7 +7,7 @@ import json
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +22,8 @@ from e2e.soak.checker import Checker, Rules, Sighting, Stand, Tally
 
 TICK = 0.2
 """Seconds between two looks at what came."""
+CLEARED = 240.0
+"""Seconds after which all that was deleted must be gone."""
 LEASTS, MOSTS = (1, 1, 2, 4), (4, 8, 8)
 KINDS = {
     "pods": "/api/v1/namespaces/{}/pods",
@@ -83,12 +85,13 @@ def drive(
     checker = Checker(rules)
     outcome = Outcome(course, rules.total, checker.faults, checker.tally)
     draw = np.random.default_rng(course.seed)
-    began = time.monotonic()
+    began, epoch = time.monotonic(), time.time()
 
     def now() -> float:
         return time.monotonic() - began
 
     due: list[tuple[float, str]] = []  # jobs that are to be deleted
+    made: dict[str, Future[None]] = {}
     arrival, number, told = float(draw.exponential(60.0 / course.rate)), 0, 0.0
     calls: list[Future[None]] = []
     with Watch(cluster, namespace) as watch, ThreadPoolExecutor(4) as several:
@@ -107,15 +110,17 @@ def drive(
                     run_seconds=round(life) if by_itself else None,
                     stop_seconds=float(draw.choice((0, 0, 1))),
                 )
-                calls.append(several.submit(_submit, cluster, namespace, manifest))
+                made[name] = several.submit(_submit, cluster, namespace, manifest)
+                calls.append(made[name])
                 if not by_itself:
                     due.append((at + life, name))
                 arrival += float(draw.exponential(60.0 / course.rate))
             over = at > course.seconds
             for when, name in [d for d in due if d[0] <= at or over]:
                 due.remove((when, name))
-                checker.ends(name)
-                calls.append(several.submit(_delete, cluster, namespace, name))
+                checker.ends(name, at)
+                calls.append(several.submit(_delete, cluster, namespace, name, made[name]))
+            looked = now()  # what comes later counts at the next look, however long this one takes
             for kind, gone, plain, when in watch.seen():
                 if kind == "pods":
                     checker.pod(sighting(Pod(plain), gone=gone), when - began)
@@ -123,7 +128,10 @@ def drive(
                     status = plain.get("status") or {}
                     name = plain["spec"]["job"].removeprefix("job-")
                     checker.costs(name, float(status.get("resizeCost") or 0.0))
-            checker.tick(now())
+                    times, share = (t - epoch for t in decided(status)), status.get("share")
+                    granted = int(share.partition("/")[0]) if share else None
+                    checker.tells(name, status.get("state", ""), times, granted)
+            checker.tick(looked)
             calls = _checked(calls)
             if now() - told >= 1.0:
                 told = now()
@@ -138,13 +146,13 @@ def drive(
                 )
                 outcome.moments.append(moment)
                 show(moment, len(checker.faults))
-            if over and not due and not calls and not checker.used:
+            if over and not due and not calls and not checker.used and not checker.going_on():
                 break
             if at > course.seconds + course.after:  # what ends by itself is long: the run is over
                 for job in checker.going_on():
-                    checker.ends(job)
-                    calls.append(several.submit(_delete, cluster, namespace, job))
-            if at > course.seconds + course.after + 90.0:
+                    checker.ends(job, at)
+                    calls.append(several.submit(_delete, cluster, namespace, job, made[job]))
+            if at > course.seconds + course.after + CLEARED:
                 checker.faults.append(
                     f"{at:.1f} s: {checker.used} GPUs still in use after all jobs were deleted"
                 )
@@ -235,11 +243,20 @@ def sighting(pod: Pod, *, gone: bool) -> Sighting:
     return Sighting(pod.uid, pod.name, job, pod.node, stand, pod.phase == "Succeeded")
 
 
+def decided(status: Mapping[str, Any]) -> list[float]:
+    """When Muster says in a Gang's status that it was last changed and started (Unix s)."""
+    kept = (status.get("ledger") or {}).get("elastic") or [{}]
+    facts = kept[0].get("facts") or {}
+    return [float(facts[name]) for name in ("last_resize", "run_start") if facts.get(name)]
+
+
 def _submit(cluster: Cluster, namespace: str, manifest: dict[str, Any]) -> None:
     cluster.submit(manifest, namespace=namespace)
 
 
-def _delete(cluster: Cluster, namespace: str, name: str) -> None:
+def _delete(cluster: Cluster, namespace: str, name: str, made: Future[None]) -> None:
+    """Once it was made: that call began before this one."""
+    made.result()
     with contextlib.suppress(Refused):
         delete_job(cluster, namespace, name)
 

@@ -42,7 +42,7 @@ def template(*values: str, version: str = "v1.37.1", flags: Iterable[str] = ()) 
     release = ["muster", str(CHART), "--namespace=muster-system"]
     command = [helm(), "template", *release, f"--kube-version={version}"]
     command += [f"--set={value}" for value in values]
-    return subprocess.run([*command, *flags], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run([*command, *flags], capture_output=True, text=True, timeout=120, check=False)
 
 
 def rendered(*values: str, version: str = "v1.37.1", flags: Iterable[str] = ()) -> list[Manifest]:

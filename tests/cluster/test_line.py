@@ -77,6 +77,7 @@ def server() -> Iterator[Server]:
 @pytest.fixture
 def client(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
     monkeypatch.setattr(module, "PAUSE", 0.0)
+    monkeypatch.setattr(module, "REQUEST_TIMEOUT", 60.0)  # a server that is slow does not hang
     config = Configuration()
     config.host, config.proxy = f"{server.address}/clusters/a", None
     one = Api(config)

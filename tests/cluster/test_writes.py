@@ -125,7 +125,7 @@ def test_an_upgrade_of_the_definition_is_noticed():
 
     hands._sink = then
     hands.carry_out((write("Starting", HOLDS, exists=False),))
-    assert gate.wait(5)
+    assert gate.wait(60)
     hands.carry_out((write("Starting", HOLDS[:1], exists=True), write("Starting", HOLDS, exists=True)))
     hands.close(all_of_it=True)
     assert statuses(heard) == [200, 200, 200]
@@ -151,7 +151,7 @@ def test_gates_come_off_before_further_placements_are_recorded():
 
     def work(what: str) -> None:
         if what == "first":
-            begin.wait(5)
+            begin.wait(60)
         order.append(what)
         if what == "place 2":
             done.set()
@@ -160,7 +160,7 @@ def test_gates_come_off_before_further_placements_are_recorded():
     for what, rank in (("first", 0), ("place 1", 1), ("place 2", 1), ("gate 1", 0), ("gate 2", 0)):
         crew.give(what, rank)
     begin.set()
-    assert done.wait(5)
+    assert done.wait(60)
     crew.close()
     assert order == ["first", "gate 1", "gate 2", "place 1", "place 2"]
 
@@ -170,13 +170,13 @@ def test_what_waits_is_dropped_at_the_end_and_what_is_under_way_ends():
 
     def work(what: str) -> None:
         under_way.set()
-        go.wait(5)
+        go.wait(60)
         done.append(what)
 
     crew: Crew[str] = Crew("test", 1, work)
     crew.give("first")
     crew.give("second")
-    assert under_way.wait(5)
+    assert under_way.wait(60)
     ending = threading.Thread(target=crew.close)
     ending.start()
     while crew.waiting < 2:  # the second and the end

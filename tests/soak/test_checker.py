@@ -117,6 +117,34 @@ def test_a_shrink_before_the_last_change_is_paid_for_is_found() -> None:
     ]
 
 
+def test_a_change_that_is_seen_late_counts_from_when_its_gang_says_that_it_was_decided() -> None:
+    for told, faults in ((6.5, 0), (-1.0, 1)):  # the other one is of the start before
+        checker = two_jobs()
+        checker.ends("b")
+        ticks(checker, 1.0, 10.5)
+        sees(checker, 11.5, "a", 2, Stand.BOUND, "n1")
+        checker.tells("a", "Running", [told, 1.0])
+        ticks(checker, 11.5, 16.0)
+        sees(checker, 16.6, "a", 3, Stand.BOUND, "n1")
+        ticks(checker, 17.0, 19.0)
+        assert len(checker.faults) == faults, checker.faults
+
+
+def test_what_comes_in_parts_is_one_change_while_its_gang_says_so() -> None:
+    for state, granted, growths in (("Resizing", 4, 1), ("Running", 4, 1), ("Running", 3, 2)):
+        checker = two_jobs()
+        checker.ends("b")
+        ticks(checker, 1.0, 11.0)
+        checker.tells("a", state, [], granted)
+        sees(checker, 11.5, "a", 2, Stand.BOUND, "n1")
+        ticks(checker, 11.5, 16.0)
+        sees(checker, 16.5, "a", 3, Stand.BOUND, "n1")
+        checker.tells("a", "Running", [], 4)
+        ticks(checker, 16.5, 19.0)
+        assert checker.tally.growths == growths
+        assert len(checker.faults) == growths - 1, checker.faults
+
+
 def test_a_job_below_its_least_is_found_unless_all_of_it_goes_or_it_ends() -> None:
     def pair() -> Checker:
         checker = Checker(RULES)
@@ -138,6 +166,16 @@ def test_a_job_below_its_least_is_found_unless_all_of_it_goes_or_it_ends() -> No
     sees(done, 16.0, "p", 0, Stand.OVER, "n0", succeeded=True)
     ticks(done, 16.0, 30.0)
     assert (done.faults, done.tally.ends) == ([], 1)
+
+
+def test_who_is_ended_before_he_could_start_is_counted_apart() -> None:
+    checker = Checker(RULES)
+    for name, at in (("soon", 5.0), ("late", 25.0), ("ran", 5.0)):
+        checker.submitted(name, 1, 1, 0.0)
+        if name == "ran":
+            sees(checker, 1.0, name, 0, Stand.BOUND, "n0")
+        checker.ends(name, at)
+    assert (checker.tally.arrivals, checker.tally.starts, checker.tally.brief) == (3, 1, 1)
 
 
 def test_more_pods_than_its_most_is_found() -> None:
