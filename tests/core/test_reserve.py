@@ -67,6 +67,35 @@ def test_the_reservation_is_at_the_first_end_that_is_enough() -> None:
     assert starts(plan(without)) == {}
 
 
+def test_what_comes_free_replica_by_replica_is_the_heads_not_that_of_who_needs_less() -> None:
+    """A job ends, and its pods leave one after another: the first place is free before the others are."""
+
+    def at(ending: Sequence[str]) -> Snapshot:
+        over = [job("over", worker=len(ending), gpus=4, ending=ending)] if ending else []
+        jobs = [
+            *over,
+            known("other", 1600, worker=1, gpus=8, on=["n2"]),  # where the head would fit in 600 s, too
+            known("head", 100, worker=4, gpus=4),
+            known("small", 500, worker=1, gpus=4),
+        ]
+        return snapshot(nodes=3, jobs=jobs)
+
+    assert starts(plan(at(["n0", "n0", "n1"]))) == {}
+    assert starts(plan(at(["n1"]))) == {}
+    assert said(plan(at(["n1"])))["small"].startswith("Waiting Reserved: ")
+    assert starts(plan(at([]))) == {"head": {"n0": 2, "n1": 2}}
+    # what is ending is not enough for the head: others pass as far as they end before enough is free
+    assert starts(plan(replace_head(at(["n0", "n0", "n1"]), 6))) == {"small": {"n1": 1}}
+
+
+def replace_head(before: Snapshot, worker: int) -> Snapshot:
+    """The head asks for so many replicas of 4 GPUs."""
+    head = known("head", 100, worker=worker, gpus=4)
+    return replace(
+        before, jobs={key: head if key.name == "head" else one for key, one in before.jobs.items()}
+    )
+
+
 def test_a_big_gang_of_unknown_length_does_not_starve() -> None:
     """Small jobs pass until the head has waited longer than the profile's patience; then what comes free is its."""
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from muster.core.place import Need, Spot, place
 from muster.core.planning import Planning
-from muster.core.preempt import in_use, make_way
+from muster.core.preempt import OUT, coming, in_use, make_way
 from muster.core.room import Room
 from muster.core.runtime import expected_end
 from muster.points import Candidates
@@ -27,25 +27,30 @@ def first_needs(job: Job) -> list[Need]:
 def reserve(run: Planning, head: Job, needs: Sequence[Need]) -> None:
     """EASY backfilling: others may pass while they don't delay the head's reservation.
 
-    With known run times the head is placed on what is free at the first time at which it fits. Without, it is
-    placed as if the running jobs of ours were gone, where most is free now, and freed capacity there is kept
-    for it, but only once it has waited longer than the profile's patience.
+    What is ending already counts as free: replicas of one job leave one after another, and others would take the
+    first before the head could have all. With known run times the head is placed on what is free at the first time
+    at which it fits. Without, it is placed as if the running jobs of ours were gone, where most is free now, and
+    freed capacity there is kept for it, but only once it has waited longer than the profile's patience.
     """
     snapshot = run.snapshot
     now = replace(snapshot, free=run.room.free, ports=run.room.ports, ours_on=run.room.ours)
-    running = [job for job in snapshot.jobs.values() if job.started]
+    ending = coming(snapshot)
+    running = [job for job in snapshot.jobs.values() if job.started and not job.preempted]
     ends = sorted((end, job.key) for job in running if (end := expected_end(job)) is not None)
 
     @cache
     def leaves(number: int) -> list[tuple[int, Shape]]:
-        return in_use(snapshot.jobs[ends[number][1]], snapshot.nodes)
+        return in_use(snapshot.jobs[ends[number][1]], snapshot.nodes, OUT)
 
     def placed_after(count: int) -> Room | None:
         """The room with the head in it once the first `count` jobs have ended, None where it does not fit."""
         room = Room(now)
-        room.give_all(chain.from_iterable(map(leaves, range(count))))
+        room.give_all(chain(ending, chain.from_iterable(map(leaves, range(count)))))
         return None if place(room, head, needs, run.profile, snapshot) is None else room
 
+    if ending and (room := placed_after(0)) is not None:
+        run.ceiling, run.until = room, snapshot.now
+        return
     first = _least(len(ends), lambda count: placed_after(count) is not None)
     if first is not None:
         run.ceiling, run.until = placed_after(first), ends[first - 1][0]
@@ -55,7 +60,7 @@ def reserve(run: Planning, head: Job, needs: Sequence[Need]) -> None:
         run.wakes.append(ripe)
         return
     later = Room(now)
-    later.give_all(chain.from_iterable(in_use(job, snapshot.nodes) for job in running))
+    later.give_all(chain(ending, chain.from_iterable(in_use(job, snapshot.nodes, OUT) for job in running)))
     most_free = replace(run.profile, scores=((_MostFree(run.room, needs), 1.0),))
     spots = place(later, head, needs, most_free, snapshot)
     if spots is None:
