@@ -16,6 +16,8 @@ from e2e.bench.drawn import Drawing, draw
 from e2e.bench.report import Result
 from e2e.bench.trainings import Trained
 from e2e.lab.errors import LabError
+from e2e.lab.shape import NODES_A_RACK
+from muster.sim.site import RACK
 from muster.sim.workload import Model
 
 MUSTER = (sys.executable, "-m", "muster.cli")
@@ -67,12 +69,14 @@ class Said:
 
 def simulate(side: Side, drawn: Sequence[Trained], restart: float, folder: Path, *, gpus: int = 32) -> Said:
     """`muster simulate --restart` with these jobs on nodes like the lab's. LabError with its words where it fails."""
-    jobs = [side.has(one) for one in drawn]
+    jobs, nodes = [side.has(one) for one in drawn], gpus // GPUS_A_NODE
     workload = {
         "muster_workload": 1,
         "origin": "e2e.bench elastic",
         "models": {one.name: {"iterations_per_s": list(one.speeds[1:])} for one in jobs},
-        "cluster": [{"nodes": gpus // GPUS_A_NODE, "gpus": GPUS_A_NODE, "product": "gpu"}],
+        "cluster": [
+            {"nodes": nodes, "gpus": GPUS_A_NODE, "product": "gpu", "racks": -(-nodes // NODES_A_RACK)}
+        ],
         "jobs": [
             {"job": j.name, "submit_s": j.at, "request": j.request, "model": j.name, "work": j.work}
             | {"least": j.least, "most": j.most}
@@ -82,7 +86,7 @@ def simulate(side: Side, drawn: Sequence[Trained], restart: float, folder: Path,
     folder.mkdir(parents=True, exist_ok=True)
     trace, settings = folder / f"{side.name}.json", folder / f"{side.name}.yaml"
     trace.write_text(json.dumps(workload))
-    settings.write_text(json.dumps(side.settings()))
+    settings.write_text(json.dumps(side.settings() | {"topologyLevels": [RACK]}))  # as in the lab
     options = ["--profile", str(settings), "--trace", str(trace), "--restart", f"{restart:.3f}", "--json"]
     done = subprocess.run(
         [*MUSTER, "simulate", "--quiet", *options], capture_output=True, text=True, check=False
