@@ -295,6 +295,21 @@ def comes_to_hold(
     wait_until(held, what=f"{what}, for {seconds:.0f} s", also=also)
 
 
+def made(cluster: Cluster, namespace: str, name: str) -> set[str]:
+    """Names of all pods that the Job's controller has made so far, as its Events say: who looks at pods may look too
+    seldom."""
+    return {
+        event["message"].rpartition(" ")[2]
+        for event in cluster.events(namespace, name)
+        if event["reason"] == "SuccessfulCreate"
+    }
+
+
+def but_missing(sentences: Iterable[str]) -> list[str]:
+    """Without what is said while not all pods are there: that depends on how long their creators take between two."""
+    return [sentence for sentence in sentences if not sentence.startswith("PodsMissing: ")]
+
+
 def bound(pods: Iterable[Pod], count: int | None = None) -> list[Pod]:
     """The living pods that have a node; [] unless they are `count` where a count is given."""
     found = [one for one in pods if one.node and not one.terminal and not one.deleted]
@@ -381,6 +396,23 @@ def rewrite(file: Path, text: str) -> None:
     fresh = file.with_name(f".{file.name}.new")
     fresh.write_text(text)
     fresh.replace(file)
+
+
+def waits_because(cluster: Cluster, namespace: str, name: str, reason: str) -> None:
+    """Its Gang is Waiting, for this reason."""
+    wait_until(
+        lambda: in_state(cluster, namespace, name, "Waiting").get("reason") == reason,
+        what=f"{name} waits: {reason}",
+        also=lambda: str(cluster.gangs(namespace)),
+    )
+
+
+def comes_ungated(cluster: Cluster) -> None:
+    """A pod created now gets no gate: the API server follows its policies with a delay of its own."""
+    wait_until(
+        lambda: "schedulingGates" not in cluster.submit(pod("probe", gpus=1), dry_run=True)[0]["spec"],
+        what="the API server gates nothing any more",
+    )
 
 
 def runs_whole(

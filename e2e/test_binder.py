@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from e2e.cluster import Cluster, Pod, Refused
+from e2e.cluster import Cluster, Refused
 from e2e.lab import Lab, NodeGroup, Shape
 from e2e.scenario import (
     bound,
+    comes_ungated,
     deployment,
     gang,
     gated,
-    in_state,
     job,
     on_node,
     over_committed,
@@ -25,6 +25,7 @@ from e2e.scenario import (
     runs_whole,
     show,
     wait_until,
+    waits_because,
 )
 
 pytestmark = pytest.mark.lab
@@ -69,14 +70,7 @@ def test_the_clusters_scheduler_binds_pinned_gangs_and_no_second_one_runs(
         assert one.labels[LABEL] == "muster"
     # All or nothing, whoever binds: two of three would fit.
     cluster.submit(job("large", 3, gpus=8), namespace=namespace)
-    wait_until(
-        lambda: (
-            in_state(cluster, namespace, "job-large", "Waiting").get("reason")
-            == "needs 24 GPUs (3 replicas of 8)"
-        ),
-        what="large waits",
-        also=lambda: str(cluster.gangs(namespace)),
-    )
+    waits_because(cluster, namespace, "job-large", "needs 24 GPUs (3 replicas of 8)")
     assert len(gated(cluster.pods(namespace, "large"))) == 3
     cluster.delete(f"/apis/batch/v1/namespaces/{namespace}/jobs/first", propagationPolicy="Background")
     runs_whole(cluster, namespace, "large", 3)
@@ -185,10 +179,7 @@ def test_in_mode_observe_the_clusters_scheduler_places_pods_of_ours_and_a_releas
         released = lab.muster("release", "-n", namespace, "job-behind", "--timeout", "1")
         assert "2 pods are still Pending" in released.stderr
         cluster.delete(f"/apis/batch/v1/namespaces/{namespace}/jobs/waits", propagationPolicy="Background")
-        wait_until(
-            lambda: not Pod(cluster.submit(pod("probe"), dry_run=True)[0]).gated,
-            what="nothing is gated any more",
-        )
+        comes_ungated(cluster)
         cluster.submit(job("later", 2, gpus=1), namespace=namespace)
         for name in ("behind", "later"):
             found = wait_until(

@@ -38,6 +38,7 @@ from e2e.scenario import (
     show,
     stateful_set,
     wait_until,
+    waits_because,
 )
 
 pytestmark = pytest.mark.lab
@@ -256,14 +257,7 @@ def test_a_jobset_that_does_not_fit_waits_whole_and_its_owner_is_told(
             jobset_job(owner, "workers", 0, 1, 2, gpus=4, affinity=room),
         ],
     )
-    wait_until(
-        lambda: (
-            in_state(cluster, namespace, "jobset-llm", "Waiting").get("reason")
-            == "needs 8 GPUs (1 driver, 2 workers)"
-        ),
-        what="it waits whole",
-        also=lambda: str(cluster.gangs(namespace)),
-    )
+    waits_because(cluster, namespace, "jobset-llm", "needs 8 GPUs (1 driver, 2 workers)")
     assert len(gated(cluster.pods(namespace))) == 3
     sentence = "Resources: needs 8 GPUs (1 driver, 2 workers); 1 of 2 workers replicas fit now"
     wait_until(

@@ -24,6 +24,7 @@ from e2e.scenario import (
     holds_for,
     in_state,
     job,
+    made,
     on_node,
     partly_bound,
     pod,
@@ -39,10 +40,7 @@ pytestmark = pytest.mark.lab
 RACK = "topology.kubernetes.io/rack"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/muster-system/leases/muster-scheduler"
 LASTS, LONG = 15, 600  # seconds: a kube-scheduler's Lease, and that of one that is frozen
-EVIDENCE, LEFT_OUT = (
-    5.0,
-    5.0,
-)  # seconds: how old a refusal is that counts; how long its node is left out at first
+EVIDENCE, LEFT_OUT = 5.0, 5.0  # seconds: age of a refusal that counts; how long its node is left out at first
 BREAK_GLASS = ("--as=somebody", "--as-group=muster:break-glass", "--as-group=system:masters")
 
 
@@ -120,16 +118,6 @@ def knows_that_it_cannot(cluster: Cluster, one: Pod) -> None:
         what=f"kube-scheduler finds no node for {one.name}",
         also=reason,
     )
-
-
-def made(cluster: Cluster, namespace: str, name: str) -> set[str]:
-    """Names of all pods that the Job's controller has made so far, as its Events say: who looks at pods may look too
-    seldom."""
-    return {
-        event["message"].rpartition(" ")[2]
-        for event in cluster.events(namespace, name)
-        if event["reason"] == "SuccessfulCreate"
-    }
 
 
 def refusals(seconds: float) -> int:

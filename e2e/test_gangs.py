@@ -13,6 +13,7 @@ from e2e.cluster import Cluster, Json, Pod, over_committed
 from e2e.lab import Lab, NodeGroup, Shape
 from e2e.scenario import (
     bound,
+    but_missing,
     configured,
     gang,
     gated,
@@ -70,15 +71,10 @@ def waits_for(cluster: Cluster, namespace: str, name: str, code: str, reason: st
     )
 
 
-def of_interest(events: Iterable[str]) -> list[str]:
-    """Without those that say which pods their owner has not made yet: they depend on how long it takes."""
-    return [event for event in events if not event.startswith("PodsMissing: ")]
-
-
 def says(cluster: Cluster, namespace: str, about: str, sentence: str) -> None:
     """Events come after the Gang; this one, and no other."""
     wait_until(
-        lambda: of_interest(said(cluster, namespace, about)) == [sentence],
+        lambda: but_missing(said(cluster, namespace, about)) == [sentence],
         what=f"the Event on {about}: {sentence}",
         also=lambda: str(said(cluster, namespace, about)),
     )

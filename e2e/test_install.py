@@ -12,7 +12,7 @@ import pytest
 from e2e.cluster import Cluster
 from e2e.lab import Lab, NodeGroup, Shape
 from e2e.lab.chart import CHART
-from e2e.scenario import in_state, job, pod, wait_until
+from e2e.scenario import comes_ungated, in_state, job, pod, wait_until
 
 pytestmark = pytest.mark.lab
 
@@ -96,12 +96,7 @@ def test_an_uninstall_releases_what_waits_and_says_what_stays(small: Lab) -> Non
     assert "gangs.muster.dev" in small.kubectl("get", "crd", "-o", "name"), "the history of jobs is kept"
     kinds = "mutatingadmissionpolicies,validatingadmissionpolicies,mutatingwebhookconfigurations"
     assert "muster" not in small.kubectl("get", kinds, "-o", "name")
-    # The API server follows its policies with a delay of its own.
-    ungated = pod("probe", gpus=1)
-    wait_until(
-        lambda: "schedulingGates" not in cluster.submit(ungated, dry_run=True)[0]["spec"],
-        what="the API server gates nothing any more",
-    )
+    comes_ungated(cluster)
     cluster.submit(job("later", 1, gpus=1))
     wait_until(lambda: len(cluster.pods("default", "later")) == 1, what="a pod created after the uninstall")
     assert cluster.pods("default", "later")[0].gates == []

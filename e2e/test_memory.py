@@ -13,6 +13,7 @@ from e2e.scenario import (
     gated,
     in_state,
     job,
+    made,
     on_node,
     pod,
     priority_class,
@@ -63,8 +64,7 @@ def test_a_node_left_out_after_a_refusal_stays_left_out_when_muster_is_killed(
     def refused() -> int:
         """Pods that its Job made before this one: the five seconds may be over before the next leader plans; then it
         knows that the next time is the second."""
-        made = [e for e in cluster.events(namespace, "train") if e["reason"] == "SuccessfulCreate"]
-        return len(made) - 1
+        return len(made(cluster, namespace, "train")) - 1
 
     def doubled() -> bool:
         """Each refused pod doubled the time, from 5 s; one that takes longer to go than that does so again."""

@@ -20,6 +20,7 @@ from e2e.lab import Lab, credentials
 from e2e.lab.errors import LabError
 from e2e.scenario import (
     bound,
+    but_missing,
     gang,
     gated,
     holds_for,
@@ -75,11 +76,6 @@ def jobs(lab: Lab, token: str, namespace: str = "") -> dict[str, Json]:
     return {f"{item['namespace']}/{item['name']}": item for item in answer.json()["items"]}
 
 
-def whole(sentences: list[str]) -> list[str]:
-    """Without what is said while not all pods are there: their creators may take long between two of them."""
-    return [sentence for sentence in sentences if not sentence.startswith("PodsMissing: ")]
-
-
 def as_account(lab: Lab, token: str, tmp_path: Path) -> Path:
     """A kubeconfig of its own for a token."""
     admin = yaml.safe_load(lab.kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
@@ -122,7 +118,7 @@ def test_a_tenant_is_told_why_by_events_kubectl_and_explain(
     first = cluster.pods(namespace, "big")[0].name
     for about in (first, "big"):
         wait_until(
-            lambda about=about: whole(said(cluster, namespace, about)) == [sentence],  # type: ignore[misc]
+            lambda about=about: but_missing(said(cluster, namespace, about)) == [sentence],  # type: ignore[misc]
             what=f"the Event on {about}",
             also=lambda about=about: str(said(cluster, namespace, about)),  # type: ignore[misc]
         )
@@ -400,7 +396,7 @@ def test_pods_that_contradict_each_other_are_told_which_annotation_and_what_was_
     )
     assert (status["reason"], status["code"]) == (sentence, "Invalid")
     wait_until(
-        lambda: whole(said(cluster, namespace, "t-0")) == [f"Invalid: {sentence}"],
+        lambda: but_missing(said(cluster, namespace, "t-0")) == [f"Invalid: {sentence}"],
         what="the Event on its first pod",
         also=lambda: str(said(cluster, namespace, "t-0")),
     )
