@@ -23,6 +23,9 @@ import pytest
 from tests.api_fake import Server, serving
 from tests.gangs import a_busy_cluster, gang, stamp
 
+DRAWING = 2026 << 5
+"""In pyte's set of modes while a picture is being drawn (synchronized output)."""
+
 
 @pytest.fixture
 def server() -> Iterator[Server]:
@@ -36,7 +39,7 @@ def kubeconfig(server: Server, tmp_path: Path) -> str:
 
 
 class Terminal:
-    """`muster top` on a pseudo-terminal, and the screen that its letters make."""
+    """`muster top` on a pseudo-terminal, and the screen that its letters make: whole pictures, never half of one."""
 
     def __init__(self, *arguments: str, width: int = 100, height: int = 12) -> None:
         self.master, slave = pty.openpty()
@@ -71,10 +74,12 @@ class Terminal:
         os.write(self.master, keys.encode())
 
     def wait(self, until: Callable[[list[str]], object], within: float = 180.0) -> list[str]:
-        """The screen's lines once they are so; AssertionError with the last screen where they never are."""
+        """A picture's lines once they are so; AssertionError with the last screen where they never are."""
         end = time.monotonic() + within
         while time.monotonic() < end:
             self._read(0.05)
+            if DRAWING in self.screen.mode:
+                continue
             lines = [line.rstrip() for line in self.screen.display]
             if until(lines):
                 return lines
@@ -94,7 +99,8 @@ class Terminal:
 
     def ended(self) -> int:
         """The exit code, once it has ended and its last letters are read."""
-        self.wait(lambda _: self.process.poll() is not None)
+        while self.process.poll() is None:
+            self._read(0.05)
         while self._read(0.0):
             pass
         return self.process.wait()

@@ -151,12 +151,24 @@ def _show(console: Console, reader: Reader, look: Look, own: str) -> None:
             now, (width, height) = time.time(), console.size
             state = (reader.seen, look, width, height, int(now))
             if state != drawn:
-                live.update(picture(reader.seen, look, now, width, height), refresh=True)
+                with _at_once(console):
+                    live.update(picture(reader.seen, look, now, width, height), refresh=True)
                 drawn = state
             for key in _pressed(look.keys):
                 if key == "q":
                     return
                 look = _after(key, look, own, len(reader.seen.gangs), height)
+
+
+@contextlib.contextmanager
+def _at_once(console: Console) -> Iterator[None]:
+    """What is drawn in here is shown whole, never half of it, by terminals with synchronized output (mode 2026)."""
+    console.file.write("\x1b[?2026h")
+    try:
+        yield
+    finally:
+        console.file.write("\x1b[?2026l")
+        console.file.flush()
 
 
 def _after(key: str, look: Look, own: str, jobs: int, height: int) -> Look:
