@@ -8,20 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.core import identity
-from muster.core.identity import (
+from muster.core.declared import (
     Declared,
     RoleSize,
     declared,
-    index_of,
-    job_key,
     merge,
     parse_roles,
     parse_sizes,
     parse_speed,
     role_bounds,
-    role_of,
-    topmost,
 )
+from muster.core.identity import index_of, job_key, role_of, topmost
 from muster.errors import InputError
 from muster.types import JobKey, Owner, OwnerRecord, PodRecord
 

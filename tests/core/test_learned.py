@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from muster.core import learned, reports
 from muster.core.learned import ENDS, MOST, Lesson, Lessons, lesson, lesson_of, merged, plain_lesson
+from muster.core.measured import changed
 from muster.core.reports import EMPTY, Track
 from muster.types import Config, Job, LearnedSeen, Phase, Report, Reported, WriteLearned
 from tests.cluster_fake import FakeCluster, Muster
@@ -24,7 +25,7 @@ def trained(speeds: dict[Config, float], *, samples: float = 0.0) -> Track:
     track = EMPTY
     at, step = 0.0, 0.0
     for config, speed in speeds.items():
-        track = reports.changed(track, config, at, "resize")
+        track = changed(track, config, at, "resize")
         for _ in range(8):
             at, step = at + 10.0, step + 10.0 * speed
             track = reports.follow(track, Report(at=at, step=step, samples=samples * step), config, at)

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.core import reports
+from muster.core.measured import changed
 from muster.core.reports import EMPTY, Track
 from muster.core.track import CONFIGS, KEPT
 from muster.types import Config, Report
@@ -44,7 +45,7 @@ def steady(
 
 
 def started(config: Config, now: float = 0.0) -> Track:
-    return reports.changed(EMPTY, config, now, "start")
+    return changed(EMPTY, config, now, "start")
 
 
 def trained(speed: float = 10.0, seconds: float = 120.0) -> Track:
@@ -102,7 +103,7 @@ def test_the_farthest_of_several_replicas_counts_from_when_it_was_first_told() -
 
 def test_every_configuration_keeps_its_own_median() -> None:
     track = trained(speed=10.0)
-    track = reports.changed(track, on(2), 121.0, "resize")
+    track = changed(track, on(2), 121.0, "resize")
     track = steady(track, on(2), 130.0, 6.0, 60.0, step=1200.0)
     assert reports.samples(track) == {on(4): 10.0, on(2): 6.0}
 
@@ -126,7 +127,7 @@ def test_a_pause_of_a_minute_moves_the_median_of_nothing() -> None:
 
 
 def test_a_restart_from_a_checkpoint_after_a_change_is_believed_at_once() -> None:
-    track = reports.changed(trained(speed=10.0), on(2), 121.0, "resize")
+    track = changed(trained(speed=10.0), on(2), 121.0, "resize")
     track = told(track, on(2), [(140.0, 900.0)])
     assert reports.report(track).step == 900.0  # type: ignore[union-attr]
 
@@ -210,9 +211,9 @@ def test_training_goes_on_when_the_clock_was_set_back() -> None:
 
 def test_the_cost_of_a_restart_is_the_time_until_training_is_where_it_was() -> None:
     track = trained(speed=10.0, seconds=120.0)  # at step 1200 when the change comes
-    track = reports.changed(track, NOTHING, 125.0, "resize")
-    track = reports.changed(track, on(1), 128.0, "resize")
-    track = reports.changed(track, on(2), 129.0, "resize")
+    track = changed(track, NOTHING, 125.0, "resize")
+    track = changed(track, on(1), 128.0, "resize")
+    track = changed(track, on(2), 129.0, "resize")
     assert reports.cost(track) == 0.0
     track = steady(track, on(2), 160.0, 6.0, 120.0, step=1000.0)
     # 1000 at 160 s, back at 1200 after 33 s: seen at 200 s (step 1240). 40 steps are done by then, at 10/s as far as
@@ -223,7 +224,7 @@ def test_the_cost_of_a_restart_is_the_time_until_training_is_where_it_was() -> N
 
 def test_a_change_that_loses_nothing_costs_next_to_nothing() -> None:
     track = trained(speed=10.0, seconds=120.0)
-    track = reports.changed(track, on(2), 120.0, "resize")
+    track = changed(track, on(2), 120.0, "resize")
     track = steady(track, on(2), 130.0, 6.0, 60.0, step=1260.0)
     assert reports.cost(track) == pytest.approx(0.1)
 
@@ -231,8 +232,8 @@ def test_a_change_that_loses_nothing_costs_next_to_nothing() -> None:
 def test_the_cost_is_the_median_of_the_last_three() -> None:
     track, step, at = trained(speed=10.0, seconds=120.0), 1200.0, 120.0
     for lost in (30.0, 300.0, 50.0, 40.0):
-        track = reports.changed(track, NOTHING, at, "resize")
-        track = reports.changed(track, on(4), at + 1.0, "resize")
+        track = changed(track, NOTHING, at, "resize")
+        track = changed(track, on(4), at + 1.0, "resize")
         track = steady(track, on(4), at + lost, 10.0, 60.0, step=step)
         at, step = at + lost + 60.0, step + 600.0
     assert reports.costs(track) == (pytest.approx(300.0), pytest.approx(50.0), pytest.approx(40.0))
@@ -241,19 +242,19 @@ def test_the_cost_is_the_median_of_the_last_three() -> None:
 
 def test_waiting_in_the_queue_after_a_stop_is_no_cost_of_the_change() -> None:
     track = trained(speed=10.0, seconds=120.0)
-    track = reports.changed(track, NOTHING, 120.0, "stop")
-    track = reports.changed(track, on(4), 1120.0, "start")
+    track = changed(track, NOTHING, 120.0, "stop")
+    track = changed(track, on(4), 1120.0, "start")
     track = steady(track, on(4), 1140.0, 10.0, 60.0, step=1200.0)
     assert reports.cost(track) == pytest.approx(20.0)
 
 
 def test_a_job_that_never_reports_pays_until_all_of_its_replicas_are_bound_again() -> None:
     track = started(on(4))
-    track = reports.changed(track, NOTHING, 100.0, "resize", whole=False)
-    track = reports.changed(track, on(1), 104.0, "resize", whole=False)
-    track = reports.changed(track, on(2), 107.0, "resize")
+    track = changed(track, NOTHING, 100.0, "resize", whole=False)
+    track = changed(track, on(1), 104.0, "resize", whole=False)
+    track = changed(track, on(2), 107.0, "resize")
     assert reports.costs(track) == (7.0,)
-    assert reports.costs(reports.changed(track, on(2), 109.0, "resize")) == (7.0,)
+    assert reports.costs(changed(track, on(2), 109.0, "resize")) == (7.0,)
 
 
 def test_a_first_start_is_no_change() -> None:
@@ -263,17 +264,17 @@ def test_a_first_start_is_no_change() -> None:
 
 def test_a_cost_is_bounded_though_a_job_had_not_reported_for_hours_before() -> None:
     track = trained(speed=10.0, seconds=120.0)
-    track = reports.changed(track, NOTHING, 10_000.0, "resize")
-    track = reports.changed(track, on(4), 10_001.0, "resize")
+    track = changed(track, NOTHING, 10_000.0, "resize")
+    track = changed(track, on(4), 10_001.0, "resize")
     track = steady(track, on(4), 10_010.0, 10.0, 60.0, step=1201.0)
     assert 0.0 < reports.cost(track) <= 71.0
 
 
 def test_a_speed_is_zero_after_a_change_until_it_is_measured_again() -> None:
     track = trained(speed=10.0)
-    changed = reports.changed(track, on(2), 121.0, "resize")
-    assert reports.report(changed).speed == 0.0  # type: ignore[union-attr]
-    assert (reports.every(reports.report(track)), reports.every(reports.report(changed))) == (10.0, 2.0)
+    after = changed(track, on(2), 121.0, "resize")
+    assert reports.report(after).speed == 0.0  # type: ignore[union-attr]
+    assert (reports.every(reports.report(track)), reports.every(reports.report(after))) == (10.0, 2.0)
 
 
 # ---- replicas that join ----
@@ -282,7 +283,7 @@ def test_a_speed_is_zero_after_a_change_until_it_is_measured_again() -> None:
 def grown() -> Track:
     """Two workers at 10 steps/s, and two more are bound at 121 s."""
     track = steady(started(on(2)), on(2), 0.0, 10.0, 120.0)
-    return reports.changed(track, on(4), 121.0, "resize")
+    return changed(track, on(4), 121.0, "resize")
 
 
 def test_the_old_speed_is_not_taken_for_that_of_replicas_which_are_still_starting() -> None:
@@ -345,9 +346,7 @@ def test_a_job_that_reports_each_second_for_an_hour_is_worth_few_tells() -> None
 
 
 def test_a_track_is_read_again_as_it_was_written() -> None:
-    track = reports.changed(
-        trained(speed=10.0), Config((("worker", 2),), (1, 1), "A100", 64, "vgg"), 130.0, "move"
-    )
+    track = changed(trained(speed=10.0), Config((("worker", 2),), (1, 1), "A100", 64, "vgg"), 130.0, "move")
     track = told(track, track.config, [(140.0, 1300.0)], loss=0.5, target=0.1, total=9e3)
     plain = json.loads(json.dumps(reports.to_plain(track)))
     again = reports.from_plain(plain)
@@ -405,7 +404,7 @@ def test_whatever_is_reported_the_track_stays_sound_and_small(
             report = Report(second, first, second, 0, third, third, first, True, second, third)
             track = reports.follow(track, report, track.config, now)
         else:
-            track = reports.changed(track, on(workers) if workers else NOTHING, now, kind)
+            track = changed(track, on(workers) if workers else NOTHING, now, kind)
         newest = reports.report(track)
         assert newest is None or (
             all(math.isfinite(x) and x >= 0.0 for x in (newest.at, newest.step, newest.total, newest.speed))
@@ -441,7 +440,7 @@ def test_lies_between_true_reports_move_no_median(lies: list[tuple[int, float]])
 def test_many_configurations_are_forgotten_from_the_one_that_was_measured_longest_ago() -> None:
     track, at, step = EMPTY, 0.0, 0.0
     for workers in range(1, CONFIGS + 6):
-        track = reports.changed(track, on(workers), at, "resize")
+        track = changed(track, on(workers), at, "resize")
         track = steady(track, on(workers), at + 10.0, 5.0, 60.0, step=step)
         at, step = at + 80.0, step + 400.0
     assert set(reports.samples(track)) == {on(n) for n in range(6, CONFIGS + 6)}

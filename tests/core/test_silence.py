@@ -7,6 +7,7 @@ import math
 from dataclasses import replace
 
 from muster.core import picture, reports
+from muster.core.measured import changed
 from muster.core.reports import EMPTY, Track
 from muster.core.whys import with_silence
 from muster.types import Config, Report, Reported, WriteGang
@@ -36,9 +37,9 @@ def test_silence_begins_a_minute_after_the_last_report_of_any_replica() -> None:
 
 
 def test_who_never_reported_or_has_told_all_of_his_steps_or_runs_nowhere_is_not_silent() -> None:
-    stopped = reports.changed(heard(1.0, 11.0), Config(), 12.0, "stop")
+    stopped = changed(heard(1.0, 11.0), Config(), 12.0, "stop")
     done = heard(1.0, 11.0, total=10_010.0)
-    never = reports.changed(EMPTY, TWO, 5.0, "start")
+    never = changed(EMPTY, TWO, 5.0, "start")
     assert {reports.silent_from(track) for track in (EMPTY, never, stopped, done)} == {math.inf}
 
 
@@ -60,7 +61,7 @@ def test_one_of_many_replicas_may_report_as_seldom_as_it_is_asked_to() -> None:
 
 
 def test_a_change_of_its_replicas_takes_its_time() -> None:
-    track = reports.changed(heard(1.0, 11.0), replace(TWO, roles=(("worker", 4),)), 30.0, "resize")
+    track = changed(heard(1.0, 11.0), replace(TWO, roles=(("worker", 4),)), 30.0, "resize")
     assert reports.silent_from(track) == 30.0 + 60.0 + 60.0
     costly = replace(track, costs=(100.0,))
     assert reports.silent_from(costly) == 30.0 + 60.0 + 200.0 + 60.0

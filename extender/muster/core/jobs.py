@@ -7,6 +7,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from muster.core import identity
+from muster.core.declared import Declared, RoleSize, declared, merge, role_bounds
 from muster.core.entry import Entry, reopened
 from muster.core.owners import Owners, ended_well
 from muster.core.quotas import Quotas, short
@@ -52,12 +53,12 @@ class Jobs:
                 expects=False,
                 not_before=entry.not_before,
             )
-        notes = [(p.name, identity.declared(p)) for p in pods]
+        notes = [(p.name, declared(p)) for p in pods]
         invalid = ""
         try:
-            job, sizes = identity.merge(notes)
+            job, sizes = merge(notes)
         except InputError as error:
-            job, sizes, invalid = identity.Declared(), {}, str(error)
+            job, sizes, invalid = Declared(), {}, str(error)
         held = {h.uid: h.node for h in holds if h.uid}
         roles, rigid = self._roles(entry, pods, live, job, sizes, held)
         shapes = {r.shape for r in roles} | {m.shape for r in roles for m in r.members}
@@ -125,8 +126,8 @@ class Jobs:
         entry: Entry,
         pods: list[PodRecord],
         live: list[PodRecord],
-        job: identity.Declared,
-        sizes: Mapping[str, identity.RoleSize],
+        job: Declared,
+        sizes: Mapping[str, RoleSize],
         held: Mapping[str, str],
     ) -> tuple[tuple[Role, ...], str]:
         """Its roles, and why one of them that was to be elastic has one size only ("" = none has)."""
@@ -142,15 +143,15 @@ class Jobs:
             ended = sum(
                 1 for p in mine if ended_well(p) or (p.phase is Phase.FAILED and p.controller is None)
             )
-            size = owned[name] - ended if name in owned else self.owners.owner_size(mine)
+            wanted = owned[name] - ended if name in owned else self.owners.owner_size(mine)
             group = self.groups.get((entry.key.namespace, identity.group_of(mine[0]))) if mine else None
-            declared = sizes.get(name, identity.RoleSize())
-            if group is not None and declared == identity.RoleSize() and len(names) == 1:
-                declared = identity.RoleSize(min=group, max=max(group, len(alive) + ended))
-            least, most = identity.role_bounds(
-                declared,
-                dict(job.roles).get(name),
+            size = sizes.get(name, RoleSize())
+            if group is not None and size == RoleSize() and len(names) == 1:
+                size = RoleSize(min=group, max=max(group, len(alive) + ended))
+            least, most = role_bounds(
                 size,
+                dict(job.roles).get(name),
+                wanted,
                 ended,
                 sum(1 for p in alive if p.phase is not Phase.ENDING),
                 owned=name in owned or (bool(controlled) and len(controlled) == len(mine)),
@@ -169,7 +170,7 @@ class Jobs:
                     min=least,
                     max=most,
                     shape=_largest_shape(alive or mine),
-                    sizes=declared.sizes,
+                    sizes=size.sizes,
                     members=tuple(members),
                     ended=ended,
                 )

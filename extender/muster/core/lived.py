@@ -8,6 +8,7 @@ from dataclasses import replace
 from muster.core import learned, reports
 from muster.core.attained import attained
 from muster.core.entry import UNTOUCHED, Entry
+from muster.core.measured import changed
 from muster.core.memory import Memory
 from muster.core.obstacles import keeps
 from muster.types import Job
@@ -33,7 +34,7 @@ def lived(memory: Memory, entry: Entry, job: Job, now: float) -> Job:
         cause = "stop" if stops else "start" if not before.roles else "resize"
         if cause == "resize" and config.roles == before.roles:
             cause = "move"
-        entry.track = reports.changed(entry.track, config, now, cause, whole=not changing)
+        entry.track = changed(entry.track, config, now, cause, whole=not changing)
     costs = reports.costs(entry.track)
     facts = attained(entry.facts, job.roles, config, job.speed, now, changing=changing)
     if facts.costs != costs:
