@@ -19,6 +19,8 @@ Json = dict[str, Any]
 
 GATE = "muster.dev/queue"
 GPU = "nvidia.com/gpu"
+MARK = "muster.dev/managed"
+"""No amount of anything, and no node has it (config/existing-scheduler)."""
 TERMINAL = ("Succeeded", "Failed")
 
 
@@ -294,7 +296,7 @@ def over_committed(cluster: Cluster) -> list[str]:
         name, allocatable = node["metadata"]["name"], node["status"].get("allocatable", {})
         for resource, value in used.get(name, {}).items():
             has = _measure(resource, allocatable.get(resource, 0))
-            if value > has:
+            if value > has and resource != MARK:
                 found.append(f"{name} has {has} {resource}, its pods hold {value}")
     return found
 

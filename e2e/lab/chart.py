@@ -63,8 +63,9 @@ def pairs(shape: Shape) -> list[Pair]:
 
 
 def processes(shape: Shape, pair: Pair) -> tuple[str, ...]:
-    """What runs of a pair, in the order of starting: with binder=cluster no kube-scheduler stands beside."""
-    return (pair.muster, pair.scheduler) if shape.binder == "own" else (pair.muster,)
+    """What runs of a pair, in the order of starting: no kube-scheduler stands beside with binder=cluster or
+    scheduler.enabled=false."""
+    return (pair.muster, pair.scheduler) if shape.own_scheduler else (pair.muster,)
 
 
 @dataclass(frozen=True)

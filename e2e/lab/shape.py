@@ -73,13 +73,25 @@ class Shape:
     @property
     def binder(self) -> str:
         """Who binds: "own", the kube-scheduler of the chart, or "cluster", the lab's default-scheduler."""
-        found = "own"
+        return str(self._value("binder", "own"))
+
+    @property
+    def own_scheduler(self) -> bool:
+        """Whether a kube-scheduler of the chart's runs; else it is the lab's default-scheduler that binds."""
+        enabled = self._value("scheduler.enabled", True) not in (False, "false")
+        return self.binder == "own" and enabled
+
+    def _value(self, wanted: str, found: object) -> object:
+        """A value of the chart by its dotted name, as helm would take it; `found` where nobody gives one."""
         for file in self.values:
-            found = (yaml.safe_load(Path(file).read_text()) or {}).get("binder", found)
+            given = yaml.safe_load(Path(file).read_text()) or {}
+            for part in wanted.split("."):
+                given = given.get(part, {}) if isinstance(given, dict) else {}
+            found = found if given == {} else given
         for setting in self.set_values:
             name, _, value = setting.partition("=")
-            found = value if name == "binder" else found
-        return str(found)
+            found = value if name == wanted else found
+        return found
 
     @property
     def rack_count(self) -> int:

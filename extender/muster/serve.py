@@ -34,6 +34,9 @@ log = logging.getLogger(__name__)
 
 RELOAD_EVERY = 0.5
 """Seconds between looks at the configuration file."""
+KEPT = 120
+"""Seconds for which an idle connection of a kube-scheduler is kept: longer than it does (90). A POST on a connection
+that is just being closed is lost, and it repeats none."""
 
 
 def serve(config_file: Path, kubeconfig: str | None) -> None:
@@ -56,21 +59,10 @@ def serve(config_file: Path, kubeconfig: str | None) -> None:
         registry=registry,
     ).observe
     access = ReviewedAccess(api.request)
-    service = _server(
-        make_service_app(
-            board,
-            access,
-            registry,
-            lambda: driver.missing,
-            reports=driver.take if settings.reporting.enabled else None,
-            pods=ReviewedPods(api.request),
-        ),
-        settings.ports.address,
-        settings.ports.service,
-    )
     extender = None  # nobody calls the verbs where the cluster's scheduler binds
     if settings.binder == "own":
-        extender = _server(make_extender_app(board, registry), "127.0.0.1", settings.ports.extender)
+        verbs = make_extender_app(board, registry, settings.scheduler_name)
+        extender = _server(verbs, "127.0.0.1", settings.ports.extender, idle=KEPT)
     webhook = None
     if settings.webhook is not None:
         webhook = _server(
@@ -79,12 +71,26 @@ def serve(config_file: Path, kubeconfig: str | None) -> None:
             settings.webhook.port,
             Path(settings.webhook.certificates),
         )
+    both = {"extender": extender, "webhook": webhook}
+    called = {name: server for name, server in both.items() if server is not None}
+    service = _server(
+        make_service_app(
+            board,
+            access,
+            registry,
+            lambda: driver.missing,
+            lambda: [f"the port of the {name}" for name, server in called.items() if not server.started],
+            reports=driver.take if settings.reporting.enabled else None,
+            pods=ReviewedPods(api.request),
+        ),
+        settings.ports.address,
+        settings.ports.service,
+    )
 
     def end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
         log.info("ending on signal %d", number)
-        for server in (service, extender, webhook):
-            if server is not None:
-                server.should_exit = True
+        for server in (service, *called.values()):
+            server.should_exit = True
         driver.stop()
 
     signal.signal(signal.SIGTERM, end)
@@ -142,8 +148,12 @@ def _settled(settings: Settings) -> Settled:
     )
 
 
-def _server(app: FastAPI, host: str, port: int, certificates: Path | None = None) -> uvicorn.Server:
-    """A web server; HTTPS with tls.crt and tls.key of a folder. Raises ConfigurationError without them."""
+def _server(
+    app: FastAPI, host: str, port: int, certificates: Path | None = None, *, idle: int = 5
+) -> uvicorn.Server:
+    """A web server; HTTPS with tls.crt and tls.key of a folder. Raises ConfigurationError without them.
+
+    idle: seconds after which it closes a connection on which nothing comes."""
     tls: dict[str, Any] = {}
     if certificates is not None:
         tls = {"ssl_certfile": certificates / "tls.crt", "ssl_keyfile": certificates / "tls.key"}
@@ -152,7 +162,14 @@ def _server(app: FastAPI, host: str, port: int, certificates: Path | None = None
             raise ConfigurationError(f"webhook.certificates: no file {' and '.join(missing)}")
     return uvicorn.Server(
         uvicorn.Config(
-            app, host=host, port=port, log_level="warning", access_log=False, http="httptools", **tls
+            app,
+            host=host,
+            port=port,
+            log_level="warning",
+            access_log=False,
+            http="httptools",
+            timeout_keep_alive=idle,
+            **tls,
         )
     )
 

@@ -560,3 +560,11 @@ def test_the_network_policy_lets_pods_of_any_namespace_report() -> None:
     (rule,) = named(rendered("replicas=0", "networkPolicy.enabled=true"), "NetworkPolicy")["spec"]["ingress"]
     assert "from" not in rule
     assert {"protocol": "TCP", "port": "service"} in rule["ports"]
+
+
+def test_beside_a_teams_own_scheduler_no_second_one_runs_and_the_proxys_port_is_open() -> None:
+    values = ["-f", str(CHART.parents[1] / "config" / "existing-scheduler" / "values.yaml")]
+    manifests = rendered(IMAGE, "networkPolicy.enabled=true", flags=values)
+    assert set(containers(manifests)) == {"muster", "extender-tls"}
+    (rule,) = named(manifests, "NetworkPolicy")["spec"]["ingress"]
+    assert [port["port"] for port in rule["ports"]] == ["service", "extender-tls"]

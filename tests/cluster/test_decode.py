@@ -68,6 +68,11 @@ def test_containers_and_sidecars_add_up_and_the_largest_init_container_counts() 
     assert dict(pod.shape.requests) == {"cpu": 3100, GPU: 2, "memory": 1024}
 
 
+def test_the_mark_of_a_schedulers_extender_entry_is_nothing_that_a_node_must_offer() -> None:
+    pod = decode.pod(body({"containers": [asks(gpu="1", **{"muster.dev/managed": "1"})]}), "muster")
+    assert dict(pod.shape.requests) == {GPU: 1}
+
+
 def test_requests_of_the_pod_replace_those_of_its_containers() -> None:
     pod = decode.pod(
         body({"containers": [asks(cpu="1", gpu="1")], "resources": {"requests": {"cpu": "4"}}}), "muster"

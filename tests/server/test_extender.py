@@ -64,6 +64,19 @@ def test_filter_believes_a_released_pod_before_the_view_knows_of_it(client: Test
     assert (got["NodeNames"], got["Error"]) == (["n0", "n1"], "")
 
 
+def test_filter_lets_pods_of_other_schedulers_everywhere_also_before_the_first_sync() -> None:
+    """A team's own scheduler asks about them where they are marked, so that their preemptions are looked at."""
+    asked = args("foreign", ["n0", "n1"])
+    asked["Pod"]["spec"]["schedulerName"] = "default-scheduler"
+    for board in (Board(viewed(snapshot(jobs=[]))), Board(empty_view(FIFO))):
+        with TestClient(make_extender_app(board, scheduler="batch")) as client:
+            assert client.post("/filter", json=asked).json() == answer(["n0", "n1"], None)
+    ours = args("ours", ["n0", "n1"])
+    ours["Pod"]["spec"]["schedulerName"] = "batch"
+    with TestClient(make_extender_app(Board(viewed(snapshot(jobs=[]))), scheduler="batch")) as client:
+        assert client.post("/filter", json=ours).json()["NodeNames"] == []
+
+
 def test_filter_lets_a_planned_pod_onto_its_node(client: TestClient) -> None:
     got = client.post("/filter", json=args("train-worker-1", ["n0", "n1"]))
     assert got.status_code == 200

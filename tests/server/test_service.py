@@ -75,6 +75,19 @@ def test_readiness_names_what_is_missing_until_everything_was_listed(
     assert client.get("/v1/jobs", headers=bearer("admin")).status_code == 503
 
 
+def test_a_replica_is_ready_only_when_the_ports_that_kubernetes_calls_are_open(
+    board: Board, rights: Rights
+) -> None:
+    closed = ["the port of the extender"]
+    app = make_service_app(board, rights, missing=lambda: ["pods"], closed=lambda: closed)
+    with TestClient(app) as client:
+        got = client.get("/readyz")
+        assert (got.status_code, got.json()["missing"]) == (503, ["the port of the extender"])
+        assert client.get("/v1/jobs", headers=bearer("admin")).status_code == 200, "readers need none of them"
+        closed.clear()
+        assert client.get("/readyz").status_code == 200
+
+
 def test_jobs_of_all_namespaces_for_who_may_list_them_all(client: TestClient) -> None:
     items = client.get("/v1/jobs", headers=bearer("admin")).json()["items"]
     assert [(i["namespace"], i["name"], i["position"]) for i in items] == [

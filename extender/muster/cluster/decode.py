@@ -95,6 +95,7 @@ def requests(spec: wire.PodSpec) -> tuple[tuple[str, int], ...]:
 
     Containers and sidecars together, or the largest init container with the sidecars started before it;
     pod-level requests replace those of the containers; overhead is added (k8s component-helpers PodRequests).
+    Without the mark of an extender entry, which no node offers and kube-scheduler does not count either.
     """
     total: dict[str, int] = {}
     for container in spec.containers:
@@ -117,7 +118,7 @@ def requests(spec: wire.PodSpec) -> tuple[tuple[str, int], ...]:
     if spec.resources is not None:
         total |= _asked(spec.resources)
     _add(total, _amounts(spec.overhead))
-    return tuple(sorted((name, value) for name, value in total.items() if value))
+    return tuple(sorted((name, value) for name, value in total.items() if value and name != identity.MARK))
 
 
 def _asked(resources: wire.Resources) -> dict[str, int]:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from time import perf_counter
 
 from fastapi import FastAPI
@@ -96,17 +97,20 @@ class Newest:
         return self._guard
 
 
-def make_extender_app(board: Board, registry: CollectorRegistry | None = None) -> FastAPI:
+def make_extender_app(
+    board: Board, registry: CollectorRegistry | None = None, scheduler: str = "muster"
+) -> FastAPI:
     """The app for 127.0.0.1: it has no authentication of its own.
 
-    Metrics go to `registry` (the service port serves it); None keeps them to the app.
+    Metrics go to `registry` (the service port serves it); None keeps them to the app. `scheduler` is the
+    schedulerName of ours.
     """
     newest = Newest(board)
     metrics = ExtenderMetrics(registry or CollectorRegistry())
     routes: list[BaseRoute] = [
         Route(f"/{name}", _endpoint(name, verb, refuse, newest, metrics), methods=["POST"])
         for name, verb, refuse in (
-            ("filter", filter_verb, wire.filter_error),
+            ("filter", partial(filter_verb, scheduler=scheduler), wire.filter_error),
             ("prioritize", prioritize_verb, wire.error),
             ("preempt", preempt_verb, wire.error),
         )
@@ -174,20 +178,21 @@ async def read_body(request: Request, most: int = MOST, patience: int = PATIENCE
 # ---- the verbs ----
 
 
-def filter_verb(guard: Guard, body: bytes) -> tuple[bytes, str]:
-    """The nodes on which the plan lets the pod be bound."""
+def filter_verb(guard: Guard, body: bytes, scheduler: str = "muster") -> tuple[bytes, str]:
+    """The nodes on which the plan lets the pod be bound; for a pod of another scheduler's all of them."""
     args = wire.read_args(body)
     whole = args.node_names is None and args.nodes is not None
     raw = (args.nodes.items or []) if whole and args.nodes else []
     names = wire.node_names(raw) if whole else args.node_names or []
     uid, error = _uid(args.pod), ""
-    if not guard.view.synced:
+    foreign = _foreign(args.pod, guard, scheduler)
+    if not guard.view.synced and not foreign:
         error = NOT_SYNCED
     elif not names:
         error = NO_NODES
     if error:
         passed, why = list[str](), ""
-    elif _let_go(args.pod):
+    elif foreign or _let_go(args.pod):
         passed, why = names, ""
     else:
         passed, why = guard.passes(uid, names)
@@ -249,6 +254,13 @@ def _let_go(pod: wire.Pod | None) -> bool:
     The View may not have seen that yet, and a pod that is refused now is tried again only when something happens.
     """
     return pod is not None and (pod.metadata.annotations or {}).get(identity.RELEASED) == "true"
+
+
+def _foreign(pod: wire.Pod | None, guard: Guard, scheduler: str) -> bool:
+    """Whether it is none of ours: a team's own scheduler asks about it to have its preemptions looked at."""
+    if pod is None or pod.metadata.uid in guard.view.holds:
+        return False
+    return pod.spec.scheduler_name not in ("", scheduler)
 
 
 def _uid(pod: wire.Pod | None) -> str:

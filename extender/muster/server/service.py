@@ -46,14 +46,16 @@ def make_service_app(
     access: Access,
     registry: CollectorRegistry | None = None,
     missing: Missing | None = None,
+    closed: Missing | None = None,
     fresh: float = FRESH,
     reports: Sink | None = None,
     pods: Pods | None = None,
 ) -> FastAPI:
     """The app for the service port.
 
-    registry: where the extender's and other metrics are; the View's own are added to it. missing: what
-    /readyz names while the View is not synced. fresh: seconds for which an answer is given again.
+    registry: where the extender's and other metrics are; the View's own are added to it. missing: what /readyz
+    names while the View is not synced; closed: what after that, ports that are not open yet. fresh: seconds for
+    which an answer is given again.
     reports: where accepted reports of training go, pods: who knows whose a token is; None: no /v1/report.
     """
     app = FastAPI(title="muster", openapi_url=None, docs_url=None, redoc_url=None)
@@ -88,7 +90,7 @@ def make_service_app(
 
     @app.get("/readyz")
     async def readyz() -> JSONResponse:
-        lacks = _lacks(board.view, missing)
+        lacks = _lacks(board.view, missing) or list(closed() if closed else ())
         if lacks:
             return JSONResponse({"status": "not ready", "missing": lacks}, 503)
         return JSONResponse({"status": "ready", "missing": []})

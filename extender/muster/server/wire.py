@@ -2,7 +2,7 @@
 
 That package's types have no JSON tags: outer keys are the Go names, unset pointers, maps and slices are null,
 no key is left out. Pods and nodes inside are ordinary Kubernetes JSON. Only what is read is decoded: a pod's
-uid, namespace and name, node names, victims' uids; nodes that are sent back are the bytes that came.
+uid, namespace, name and schedulerName, node names, victims' uids; nodes that are sent back are the bytes that came.
 tests/wire compares with what the Go package itself writes.
 """
 
@@ -27,10 +27,17 @@ class PodMeta(msgspec.Struct, gc=False):
     annotations: dict[str, str] | None = None
 
 
+class PodSpec(msgspec.Struct, gc=False, rename="camel"):
+    """The part of a pod's spec that is read."""
+
+    scheduler_name: str = ""
+
+
 class Pod(msgspec.Struct, gc=False):
     """A pod, as far as it is read."""
 
     metadata: PodMeta = msgspec.field(default_factory=PodMeta)
+    spec: PodSpec = msgspec.field(default_factory=PodSpec)
 
 
 class NodeList(msgspec.Struct, gc=False):
