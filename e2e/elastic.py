@@ -68,10 +68,6 @@ def only(lab: Lab, cluster: Cluster, *nodes: str) -> None:
         list(several.map(cluster.cordon, (name for name in lab.nodes if name not in nodes)))
 
 
-def delete_job(cluster: Cluster, namespace: str, name: str) -> None:
-    cluster.delete(f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}", propagationPolicy="Background")
-
-
 def failed(cluster: Cluster, namespace: str, name: str) -> int:
     """Pods of the Job that its controller counts as failed."""
     return int(cluster.get(f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}")["status"].get("failed", 0))

@@ -295,6 +295,10 @@ def comes_to_hold(
     wait_until(held, what=f"{what}, for {seconds:.0f} s", also=also)
 
 
+def delete_job(cluster: Cluster, namespace: str, name: str) -> None:
+    cluster.delete(f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}", propagationPolicy="Background")
+
+
 def made(cluster: Cluster, namespace: str, name: str) -> set[str]:
     """Names of all pods that the Job's controller has made so far, as its Events say: who looks at pods may look too
     seldom."""

@@ -9,7 +9,6 @@ import pytest
 
 from e2e.cluster import Cluster, Json
 from e2e.elastic import (
-    delete_job,
     failed,
     has,
     holding,
@@ -25,6 +24,7 @@ from e2e.elastic import (
 from e2e.lab import Lab
 from e2e.scenario import (
     bound,
+    delete_job,
     gang,
     gated,
     holds_for,

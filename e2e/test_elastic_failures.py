@@ -10,7 +10,6 @@ import pytest
 
 from e2e.cluster import Cluster, Pod
 from e2e.elastic import (
-    delete_job,
     failed,
     has,
     measured,
@@ -23,7 +22,18 @@ from e2e.elastic import (
     watched,
 )
 from e2e.lab import Lab
-from e2e.scenario import EXIT_CODE, RUN_SECONDS, bound, gang, holds_for, job, looking, show, wait_until
+from e2e.scenario import (
+    EXIT_CODE,
+    RUN_SECONDS,
+    bound,
+    delete_job,
+    gang,
+    holds_for,
+    job,
+    looking,
+    show,
+    wait_until,
+)
 from e2e.test_elastic import why
 from e2e.test_failures import frozen, knows_that_it_cannot
 from e2e.test_report import tell, token

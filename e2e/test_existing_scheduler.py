@@ -30,6 +30,7 @@ from e2e.lab.places import CHECKOUT
 from e2e.scenario import (
     PATIENCE,
     bound,
+    delete_job,
     gated,
     job,
     pod,
@@ -64,12 +65,12 @@ class Proxy:
         for name in ("tls", "client", "tmp"):
             (self.folder / name).mkdir(parents=True)
 
-    def start(self) -> None:
-        """With what the cluster holds now: the ConfigMap and the server's Secret."""
+    def start(self, muster: str = "muster-0") -> None:
+        """Before that replica, with what the cluster holds now: the ConfigMap and the server's Secret."""
         (text,) = self._data("configmap", "muster-extender-proxy").values()
         for theirs, here in (
             ("listen 8443 ssl;", f"listen 127.0.0.1:{self.port} ssl;"),
-            ("server 127.0.0.1:8081;", f"server 127.0.0.1:{self.lab.ports['muster-0-extender']};"),
+            ("server 127.0.0.1:8081;", f"server 127.0.0.1:{self.lab.ports[f'{muster}-extender']};"),
             (" /etc/tls/", f" {self.folder}/tls/"),
             (" /tmp/", f" {self.folder}/tmp/"),
         ):
@@ -163,7 +164,7 @@ def proxy() -> Iterator[Proxy]:
         pytest.skip("needs nginx: apt-get install --no-install-recommends nginx")
     lab = Lab(f"e2e-{os.getpid()}-existing")
     try:
-        lab.up(Shape(groups=(NodeGroup(4, gpus=4),), values=(str(FOLDER / "values.yaml"),)))
+        lab.up(Shape(groups=(NodeGroup(4, gpus=4),), replicas=2, values=(str(FOLDER / "values.yaml"),)))
         lab.kubectl("apply", "-f", str(FOLDER / "service.yaml"))
         new_certificates(lab)
         proxy = Proxy(lab)
@@ -192,9 +193,20 @@ def marked(cluster: Cluster, **what: Any) -> bool:
     return MARK in made["spec"]["containers"][0]["resources"]["requests"]
 
 
-def verdicts(lab: Lab) -> dict[tuple[str, str], int]:
+def follows(lab: Lab) -> str:
+    """The replica that does not lead, where one does; "" where none does."""
+    leads = {name for name in ("muster-0", "muster-1") if "\nmuster_leading 1.0" in metrics(lab, name)}
+    return "" if len(leads) != 1 else "muster-1" if "muster-0" in leads else "muster-0"
+
+
+def metrics(lab: Lab, muster: str) -> str:
+    url = lab.service_url(int(muster.removeprefix("muster-")))
+    return httpx.get(f"{url}/metrics", trust_env=False, timeout=60).text
+
+
+def verdicts(lab: Lab, muster: str = "muster-0") -> dict[tuple[str, str], int]:
     """What Muster has answered so far, by verb and verdict."""
-    text = httpx.get(f"{lab.service_url()}/metrics", trust_env=False, timeout=60).text
+    text = metrics(lab, muster)
     return {
         (sample.labels["verb"], sample.labels["verdict"]): int(sample.value)
         for family in text_string_to_metric_families(text)
@@ -231,6 +243,8 @@ def half_a_gang_is_refused(lab: Lab, cluster: Cluster, namespace: str) -> None:
         also=lambda: cluster.events(namespace, "half"),
     )
     assert placed(cluster, namespace, "half") == []
+    cluster.delete(f"/api/v1/namespaces/{namespace}/pods/half")
+    wait_until(lambda: not cluster.pods(namespace, "half"), what="it is gone, before nginx may be")
 
 
 def half_a_gang(lab: Lab, cluster: Cluster, namespace: str, name: str) -> None:
@@ -258,6 +272,28 @@ def test_the_teams_scheduler_asks_muster_about_pods_of_ours_and_binds_what_is_pl
     (foreign,) = wait_until(lambda: placed(cluster, namespace, "foreign"), what="a pod of others is bound")
     assert MARK not in foreign.requests
     assert skipped(lab, since) == []
+
+
+def test_a_replica_that_follows_lets_pass_what_the_leader_has_just_planned(
+    proxy: Proxy, lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    """The Service reaches any replica, and kube-scheduler keeps its connection to one."""
+    follower = wait_until(lambda: follows(lab), what="one of two leads")
+    proxy.stop()
+    proxy.start(follower)
+    try:
+        before, since = verdicts(lab, follower), log_size(lab)
+        for name in ("first", "second", "third"):
+            cluster.submit(job(name, 3, gpus=4), namespace=namespace)
+            runs_whole(cluster, namespace, name, 3)
+            delete_job(cluster, namespace, name)
+        now = verdicts(lab, follower)
+        assert now["filter", "passed"] - before.get(("filter", "passed"), 0) >= 9
+        half_a_gang_is_refused(lab, cluster, namespace)
+        assert skipped(lab, since) == []
+    finally:
+        proxy.stop()
+        proxy.start()
 
 
 def test_a_marked_pod_of_another_profile_ends_no_member_of_a_gang_and_takes_what_else_it_can(

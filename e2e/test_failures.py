@@ -19,6 +19,7 @@ from e2e.lab import Lab, LabError, NodeGroup, Shape
 from e2e.scenario import (
     bound,
     configured,
+    delete_job,
     gang,
     gated,
     holds_for,
@@ -67,11 +68,6 @@ def waits(cluster: Cluster, namespace: str, name: str, replicas: int) -> None:
         what=f"{name} waits, all {replicas} pods behind the gate",
         also=lambda: f"{show(cluster.pods(namespace))}\n{cluster.gangs(namespace)}",
     )
-
-
-def delete_job(cluster: Cluster, namespace: str, name: str) -> None:
-    path = f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}"
-    cluster.delete(path, propagationPolicy="Background")
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from e2e.scenario import (
     bound,
     but_missing,
     configured,
+    delete_job,
     gang,
     gated,
     holds_for,
@@ -53,11 +54,6 @@ def pods_exist(cluster: Cluster, namespace: str, name: str, replicas: int) -> No
         what=f"{name} has its {replicas} pods",
         also=lambda: show(cluster.pods(namespace)),
     )
-
-
-def delete_job(cluster: Cluster, namespace: str, name: str) -> None:
-    path = f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}"
-    cluster.delete(path, propagationPolicy="Background")
 
 
 def waits_for(cluster: Cluster, namespace: str, name: str, code: str, reason: str = "") -> None:

@@ -13,6 +13,7 @@ from e2e.lab import Lab
 from e2e.scenario import (
     bound,
     configured,
+    delete_job,
     gang,
     gated,
     in_state,
@@ -35,11 +36,6 @@ def waits(cluster: Cluster, namespace: str, name: str, replicas: int, reason: st
         also=lambda: str(cluster.gangs(namespace)),
     )
     assert len(gated(cluster.pods(namespace, name))) == replicas
-
-
-def delete_job(cluster: Cluster, namespace: str, name: str) -> None:
-    path = f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}"
-    cluster.delete(path, propagationPolicy="Background")
 
 
 def room(*nodes: str) -> Json:

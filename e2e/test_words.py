@@ -15,9 +15,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from e2e.cluster import Cluster, Pod
-from e2e.elastic import delete_job, has, only, shared_by, train
+from e2e.elastic import has, only, shared_by, train
 from e2e.lab import Lab
-from e2e.scenario import gang, looking, wait_until
+from e2e.scenario import delete_job, gang, looking, wait_until
 from e2e.test_report import tell, token
 from e2e.test_say_why import _kubectl, account, as_account
 

@@ -14,10 +14,10 @@ from collections.abc import Iterable, Sequence
 from e2e.bench.course import lab_of
 from e2e.bench.report import Progress, Result
 from e2e.cluster import Cluster
-from e2e.elastic import delete_job, settles, train
+from e2e.elastic import settles, train
 from e2e.lab import Lab, NodeGroup, Shape
 from e2e.lab.audit import Log, Written
-from e2e.scenario import gated, job, wait_until
+from e2e.scenario import delete_job, gated, job, wait_until
 
 NODES, GPUS = 4, 4
 SIZES = (1, 2, 4, 8)

@@ -17,7 +17,8 @@ import urllib3
 from kubernetes import client
 
 from e2e.cluster import Cluster, Pod, Refused
-from e2e.elastic import delete_job, train
+from e2e.elastic import train
+from e2e.scenario import delete_job
 from e2e.soak.checker import Checker, Rules, Sighting, Stand, Tally
 
 TICK = 0.2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from starlette.testclient import TestClient
 
 from muster.core.guard import NO_PLAN, NO_ROOM, OTHER_NODE, UNKNOWN
-from muster.core.view import Board, empty_view
+from muster.core.view import Board, View, empty_view
 from muster.server.extender import MOST, NO_NODES, NONE_KNOWN, NOT_SYNCED, make_extender_app
 from tests.scenario import FIFO, job, snapshot
 from tests.server.reading import viewed
@@ -75,6 +76,31 @@ def test_filter_lets_pods_of_other_schedulers_everywhere_also_before_the_first_s
     ours["Pod"]["spec"]["schedulerName"] = "batch"
     with TestClient(make_extender_app(Board(viewed(snapshot(jobs=[]))), scheduler="batch")) as client:
         assert client.post("/filter", json=ours).json()["NodeNames"] == []
+
+
+class Lagging(Board):
+    """A follower's: shows an older View at first, then what the leader has recorded meanwhile."""
+
+    def __init__(self, older: View, newer: View, reads: int) -> None:
+        self._older, self._newer, self._left = older, newer, reads
+
+    @property  # type: ignore[override]
+    def view(self) -> View:
+        self._left -= 1
+        return self._older if self._left >= 0 else self._newer
+
+
+def test_a_follower_looks_again_before_it_refuses_what_the_leader_may_just_have_planned() -> None:
+    jobs = [job("train", worker=2, gpus=8)]
+    older = viewed(snapshot(jobs=[]), leading=False)
+    newer = viewed(snapshot(jobs=jobs), leading=False)
+    asked = args("train-worker-0", ["n0", "n1"])
+    with TestClient(make_extender_app(Lagging(older, newer, 4))) as client:
+        assert client.post("/filter", json=asked).json()["NodeNames"] == ["n0"]
+    with TestClient(make_extender_app(Board(older), late=0.1)) as client:
+        assert client.post("/filter", json=asked).json()["NodeNames"] == [], "not for ever"
+    with TestClient(make_extender_app(Lagging(replace(older, leading=True), newer, 4))) as client:
+        assert client.post("/filter", json=asked).json()["NodeNames"] == [], "a leader knows"
 
 
 def test_filter_lets_a_planned_pod_onto_its_node(client: TestClient) -> None:

@@ -1,6 +1,8 @@
 """The extender verbs that the kube-scheduler beside us calls: /filter, /prioritize, /preempt.
 
-Each reads the newest View through a Guard and answers; nothing is written, nothing waits, no lock is taken.
+Each reads the newest View through a Guard and answers; nothing is written, no lock is taken. Nothing waits, but for
+one: a replica that follows (a team's own scheduler reaches any) learns a moment later what the leader has recorded.
+It looks again for LATE seconds before it refuses a pod.
 
 What is answered when something is wrong, and why so:
 - A body that can't be understood is 400, one above 8 MB is 413, in the verb's own form with `Error` set.
@@ -18,6 +20,7 @@ Refused nodes are FailedAndUnresolvableNodes: FailedNodes would make kube-schedu
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -45,6 +48,9 @@ NOT_SYNCED = "muster has not read the whole cluster yet"
 NO_NODES = "no node is named"
 NONE_KNOWN = "muster knows none of these nodes"
 JSON = "application/json"
+LATE, GLANCE = 0.8, 0.02
+"""Seconds for which a follower looks again, below the httpTimeout of config/existing-scheduler (1 s); and between."""
+REFUSED = "refused"
 
 Verb = Callable[[Guard, bytes], tuple[bytes, str]]
 """A body in, the answer and a word for the metrics out."""
@@ -98,17 +104,17 @@ class Newest:
 
 
 def make_extender_app(
-    board: Board, registry: CollectorRegistry | None = None, scheduler: str = "muster"
+    board: Board, registry: CollectorRegistry | None = None, scheduler: str = "muster", late: float = LATE
 ) -> FastAPI:
     """The app for 127.0.0.1: it has no authentication of its own.
 
     Metrics go to `registry` (the service port serves it); None keeps them to the app. `scheduler` is the
-    schedulerName of ours.
+    schedulerName of ours; `late`: seconds for which a follower looks again before it refuses.
     """
     newest = Newest(board)
     metrics = ExtenderMetrics(registry or CollectorRegistry())
     routes: list[BaseRoute] = [
-        Route(f"/{name}", _endpoint(name, verb, refuse, newest, metrics), methods=["POST"])
+        Route(f"/{name}", _endpoint(name, verb, refuse, newest, metrics, late), methods=["POST"])
         for name, verb, refuse in (
             ("filter", partial(filter_verb, scheduler=scheduler), wire.filter_error),
             ("prioritize", prioritize_verb, wire.error),
@@ -119,7 +125,12 @@ def make_extender_app(
 
 
 def _endpoint(
-    name: str, verb: Verb, refuse: Callable[[str], bytes], newest: Newest, metrics: ExtenderMetrics
+    name: str,
+    verb: Verb,
+    refuse: Callable[[str], bytes],
+    newest: Newest,
+    metrics: ExtenderMetrics,
+    late: float,
 ) -> Callable[[Request], Awaitable[Response]]:
     """Raw bytes in and out: pydantic and FastAPI's own parsing cost more than the verbs."""
 
@@ -136,7 +147,13 @@ def _endpoint(
             return Response(status_code=400)
         began = perf_counter()
         try:
-            content, verdict = verb(newest.guard(), body)
+            guard = newest.guard()
+            content, verdict = verb(guard, body)
+            while verdict == REFUSED and not guard.view.leading and perf_counter() - began < late:
+                await asyncio.sleep(GLANCE)
+                if newest.guard() is not guard:
+                    guard = newest.guard()
+                    content, verdict = verb(guard, body)
             status = 200
         except UsageError as error:
             content, verdict, status = refuse(str(error)), "malformed", 400
@@ -205,7 +222,7 @@ def filter_verb(guard: Guard, body: bytes, scheduler: str = "muster") -> tuple[b
         failed.update(dict.fromkeys(unknown, UNKNOWN))
         if len(unknown) == len(names):
             error = NONE_KNOWN
-    verdict = "error" if error else "passed" if passed else "refused"
+    verdict = "error" if error else "passed" if passed else REFUSED
     if whole:
         kept = set(passed)
         nodes = [node for node, name in zip(raw, names, strict=True) if name in kept]
