@@ -68,8 +68,9 @@ def kinds(manifests: list[Manifest]) -> set[str]:
 
 
 def containers(manifests: list[Manifest]) -> dict[str, Manifest]:
+    """Containers of Muster's pod by name, in the order of starting."""
     pod = named(manifests, "Deployment")["spec"]["template"]["spec"]
-    return {container["name"]: container for container in pod["containers"]}
+    return {one["name"]: one for one in (*pod.get("initContainers", ()), *pod["containers"])}
 
 
 # Versions
@@ -343,8 +344,7 @@ def test_both_programs_run_restricted_and_share_the_pod() -> None:
     assert pod["securityContext"]["runAsNonRoot"] is True
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert not any(pod.get(field) for field in ("hostNetwork", "hostPID", "hostIPC"))
-    assert list(containers(manifests)) == ["kube-scheduler", "muster"]
-    for container in pod["containers"]:
+    for container in containers(manifests).values():
         assert container["securityContext"] == {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
@@ -352,6 +352,25 @@ def test_both_programs_run_restricted_and_share_the_pod() -> None:
         }
         assert {"startupProbe", "livenessProbe", "readinessProbe"} <= set(container)
         assert 8081 not in [port["containerPort"] for port in container["ports"]]
+
+
+def test_a_kube_scheduler_starts_when_the_muster_beside_it_has() -> None:
+    """One whose muster can't start would hold the Lease, and nothing would be planned beside a replica that could."""
+    manifests = rendered(IMAGE)
+    assert list(containers(manifests)) == ["muster", "kube-scheduler"]
+    assert containers(manifests)["muster"]["restartPolicy"] == "Always"
+    alone = containers(rendered(IMAGE, "binder=cluster"))
+    assert list(alone) == ["muster"]
+    assert "restartPolicy" not in alone["muster"]
+
+
+def test_replicas_are_spread_over_nodes_also_by_an_upgrade() -> None:
+    pod = named(rendered(IMAGE), "Deployment")["spec"]["template"]["spec"]
+    (spread,) = pod["topologySpreadConstraints"]
+    assert spread["labelSelector"] == {
+        "matchLabels": {"app.kubernetes.io/name": "muster", "app.kubernetes.io/instance": "muster"}
+    }
+    assert spread["matchLabelKeys"] == ["pod-template-hash"]
 
 
 def test_two_replicas_have_a_budget_and_one_has_none() -> None:

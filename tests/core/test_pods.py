@@ -6,7 +6,18 @@ import pytest
 
 from muster.core.ledger import Ledger
 from muster.points import Profile
-from muster.types import GroupSeen, NodeSeen, Owner, OwnerGone, OwnerRecord, Phase, PodSeen, Say
+from muster.types import (
+    GangGone,
+    GroupSeen,
+    NodeSeen,
+    Owner,
+    OwnerGone,
+    OwnerRecord,
+    Phase,
+    PodSeen,
+    Say,
+    WriteGang,
+)
 from tests.cluster_fake import FakeCluster, Muster
 
 
@@ -88,6 +99,30 @@ def test_the_same_name_again_is_a_new_job() -> None:
     muster.settle()
     assert len(cluster.bound("train")) == 2
     assert len(cluster.gangs) == 1
+
+
+def test_pods_that_a_dead_node_does_not_let_go_write_no_gang_and_leave_their_name_to_the_next_job() -> None:
+    cluster = FakeCluster(nodes=2)
+    old = cluster.job("train", 2, gpus=4)
+    muster = Muster(cluster)
+    muster.settle()
+    for pod in old:
+        cluster.update(cluster.pods[pod.uid], phase=Phase.ENDING, deleting=True)
+    cluster.owners.clear()
+    gang = cluster.gangs.pop(("team", "job-train"))  # as the garbage collector does
+    muster.ledger.apply(GangGone("team", gang.name, gang.object_uid), cluster.now)
+    cluster.sent.clear()
+    for _ in range(10):
+        muster.turn(seconds=1.0)
+    assert cluster.sent == []
+    cluster.job("train", 2, gpus=4)
+    for _ in range(10):
+        muster.turn(seconds=1.0)
+        cluster.bind()
+    assert cluster.bound("train") == ["n1", "n1"]
+    written = [action.job for action in cluster.sent if isinstance(action, WriteGang)]
+    assert gang.key not in written
+    assert len(written) == 2
 
 
 def test_contradicting_pods_are_named_and_block_nobody() -> None:

@@ -25,6 +25,8 @@ def diff(memory: Memory, entry: Entry, job: Job, status: Status, now: float) -> 
     if status.state is State.FINISHED:
         yield from _finished(memory, entry, job, status, now)
         return
+    if entry.gang is None and _only_ends(job):
+        return
     bound = sum(1 for r in job.roles for m in r.members if m.phase is Phase.BOUND)
     holds = entry.planned
     wanted = max(bound + len(holds), sum(r.min for r in job.roles))
@@ -46,6 +48,14 @@ def diff(memory: Memory, entry: Entry, job: Job, status: Status, now: float) -> 
         # A cycle changes a few of 10,000 jobs, and whatever is learnt of one makes its Job anew.
         entry.said = (job, status)
     yield from ungate(memory, entry, job, holds, now)
+
+
+def _only_ends(job: Job) -> bool:
+    """Whether all that is there of it are pods that are ending. Where its owner is deleted, the garbage collector has
+    taken its Gang and would take each new one, as long as a dead node keeps such pods; and the next job of that name
+    could not have its own."""
+    members = [m for r in job.roles for m in r.members]
+    return bool(members) and all(m.phase is Phase.ENDING for m in members)
 
 
 def _lived_on(memory: Memory, entry: Entry, now: float) -> bool:
