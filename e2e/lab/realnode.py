@@ -3,7 +3,7 @@
 What is real: the kubelet, the CRI, runc, cgroups, projected service-account tokens, volumes, how pods end. What
 is not: the GPUs (a number patched into the node's status; the CPU stands in for the device), images (nothing
 can be pulled: they are written here, and every container sees this machine's /usr and Python, read-only) and
-the network (pods need hostNetwork: true; all is on loopback).
+the network (pods need hostNetwork: true; all is on loopback. `Shape.pod_network` gives each an address: podnet).
 
 A node lives in a cgroup and a mount namespace of its own: its first process holds the namespace, and when the
 cgroup's last process has ended, so have shims, containers and mounts. Needs root."""
@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from e2e.lab import credentials, daemon, places
+from e2e.lab import credentials, daemon, places, podnet
 from e2e.lab.api import Api, ApiError, answers
 from e2e.lab.build import only_one
 from e2e.lab.cgroups import Cgroup, hierarchies
@@ -84,6 +84,11 @@ class RealNode:
         return _cgroup(self.folder, self.name)
 
     @property
+    def api_port(self) -> int:
+        """kube-apiserver's, on loopback."""
+        return self.ports["kube-apiserver"]
+
+    @property
     def _socket(self) -> Path:
         return self.home / "containerd.sock"
 
@@ -96,7 +101,7 @@ class RealNode:
             raise BadRequestError(
                 f"{longest} is too long for a socket: a shorter NAME or XDG_STATE_HOME, please"
             )
-        for folder in ("cni", "images", "kubelet", "pods", "root", "state"):
+        for folder in ("cni", "cni-bin", "images", "kubelet", "pods", "root", "state"):
             (self.home / folder).mkdir(parents=True, exist_ok=True)
         self.cgroup.make()
         authority = Authority(self.folder / "pki")
@@ -105,9 +110,14 @@ class RealNode:
         self._write("base.json", self._base_spec())
         self._write("kubelet.yaml", self._kubelet())
         credentials.write(self.home / "containerd.toml", self._containerd())
-        # A network must be named for the node to be Ready. Only pods with hostNetwork: true can start.
-        loopback = {"cniVersion": "1.0.0", "name": "none", "plugins": [{"type": "loopback"}]}
-        self._write("cni/10-none.conflist", loopback)
+        if self.shape.pod_network:
+            self._write("cni/10-pods.conflist", podnet.NETWORK)
+            for name, text in (("pods", podnet.PLUGIN), ("loopback", podnet.LOOPBACK)):
+                credentials.write(self.home / "cni-bin" / name, text).chmod(0o700)
+        else:
+            # A network must be named for the node to be Ready. Only pods with hostNetwork: true can start.
+            loopback = {"cniVersion": "1.0.0", "name": "none", "plugins": [{"type": "loopback"}]}
+            self._write("cni/10-none.conflist", loopback)
 
     def command(self, process: str) -> list[str]:
         """The argv of one of the three."""
@@ -116,7 +126,12 @@ class RealNode:
             empty = [f"mkdir -p {hole} && mount -t tmpfs -o mode=755 lab {hole}" for hole in HARD_CODED]
             alone = " && ".join((f"exec 9>{HOLES_LOCK}", "flock 9", *empty, "exec 9>&-"))
             private = ["unshare", "--mount", "--propagation", "private"]
-            return [*self.cgroup.enter(), *private, "sh", "-c", f"{alone} && exec sleep infinity"]
+            if not self.shape.pod_network:
+                return [*self.cgroup.enter(), *private, "sh", "-c", f"{alone} && exec sleep infinity"]
+            alone = " && ".join((alone, *podnet.set_up(), 'exec "$@"'))
+            kept = ["sh", "-c", 'exec 8< /proc/self/ns/net && exec "$@"', "kept"]
+            own = podnet.command(self.api_port, tuple(self.ports[name] for name in port_names(self.name)))
+            return [*self.cgroup.enter(), *kept, *private, "--net", "sh", "-c", alone, "alone", *own]
         if process == containerd:
             own = [str(self.programs["containerd"]), f"--config={self.home / 'containerd.toml'}"]
         else:
@@ -127,6 +142,7 @@ class RealNode:
                 f"--root-dir={self.home / 'kubelet'}",
                 f"--hostname-override={self.name}",
                 f"--node-labels={REAL}=true",
+                *([f"--node-ip={podnet.NODE}"] if self.shape.pod_network else []),
                 *gates(self.shape.feature_gates),
             ]
         return [*self.cgroup.enter(), *self._inside(), *own]
@@ -134,7 +150,8 @@ class RealNode:
     def _inside(self) -> list[str]:
         """An argv prefix: in the node's mount namespace, as the same process."""
         holder = daemon.recorded(self.folder)[self.processes[0]]
-        return ["nsenter", f"--mount=/proc/{holder.pid}/ns/mnt", "--"]
+        network = [f"--net=/proc/{holder.pid}/ns/net"] if self.shape.pod_network else []
+        return ["nsenter", f"--mount=/proc/{holder.pid}/ns/mnt", *network, "--"]
 
     # --- while it runs ------------------------------------------------------------------------------------
 
@@ -267,6 +284,7 @@ disable_apparmor = true
 
 [plugins."io.containerd.cri.v1.runtime".cni]
 conf_dir = "{self.home / "cni"}"
+bin_dirs = ["{self.home / "cni-bin"}"]
 
 [plugins."io.containerd.cri.v1.runtime".containerd]
 default_runtime_name = "runc"

@@ -52,6 +52,7 @@ class Shape:
     scheduler_args: tuple[str, ...] = ()
     real: int = 0  # nodes that really run containers, besides those of `groups`
     real_gpus: int = 4  # what each of them says it has; the CPU stands in for the device
+    pod_network: bool = False  # their pods have addresses (podnet.py); without, they need hostNetwork: true
     audit: bool = False  # kube-apiserver keeps who wrote what (lab/audit.py)
 
     def __post_init__(self) -> None:

@@ -1,0 +1,244 @@
+"""The chart's own Deployment, on a node that really runs containers: its pods, probes, accounts and hook.
+
+Images are written by hand: Muster's from its wheel (the Dockerfile is not run: no base image can be pulled), the
+stock kube-scheduler's from the lab's program. Pods have a network of their own and find the API as in any cluster.
+Nothing of the chart is changed; its values name the images and ask for little of this machine's cores."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from e2e.cluster import Cluster, Json
+from e2e.lab import Lab, LabError, NodeGroup, Shape, podnet, realnode
+from e2e.lab.chart import CHART
+from e2e.lab.images import Image
+from e2e.lab.places import CHECKOUT
+from e2e.scenario import bound, gated, job, show, wait_until
+
+WHY_NOT = realnode.why_not() or podnet.why_not()
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.timeout(1800),  # the first start builds kubelet and containerd
+    pytest.mark.skipif("E2E_KUBECONFIG" in os.environ, reason="about the lab, and this is another cluster"),
+    pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "-"),
+]
+
+SPACE = "muster-system"
+SLOW = 300.0  # seconds: probes, back-offs and a Lease that runs out, on a busy machine
+LITTLE = {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "1Gi"}}
+REPOSITORY = "registry.example/muster"
+
+
+@dataclass(frozen=True)
+class Installed:
+    """A lab in which helm has installed the chart."""
+
+    lab: Lab
+    cluster: Cluster
+    folder: Path
+
+    def upgrade(self, **values: object) -> None:
+        """`helm upgrade --install` with these values beside those that this machine needs."""
+        wanted = {
+            "image": {"repository": REPOSITORY, "pullPolicy": "Never"},
+            "nodeSelector": {"type": "real"},
+            "resources": LITTLE,
+            "scheduler": {"resources": LITTLE},
+            "hooks": {"release": {"timeoutSeconds": 15}},
+        }
+        file = self.folder / "values.yaml"
+        file.write_text(yaml.safe_dump(wanted | values))
+        about = ("muster", str(CHART), "-n", SPACE, "--create-namespace", "--values", str(file))
+        self.lab.helm("upgrade", "--install", *about)
+
+    def is_rolled_out(self) -> bool:
+        """Whether all pods are those of the newest template, and Ready."""
+        deployment = self.cluster.get(f"/apis/apps/v1/namespaces/{SPACE}/deployments/muster")
+        spec, status = deployment["spec"], deployment["status"]
+        wanted = spec["replicas"]
+        counts = [status.get(name, 0) for name in ("replicas", "updatedReplicas", "availableReplicas")]
+        return (
+            status.get("observedGeneration") == deployment["metadata"]["generation"]
+            and counts == [wanted] * 3
+        )
+
+    def rolls_out(self, what: str) -> None:
+        wait_until(self.is_rolled_out, within=SLOW, what=what, also=self.said)
+
+    @property
+    def pods(self) -> list[Json]:
+        answer = self.cluster.get(
+            f"/api/v1/namespaces/{SPACE}/pods", labelSelector="app.kubernetes.io/name=muster"
+        )
+        found: list[Json] = answer["items"]
+        return [one for one in found if "deletionTimestamp" not in one["metadata"]]
+
+    @property
+    def endings(self) -> list[str]:
+        """What containers that ended have left as a message."""
+        endings = [state.get("lastState", {}) for one in self.pods for state in _states(one)]
+        return [str(ended["terminated"].get("message")) for ended in endings if "terminated" in ended]
+
+    @property
+    def leader(self) -> str:
+        """The pod whose kube-scheduler holds the Lease, "" for none."""
+        lease = self.cluster.get(f"/apis/coordination.k8s.io/v1/namespaces/{SPACE}/leases/muster-scheduler")
+        return str(lease["spec"].get("holderIdentity") or "").rpartition("_")[0]
+
+    def loses_its_leader(self) -> str:
+        """The leader's pod is deleted; who leads then."""
+        before = wait_until(lambda: self.leader, within=SLOW, what="somebody leads", also=self.said)
+        self.lab.kubectl("delete", "pod", "-n", SPACE, before, "--wait=false")
+        return wait_until(
+            lambda: "" if (now := self.leader) == before else now,
+            within=SLOW,
+            what="another leads",
+            also=self.said,
+        )
+
+    def starts(self, name: str) -> None:
+        """A gang that takes both nodes starts whole."""
+        self.cluster.submit(job(name, 2, gpus=8))
+        self.is_bound(name)
+
+    def is_bound(self, name: str) -> None:
+        wait_until(
+            lambda: bound(self.cluster.pods("default", name), 2),
+            within=SLOW,
+            what=f"gang {name} is bound",
+            also=self.said,
+        )
+
+    def is_ready(self, name: str) -> bool:
+        """Whether both containers of the pod are, muster first."""
+        (one,) = (pod for pod in self.pods if pod["metadata"]["name"] == name)
+        return [(state["name"], state["ready"]) for state in _states(one)] == [
+            ("muster", True),
+            ("kube-scheduler", True),
+        ]
+
+    def said(self) -> str:
+        """For `also=`: Muster's pods, why their containers ended, their logs, and everybody's pods."""
+        logs = sorted(self.lab.real_nodes[0].logs.glob(f"{SPACE}_*/*/*.log"))
+        lines = [
+            self.lab.kubectl("get", "pods,lease", "-n", SPACE, "-o", "wide", check=False),
+            *(f"a container ended: {message}" for message in self.endings),
+            *(f"{file.parts[-3]} {file.parts[-2]}: {file.read_text()[-1500:]}" for file in logs),
+        ]
+        return "\n".join([*lines, show(self.cluster.all_pods())])
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
+    """Two fake nodes of 8 GPUs for jobs, and a real one on which the chart's two replicas run."""
+    folder = tmp_path_factory.mktemp("installed")
+    lab = Lab(f"e2e-{os.getpid()}-installed")
+    try:
+        lab.up(Shape(groups=(NodeGroup(2, gpus=8),), chart=False, real=1, pod_network=True))
+        for node in lab.real_nodes:
+            node.import_images([_muster(folder), _scheduler(node)])
+        found = Installed(lab, Cluster(lab.kubeconfig), folder)
+        found.upgrade()
+        found.rolls_out("two replicas are Ready")
+        yield found
+    finally:
+        lab.down()
+
+
+def test_two_replicas_run_as_the_chart_has_them_and_the_other_takes_over(installed: Installed) -> None:
+    installed.starts("first")
+    for one in installed.pods:
+        name = one["metadata"]["name"]
+        assert one["status"]["podIP"].startswith("10.88.")
+        wait_until(
+            lambda name=name: installed.is_ready(name), within=SLOW, what="it is ready", also=installed.said
+        )  # type: ignore[misc]
+    installed.cluster.submit(job("second", 2, gpus=8))
+    wait_until(lambda: gated(installed.cluster.pods("default", "second")), what="gang second is gated")
+    after = installed.loses_its_leader()
+    assert after in [one["metadata"]["name"] for one in installed.pods]
+    installed.lab.kubectl("delete", "job", "first")
+    installed.is_bound("second")
+    installed.lab.kubectl("delete", "job", "second")
+    installed.rolls_out("two replicas are Ready again")
+
+
+def test_a_configuration_that_is_wrong_stops_nobody_and_is_said(installed: Installed) -> None:
+    installed.upgrade(config={"patience": "soon"})
+
+    wait_until(
+        lambda: [text for text in installed.endings if "patience: must be a time such as 90s" in text],
+        within=SLOW,
+        what="a container of the new pod says what is wrong",
+        also=installed.said,
+    )
+    # Its kube-scheduler waits: only a replica whose muster has started may get the Lease.
+    after = installed.loses_its_leader()
+    wait_until(
+        lambda: installed.is_ready(after), within=SLOW, what="the leader is whole", also=installed.said
+    )
+    installed.starts("third")
+    installed.lab.kubectl("delete", "job", "third")
+    installed.upgrade(order="strict")
+    installed.rolls_out("the mended configuration is rolled out")
+    installed.starts("fourth")
+    installed.lab.kubectl("delete", "job", "fourth")
+
+
+def test_an_uninstall_runs_its_hook_as_a_pod_and_takes_everything_along(installed: Installed) -> None:
+    installed.starts("fifth")
+    installed.cluster.submit(job("sixth", 2, gpus=8))
+    wait_until(
+        lambda: len(gated(installed.cluster.pods("default", "sixth"))) == 2,
+        what="gang sixth is gated",
+        also=installed.said,
+    )
+    installed.lab.helm("uninstall", "muster", "-n", SPACE, "--timeout", f"{SLOW:.0f}s")
+    assert gated(installed.cluster.pods("default", "sixth")) == []
+    left = "jobs,deployments,services,configmaps,poddisruptionbudgets"
+    wait_until(
+        lambda: "muster" not in installed.lab.kubectl("get", left, "-n", SPACE, "-o", "name"),
+        within=SLOW,
+        what="nothing of the chart's is left",
+        also=lambda: installed.lab.kubectl("get", left, "-n", SPACE),
+    )
+    wait_until(lambda: not installed.pods, within=SLOW, what="no pod of Muster is left", also=installed.said)
+
+
+def _states(one: Json) -> list[Json]:
+    """What the kubelet says of each container, in the order of starting."""
+    status = one["status"]
+    return [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
+
+
+def _muster(folder: Path) -> Image:
+    """Muster's wheel on this machine's Python, which has what it needs."""
+    wheel = ("pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(CHECKOUT))
+    command = [sys.executable, "-m", *wheel]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    if done.returncode != 0:
+        raise LabError(f"pip could not build the wheel: {done.stderr.strip()}")
+    (made,) = folder.glob("muster-*.whl")
+    with zipfile.ZipFile(made) as packed:
+        files = {name: packed.read(name) for name in packed.namelist() if not name.endswith("/")}
+    version = made.name.split("-")[1]
+    image = realnode.python_image(f"{REPOSITORY}:{version}", Path(sys.prefix), files)
+    env = {**image.env, "PYTHONPATH": "/app"}  # before the packages of this machine
+    return replace(image, env=env, entrypoint=("python", "-c", "from muster.cli import main; main()"))
+
+
+def _scheduler(node: realnode.RealNode) -> Image:
+    """The stock kube-scheduler under the name that the chart gives it."""
+    program = node.programs["kube-scheduler"]
+    version = program.name.rpartition("-")[2]
+    name = f"registry.k8s.io/kube-scheduler:{version}"
+    return Image(name, {"/app/kube-scheduler": program.read_bytes()}, env={"PATH": "/app"})
