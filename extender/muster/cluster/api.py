@@ -55,9 +55,9 @@ def configuration(kubeconfig: str | None = None, context: str | None = None) -> 
             config_file=kubeconfig, context=context, client_configuration=found
         )
     except (kubernetes.config.ConfigException, OSError) as error:
-        raise ConfigurationError(
-            f"no way to a cluster: {error}; give --kubeconfig or set KUBECONFIG"
-        ) from error
+        tried = f" by {kubeconfig}" if kubeconfig else ""
+        advice = "" if kubeconfig else "; give --kubeconfig or set KUBECONFIG"
+        raise ConfigurationError(f"no way to a cluster{tried}: {error}{advice}") from error
     return found
 
 
