@@ -231,7 +231,7 @@ def _muster(folder: Path) -> Image:
     with zipfile.ZipFile(made) as packed:
         files = {name: packed.read(name) for name in packed.namelist() if not name.endswith("/")}
     version = made.name.split("-")[1]
-    image = realnode.python_image(f"{REPOSITORY}:{version}", Path(sys.prefix), files)
+    image = realnode.python_image(f"{REPOSITORY}:{version}", realnode.ENVIRONMENT, files)
     env = {**image.env, "PYTHONPATH": "/app"}  # before the packages of this machine
     return replace(image, env=env, entrypoint=("python", "-c", "from muster.cli import main; main()"))
 

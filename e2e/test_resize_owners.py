@@ -549,18 +549,25 @@ def budget(name: str, app: str, **spec: Any) -> Json:
 
 def guarded(cluster: Cluster, namespace: str, *budgets: Json, healthy: int = WHOLE) -> None:
     """The budgets are there, and their controller has found so many healthy pods: a pod that is bound may not be
-    Ready yet, and what Muster says counts as the budget does."""
+    Ready yet, and what Muster says counts as the budget does.
+
+    Of two budgets for one pod the controller counts only the first again when the pod becomes Ready; a budget that is
+    changed is always counted again."""
     cluster.submit(*budgets, namespace=namespace)
     path = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
 
-    def statuses() -> list[Json]:
-        return [item.get("status", {}) for item in cluster.get(path)["items"]]
+    def is_counted(found: Json) -> bool:
+        status = found.get("status", {})
+        return bool(status.get("conditions")) and status.get("currentHealthy") == healthy
 
-    wait_until(
-        lambda: all(one.get("conditions") and one.get("currentHealthy") == healthy for one in statuses()),
-        what="the budgets are counted",
-        also=statuses,
-    )
+    def counted() -> bool:
+        others = [one for one in cluster.get(path)["items"] if not is_counted(one)]
+        for one in others:
+            looked = {"metadata": {"annotations": {"looked-at": str(time.time())}}}
+            cluster.patch(f"{path}/{one['metadata']['name']}", looked)
+        return not others
+
+    wait_until(counted, what="the budgets are counted", also=lambda: str(cluster.get(path)["items"]))
 
 
 def kept(cluster: Cluster, namespace: str, name: str, words: str) -> None:

@@ -44,6 +44,8 @@ PYTHON = "muster.dev/lab-python:1"  # this machine's Python with what the lab's 
 HARD_CODED = ("/var/lib/kubelet", "/run/containerd", "/var/log/containers")
 HOLES_LOCK = "/run/muster-lab-holes.lock"  # who makes these folders and mounts over them, or takes them away
 SOCKET_LIMIT = 107  # characters of a path that a Unix socket can be bound to
+# Where every container sees this checkout's virtual environment: a /tmp of its own may hide a checkout in there.
+ENVIRONMENT = Path("/opt/environment")
 
 
 @dataclass(frozen=True)
@@ -310,12 +312,13 @@ Root = "{self.home / "state" / "runc"}"
             stdin=subprocess.DEVNULL,
         )
         spec: dict[str, Any] = json.loads(done.stdout)
-        for path in host_folders():
+        mounts = [(ENVIRONMENT, Path(sys.prefix)), *((path, path) for path in host_folders())]
+        for path, source in mounts:
             spec["mounts"].append(
                 {
                     "destination": str(path),
                     "type": "bind",
-                    "source": str(path),
+                    "source": str(source),
                     "options": ["rbind", "ro", "nosuid", "rprivate"],
                 }
             )
