@@ -125,6 +125,30 @@ def test_pods_that_a_dead_node_does_not_let_go_write_no_gang_and_leave_their_nam
     assert len(written) == 2
 
 
+@pytest.mark.parametrize("how", ["deleted", "ended"])
+def test_the_place_of_a_planned_member_that_is_going_is_nobody_elses(how: str) -> None:
+    """Its Job's controller has a finalizer on it, so the pod is there for a while; its successor comes later."""
+    cluster = FakeCluster(nodes=2)
+    pods = cluster.job("train", 2, gpus=8)
+    muster = Muster(cluster)
+    for _ in range(5):
+        muster.turn(seconds=0.1)
+    gone = cluster.pods[pods[0].uid]
+    assert (gone.phase, gone.pin) == (Phase.UNGATED, "n0")
+    cluster.update(gone, **({"deleting": True} if how == "deleted" else {"phase": Phase.FAILED}))
+    cluster.job("greedy", 1, gpus=8)
+    for _ in range(5):
+        muster.turn(seconds=0.1)
+    cluster.delete(gone.uid)
+    if how == "ended":
+        cluster.recreate(gone)
+    for _ in range(5):
+        muster.turn(seconds=0.1)
+        cluster.bind()
+    assert sorted(cluster.bound("train")) == ["n0", "n1"]
+    assert cluster.bound("greedy") == []
+
+
 def test_contradicting_pods_are_named_and_block_nobody() -> None:
     cluster = FakeCluster(nodes=1)
     cluster.bare("a", "odd", 1, roles="worker=2")

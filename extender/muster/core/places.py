@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from muster.core import identity
 from muster.core.entry import Entry
+from muster.core.jobs import is_alive
 from muster.core.memory import Memory
 from muster.types import Hold, PodRecord, Shape
 
@@ -39,12 +40,13 @@ def set_holds(memory: Memory, entry: Entry, holds: tuple[Hold, ...]) -> None:
 
 
 def charge_holds(memory: Memory, entry: Entry) -> None:
-    """Holds of pods are charged by uid, open ones by number, so that none counts twice."""
+    """Holds of pods are charged by uid, open ones by number, so that none counts twice. One of a pod that is deleted
+    before it was on its node is open from then on, though the pod may be there until its owner has taken note."""
     shapes = _shapes(entry)
     number = 0
     for hold in entry.planned:
         pod = entry.pods.get(hold.uid) if hold.uid else None
-        if pod is not None:
+        if pod is not None and is_alive(pod):
             charge_pod(memory, entry, pod)
         elif hold.role in shapes:
             memory.charges.charge((entry.key, number), hold.node, shapes[hold.role], ours=True)

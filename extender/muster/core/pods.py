@@ -12,9 +12,10 @@ from dataclasses import replace
 from muster.core import identity
 from muster.core.entry import Entry, fresh_start, reopened
 from muster.core.halfdone import half_done
+from muster.core.jobs import is_alive
 from muster.core.memory import Memory
 from muster.core.owners import watched
-from muster.core.places import charge_pod, set_holds
+from muster.core.places import charge_holds, charge_pod, set_holds
 from muster.core.volumes import CLAIM_PATIENCE, Claim
 from muster.types import JobKey, Phase, PodRecord, Shape
 
@@ -130,6 +131,8 @@ def join(memory: Memory, pod: PodRecord) -> None:
     (memory.half_done.add if half_done(pod) else memory.half_done.discard)(pod.uid)
     memory.job_of[pod.uid] = key
     charge_pod(memory, entry, pod)
+    if not is_alive(pod) and any(hold.uid == pod.uid for hold in entry.planned):
+        charge_holds(memory, entry)
     memory.dirty.add(key)
 
 
