@@ -15,6 +15,7 @@ from e2e.lab import Lab, NodeGroup, Shape
 from e2e.scenario import (
     bound,
     configured,
+    delete_job,
     gated,
     holds_for,
     job,
@@ -106,7 +107,7 @@ def test_a_provisioning_request_is_made_for_the_head_of_the_queue_and_goes_when_
         what="and so it is with the templates",
         also=lambda: str(templates(cluster, namespace)),
     )
-    cluster.delete(f"/apis/batch/v1/namespaces/{namespace}/jobs/second", propagationPolicy="Background")
+    delete_job(cluster, namespace, "second")
     wait_until(
         lambda: not requests(cluster, namespace) and not templates(cluster, namespace),
         what="a job that is deleted takes its request along",

@@ -15,6 +15,7 @@ from e2e.lab import Lab, NodeGroup, Shape
 from e2e.scenario import (
     bound,
     comes_ungated,
+    delete_job,
     deployment,
     gang,
     gated,
@@ -72,7 +73,7 @@ def test_the_clusters_scheduler_binds_pinned_gangs_and_no_second_one_runs(
     cluster.submit(job("large", 3, gpus=8), namespace=namespace)
     waits_because(cluster, namespace, "job-large", "needs 24 GPUs (3 replicas of 8)")
     assert len(gated(cluster.pods(namespace, "large"))) == 3
-    cluster.delete(f"/apis/batch/v1/namespaces/{namespace}/jobs/first", propagationPolicy="Background")
+    delete_job(cluster, namespace, "first")
     runs_whole(cluster, namespace, "large", 3)
 
 
@@ -178,7 +179,7 @@ def test_in_mode_observe_the_clusters_scheduler_places_pods_of_ours_and_a_releas
         lab.upgrade("--set", "mode=observe")
         released = lab.muster("release", "-n", namespace, "job-behind", "--timeout", "1")
         assert "2 pods are still Pending" in released.stderr
-        cluster.delete(f"/apis/batch/v1/namespaces/{namespace}/jobs/waits", propagationPolicy="Background")
+        delete_job(cluster, namespace, "waits")
         comes_ungated(cluster)
         cluster.submit(job("later", 2, gpus=1), namespace=namespace)
         for name in ("behind", "later"):

@@ -65,12 +65,12 @@ class Proxy:
         for name in ("tls", "client", "tmp"):
             (self.folder / name).mkdir(parents=True)
 
-    def start(self, muster: str = "muster-0") -> None:
+    def start(self, replica: int = 0) -> None:
         """Before that replica, with what the cluster holds now: the ConfigMap and the server's Secret."""
         (text,) = self._data("configmap", "muster-extender-proxy").values()
         for theirs, here in (
             ("listen 8443 ssl;", f"listen 127.0.0.1:{self.port} ssl;"),
-            ("server 127.0.0.1:8081;", f"server 127.0.0.1:{self.lab.ports[f'{muster}-extender']};"),
+            ("server 127.0.0.1:8081;", f"server 127.0.0.1:{self.lab.ports[f'muster-{replica}-extender']};"),
             (" /etc/tls/", f" {self.folder}/tls/"),
             (" /tmp/", f" {self.folder}/tmp/"),
         ):
@@ -193,20 +193,19 @@ def marked(cluster: Cluster, **what: Any) -> bool:
     return MARK in made["spec"]["containers"][0]["resources"]["requests"]
 
 
-def follows(lab: Lab) -> str:
-    """The replica that does not lead, where one does; "" where none does."""
-    leads = {name for name in ("muster-0", "muster-1") if "\nmuster_leading 1.0" in metrics(lab, name)}
-    return "" if len(leads) != 1 else "muster-1" if "muster-0" in leads else "muster-0"
+def follower(lab: Lab) -> list[int]:
+    """The replica that does not lead, where one of the two does; [] where none does."""
+    others = [replica for replica in (0, 1) if "\nmuster_leading 1.0" not in metrics(lab, replica)]
+    return others if len(others) == 1 else []
 
 
-def metrics(lab: Lab, muster: str) -> str:
-    url = lab.service_url(int(muster.removeprefix("muster-")))
-    return httpx.get(f"{url}/metrics", trust_env=False, timeout=60).text
+def metrics(lab: Lab, replica: int) -> str:
+    return httpx.get(f"{lab.service_url(replica)}/metrics", trust_env=False, timeout=60).text
 
 
-def verdicts(lab: Lab, muster: str = "muster-0") -> dict[tuple[str, str], int]:
+def verdicts(lab: Lab, replica: int = 0) -> dict[tuple[str, str], int]:
     """What Muster has answered so far, by verb and verdict."""
-    text = metrics(lab, muster)
+    text = metrics(lab, replica)
     return {
         (sample.labels["verb"], sample.labels["verdict"]): int(sample.value)
         for family in text_string_to_metric_families(text)
@@ -278,16 +277,16 @@ def test_a_replica_that_follows_lets_pass_what_the_leader_has_just_planned(
     proxy: Proxy, lab: Lab, cluster: Cluster, namespace: str
 ) -> None:
     """The Service reaches any replica, and kube-scheduler keeps its connection to one."""
-    follower = wait_until(lambda: follows(lab), what="one of two leads")
+    (other,) = wait_until(lambda: follower(lab), what="one of two leads")
     proxy.stop()
-    proxy.start(follower)
+    proxy.start(other)
     try:
-        before, since = verdicts(lab, follower), log_size(lab)
+        before, since = verdicts(lab, other), log_size(lab)
         for name in ("first", "second", "third"):
             cluster.submit(job(name, 3, gpus=4), namespace=namespace)
             runs_whole(cluster, namespace, name, 3)
             delete_job(cluster, namespace, name)
-        now = verdicts(lab, follower)
+        now = verdicts(lab, other)
         assert now["filter", "passed"] - before.get(("filter", "passed"), 0) >= 9
         half_a_gang_is_refused(lab, cluster, namespace)
         assert skipped(lab, since) == []

@@ -18,7 +18,7 @@ from e2e.lab import BadRequestError, Lab, NodeGroup, NotReadyError, Shape
 from e2e.lab.daemon import Daemon, recorded
 from e2e.lab.places import CHECKOUT, lab_folder
 from e2e.lab.shape import groups_from_file, nodes
-from e2e.scenario import bound, job, pod, show, stateful_set, wait_until
+from e2e.scenario import bound, delete_job, job, pod, show, stateful_set, wait_until
 
 pytestmark = [
     pytest.mark.lab,
@@ -240,7 +240,7 @@ def test_a_deleted_member_is_failed_first_and_its_job_counts_it(plain: Lab) -> N
     # back-off that a stage which strips finalizers would hide.
     wait_until(lambda: cluster.pod("default", members[0].name) is None, what="the deleted pod is gone")
     wait_until(lambda: bound(cluster.pods("default", "counted"), 2), what="the replacement runs (10 s)")
-    cluster.delete("/apis/batch/v1/namespaces/default/jobs/counted", propagationPolicy="Background")
+    delete_job(cluster, "default", "counted")
 
 
 def test_a_deleted_pod_shows_a_terminal_phase_with_its_exit_code_before_it_goes(plain: Lab) -> None:

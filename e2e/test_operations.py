@@ -15,6 +15,7 @@ from e2e.lab import Lab, NodeGroup, Shape, credentials
 from e2e.scenario import (
     bound,
     configured,
+    delete_job,
     ends_now,
     gang,
     gated,
@@ -159,7 +160,7 @@ def test_in_mode_observe_muster_explains_and_changes_nothing(new_lab: Callable[.
     # and what ends is followed by what waits, without us
     for name in ("train", "late"):
         if on_nodes[f"job-{name}"]:
-            cluster.delete(f"/apis/batch/v1/namespaces/default/jobs/{name}", propagationPolicy="Background")
+            delete_job(cluster, "default", name)
     if on_nodes[short] == 0:
         runs(cluster, "default", short.removeprefix("job-"), 2)
 
@@ -306,7 +307,7 @@ def test_a_restart_with_100_jobs_waiting_writes_nothing_new(
     label = "batch.kubernetes.io/job-name"
     queue = [one for one in cluster.pods(namespace) if one.labels.get(label, "").startswith("w")]
     head = min(queue, key=lambda one: (one.raw["metadata"]["creationTimestamp"], one.labels[label]))
-    cluster.delete(f"/apis/batch/v1/namespaces/{namespace}/jobs/holder", propagationPolicy="Background")
+    delete_job(cluster, namespace, "holder")
     runs(cluster, namespace, head.labels[label], 2)
 
 
@@ -397,7 +398,7 @@ def test_only_the_break_glass_group_releases_a_job_and_others_change_nothing(
     )
     # nothing sends it back, and the rest binds when there is room
     holds_for(lambda: len(bound(cluster.pods(namespace, "big"))) == 1, seconds=3, what="it is left alone")
-    cluster.delete(f"/apis/batch/v1/namespaces/{namespace}/jobs/holder", propagationPolicy="Background")
+    delete_job(cluster, namespace, "holder")
     runs(cluster, namespace, "big", 2)
     wait_until(
         lambda: in_state(cluster, namespace, "job-big", "Running"),

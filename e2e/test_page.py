@@ -22,7 +22,7 @@ from e2e.browser import DOWN, ENTER, ESCAPE, RIGHT, TAB, Page
 from e2e.cluster import Cluster
 from e2e.elastic import has, only, shared_by, train
 from e2e.lab import Lab
-from e2e.scenario import bound, gated, in_state, job, on_node, pod, runs_whole, show, wait_until
+from e2e.scenario import bound, delete_job, gated, in_state, job, on_node, pod, runs_whole, show, wait_until
 from e2e.test_say_why import account, ask
 from e2e.test_words import Training
 from muster.core.view import Board, View
@@ -170,7 +170,7 @@ def test_a_job_that_grows_is_seen_to_grow_without_a_reload(
     page.until(lambda: drawn(page, name) == {"node-03": 2}, "one replica of two GPUs")
     look = page.until(lambda: page.cell(name).get_attribute("class"), "its look")
     page.script("window.stays = true")
-    cluster.delete(f"/apis/batch/v1/namespaces/{namespace}/jobs/holder", propagationPolicy="Background")
+    delete_job(cluster, namespace, "holder")
     page.until(lambda: drawn(page, name) == {"node-03": 8}, "four replicas of two GPUs")
     assert page.script("return window.stays") is True
     page.until(lambda: page.cell(name).get_attribute("class") == look, f"it still has the look {look}")
@@ -278,7 +278,7 @@ def test_a_job_opens_with_a_click_and_with_keys_and_stands_out_everywhere(
     # the address says what is open, and a job that has ended is told of
     page.open(admin, f"job={name}")
     page.until(lambda: name in page.says("#job h2"), "train is open by its address")
-    cluster.delete(f"/apis/batch/v1/namespaces/{namespace}/jobs/train", propagationPolicy="Background")
+    delete_job(cluster, namespace, "train")
     page.until(lambda: "it may have ended" in page.says("#job"), "the page says that train is gone")
 
 

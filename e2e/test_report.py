@@ -26,7 +26,7 @@ from e2e.cluster import Cluster, Json, Pod
 from e2e.elastic import settles, shared_by, shares, train
 from e2e.lab import Lab, NodeGroup, Shape
 from e2e.operators import custom, jobset, jobset_job, owned, serve, withdraw
-from e2e.scenario import bound, job, looking, pod, runs_whole, show, wait_until
+from e2e.scenario import bound, delete_job, job, looking, pod, runs_whole, show, wait_until
 
 pytestmark = pytest.mark.lab
 
@@ -307,7 +307,7 @@ def test_nobody_reports_without_a_token_of_a_pod_of_ours(lab: Lab, cluster: Clus
     assert results(lab)["unknown"] == before.get("unknown", 0) + 1
     assert tell(lab, good, {"step": 1}).status_code == 200
     # the pod ends, its token with it
-    cluster.delete(f"/apis/batch/v1/namespaces/{namespace}/jobs/train", propagationPolicy="Background")
+    delete_job(cluster, namespace, "train")
     wait_until(
         lambda: not cluster.pods(namespace, "train"),
         what="the pod is gone",

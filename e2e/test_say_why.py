@@ -21,6 +21,7 @@ from e2e.lab.errors import LabError
 from e2e.scenario import (
     bound,
     but_missing,
+    delete_job,
     gang,
     gated,
     holds_for,
@@ -337,7 +338,7 @@ def test_starting_one_of_100_waiting_jobs_writes_nothing_to_the_others(
         also=lambda: both - {event.split("/")[0] for event in told(cluster, namespace)},
     )
     before = (versions(cluster, namespace), told(cluster, namespace), pod_versions(cluster, namespace))
-    cluster.delete(f"/apis/batch/v1/namespaces/{namespace}/jobs/holder", propagationPolicy="Background")
+    delete_job(cluster, namespace, "holder")
     wait_until(
         lambda: in_state(cluster, namespace, f"job-{first}", "Running"),
         what="the first of them runs",

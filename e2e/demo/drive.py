@@ -22,7 +22,7 @@ from kubernetes import client
 from e2e.cluster import Cluster, Pod, Refused
 from e2e.demo.course import Course, Finish, Instruction, Resubmit, Sighting
 from e2e.demo.workload import Submission, Workload, manifest, object_name
-from e2e.scenario import RUN_SECONDS, wait_until
+from e2e.scenario import RUN_SECONDS, delete_job, wait_until
 
 TICK = 0.05  # seconds of this machine's clock
 CALLERS = 8
@@ -165,7 +165,7 @@ def _do(cluster: Cluster, namespace: str, job: Submission, instruction: Instruct
                 {"metadata": {"annotations": {RUN_SECONDS: "0"}}},
             )
     elif isinstance(instruction, Resubmit):
-        cluster.delete(f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}", propagationPolicy="Background")
+        delete_job(cluster, namespace, name)
         _submit(cluster, namespace, job, instruction.attempt + 1, scheduler)
 
 

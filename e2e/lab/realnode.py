@@ -86,11 +86,6 @@ class RealNode:
         return _cgroup(self.folder, self.name)
 
     @property
-    def api_port(self) -> int:
-        """kube-apiserver's, on loopback."""
-        return self.ports["kube-apiserver"]
-
-    @property
     def _socket(self) -> Path:
         return self.home / "containerd.sock"
 
@@ -132,7 +127,8 @@ class RealNode:
                 return [*self.cgroup.enter(), *private, "sh", "-c", f"{alone} && exec sleep infinity"]
             alone = " && ".join((alone, *podnet.set_up(), 'exec "$@"'))
             kept = ["sh", "-c", 'exec 8< /proc/self/ns/net && exec "$@"', "kept"]
-            own = podnet.command(self.api_port, tuple(self.ports[name] for name in port_names(self.name)))
+            kubelet = tuple(self.ports[name] for name in port_names(self.name))
+            own = podnet.command(self.ports["kube-apiserver"], kubelet)
             return [*self.cgroup.enter(), *kept, *private, "--net", "sh", "-c", alone, "alone", *own]
         if process == containerd:
             own = [str(self.programs["containerd"]), f"--config={self.home / 'containerd.toml'}"]

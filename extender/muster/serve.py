@@ -59,20 +59,17 @@ def serve(config_file: Path, kubeconfig: str | None) -> None:
         registry=registry,
     ).observe
     access = ReviewedAccess(api.request)
-    extender = None  # nobody calls the verbs where the cluster's scheduler binds
-    if settings.binder == "own":
+    called: dict[str, uvicorn.Server] = {}  # by kube-scheduler and the API server
+    if settings.binder == "own":  # else the cluster's scheduler binds, and nobody calls the verbs
         verbs = make_extender_app(board, registry, settings.scheduler_name)
-        extender = _server(verbs, "127.0.0.1", settings.ports.extender, idle=KEPT)
-    webhook = None
+        called["extender"] = _server(verbs, "127.0.0.1", settings.ports.extender, idle=KEPT)
     if settings.webhook is not None:
-        webhook = _server(
+        called["webhook"] = _server(
             make_webhook_app(_admits(settings)),
             settings.ports.address,
             settings.webhook.port,
             Path(settings.webhook.certificates),
         )
-    both = {"extender": extender, "webhook": webhook}
-    called = {name: server for name, server in both.items() if server is not None}
     service = _server(
         make_service_app(
             board,
@@ -108,18 +105,16 @@ def serve(config_file: Path, kubeconfig: str | None) -> None:
         target=_reload, args=(config_file, settings, driver, ended), name="reload", daemon=True
     ).start()
 
-    def open_extender(verbs: uvicorn.Server) -> None:
+    def open_synced(server: uvicorn.Server) -> None:
         """The port opens after the first sync, so that nothing is refused for want of knowledge."""
         while not board.view.synced:
             if ended.wait(0.05):
                 return
-        verbs.run()
+        server.run()
 
-    if extender is not None:
-        threads.append(threading.Thread(target=open_extender, args=(extender,), name="extender", daemon=True))
-        threads[-1].start()
-    if webhook is not None:
-        threads.append(threading.Thread(target=webhook.run, name="webhook", daemon=True))
+    for name, server in called.items():
+        run = open_synced if name == "extender" else uvicorn.Server.run
+        threads.append(threading.Thread(target=run, args=(server,), name=name, daemon=True))
         threads[-1].start()
     driver.run()
     ended.set()

@@ -14,6 +14,7 @@ from muster.types import (
     OwnerGone,
     OwnerRecord,
     Phase,
+    PodRecord,
     PodSeen,
     Say,
     WriteGang,
@@ -82,14 +83,20 @@ def test_gated_pods_wait_for_their_owner_from_when_they_are_seen_not_from_when_t
     assert [(role.min, role.ready) for role in job.roles] == [(4, 2)]
 
 
-def test_the_same_name_again_is_a_new_job() -> None:
-    cluster = FakeCluster(nodes=1)
+def deleted(nodes: int) -> tuple[FakeCluster, Muster, list[PodRecord]]:
+    """Job `train` ran whole and is deleted; its pods are still ending."""
+    cluster = FakeCluster(nodes=nodes)
     old = cluster.job("train", 2, gpus=4)
     muster = Muster(cluster)
     muster.settle()
     for pod in old:
         cluster.update(cluster.pods[pod.uid], phase=Phase.ENDING, deleting=True)
     cluster.owners.clear()
+    return cluster, muster, old
+
+
+def test_the_same_name_again_is_a_new_job() -> None:
+    cluster, muster, old = deleted(nodes=1)
     cluster.now += 1
     cluster.job("train", 2, gpus=4)
     muster.settle()
@@ -102,13 +109,7 @@ def test_the_same_name_again_is_a_new_job() -> None:
 
 
 def test_pods_that_a_dead_node_does_not_let_go_write_no_gang_and_leave_their_name_to_the_next_job() -> None:
-    cluster = FakeCluster(nodes=2)
-    old = cluster.job("train", 2, gpus=4)
-    muster = Muster(cluster)
-    muster.settle()
-    for pod in old:
-        cluster.update(cluster.pods[pod.uid], phase=Phase.ENDING, deleting=True)
-    cluster.owners.clear()
+    cluster, muster, _ = deleted(nodes=2)
     gang = cluster.gangs.pop(("team", "job-train"))  # as the garbage collector does
     muster.ledger.apply(GangGone("team", gang.name, gang.object_uid), cluster.now)
     cluster.sent.clear()

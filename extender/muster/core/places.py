@@ -13,13 +13,11 @@ from muster.types import Hold, PodRecord, Shape
 
 
 def charge_pod(memory: Memory, entry: Entry, pod: PodRecord) -> None:
-    """At the node that it is on, is pinned to or has a place on; nowhere once it has ended."""
-    if pod.phase.ended:
+    """At the node that it is on, is pinned to or has a place on; nowhere once it is no replica any more."""
+    if not is_alive(pod):
         node = ""
     elif pod.phase.on_node:
         node = pod.node
-    elif pod.deleting:
-        node = ""
     else:
         hold = next((h for h in entry.planned if h.uid == pod.uid), None)
         node = pod.pin or (hold.node if hold else "")
