@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from collections.abc import Callable
@@ -135,22 +136,25 @@ def test_a_node_that_goes_in_the_middle_of_growing_takes_only_what_stood_there(
 ) -> None:
     cluster.submit(train("a", least=2), job("b", 8), namespace=namespace)
     first = settles(cluster, namespace, {"a": 8, "b": 8})["a"]
-    with frozen(lab, "kube-scheduler-0"):
-        delete_job(cluster, namespace, "b")
-        wait_until(
-            lambda: sum(bool(one.pinned_to) for one in cluster.pods(namespace, "a")) == 16,
-            what="a is to grow to 16",
-            also=lambda: show(cluster.pods(namespace)),
-        )
-        (lost,) = {one.pinned_to for one in cluster.pods(namespace, "a")} - {one.node for one in first}
-        to_lost = [one for one in cluster.pods(namespace, "a") if one.pinned_to == lost]
-        cluster.delete(f"/api/v1/nodes/{lost}")
-        lab.pause("muster-0")
-    knows_that_it_cannot(cluster, to_lost[0])
-    lab.resume("muster-0")
+    with contextlib.ExitStack() as unseen:
+        with frozen(lab, "kube-scheduler-0"):
+            delete_job(cluster, namespace, "b")
+            pods = wait_until(
+                lambda: (
+                    (found := cluster.pods(namespace, "a"))
+                    and sum(bool(one.pinned_to) for one in found) == 16
+                    and found
+                ),
+                what="a is to grow to 16",
+                also=lambda: show(cluster.pods(namespace)),
+            )
+            unseen.enter_context(frozen(lab, "muster-0"))
+            (lost,) = {one.pinned_to for one in pods} - {one.node for one in first}
+            cluster.delete(f"/api/v1/nodes/{lost}")
+        knows_that_it_cannot(cluster, next(one for one in pods if one.pinned_to == lost))
     holds_for(lambda: shares(cluster, namespace).get("a", 0) >= 2, seconds=3, what="a runs on")
-    pods = settles(cluster, namespace, {"a": 8})
-    assert [one.uid for one in pods["a"]] == [one.uid for one in first]
+    now = settles(cluster, namespace, {"a": 8})["a"]
+    assert [one.uid for one in now] == [one.uid for one in first]
     wait_until(
         lambda: not [one for one in cluster.pods(namespace, "a") if one.pinned_to == lost],
         what="nothing is pinned to the node that is gone",
