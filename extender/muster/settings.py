@@ -110,6 +110,9 @@ class GangSettings(_Model):
     is not idle. Longer where volumes or nodes take minutes to be there."""
     forget: Duration = 3600.0
     """From a job's end until its Gang object is removed. Longer keeps `muster explain` answering for it."""
+    owner_pause: Duration = 10.0
+    """From an owner's newest pod: one that makes no more for so long, though its minimum is not there, counts as
+    waiting for its first pods to run; these start, and the others' places are kept. Longer for a slow operator."""
 
 
 class AutoscalerSettings(_Model):
@@ -279,6 +282,7 @@ def profile_of(settings: Settings) -> Profile:
         patience=settings.patience,
         timeout=settings.gang.timeout,
         forget=settings.gang.forget,
+        owner_pause=settings.gang.owner_pause,
         binder=settings.binder,
         asking=Asking(
             settings.autoscaler.ask,

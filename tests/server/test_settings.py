@@ -25,7 +25,7 @@ profile: gang-pack
 order: strict
 leader: {namespace: infra, lease: gpus-scheduler}
 ports: {service: 9080, extender: 9081}
-gang: {timeout: 90s, forget: 1h30m}
+gang: {timeout: 90s, forget: 1h30m, ownerPause: 30s}
 patience: 600
 topologyLevels: [rack, topology.kubernetes.io/zone]
 pluginArgs: {gang-pack: {in_use: 25.0}}
@@ -74,7 +74,12 @@ def test_every_setting_reaches_the_profile(tmp_path: Path) -> None:
     assert settings.leader.lease == "gpus-scheduler"
     assert profile.scores == ((GangPack(in_use=25.0), 1.0),)
     assert (profile.name, profile.placement, profile.order) == ("gang-pack", "scored", "strict")
-    assert (profile.timeout, profile.forget, profile.patience) == (90.0, 5400.0, 600.0)
+    assert (profile.timeout, profile.forget, profile.patience, profile.owner_pause) == (
+        90.0,
+        5400.0,
+        600.0,
+        30.0,
+    )
     assert profile.topology_levels == ("rack", "topology.kubernetes.io/zone")
 
 
