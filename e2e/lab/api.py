@@ -48,11 +48,16 @@ class Api:
                 context.load_cert_chain(pair.name)
         self._http = httpx.Client(
             base_url=cluster["server"],
-            verify=context,
             headers=headers,
             timeout=timeout,
             trust_env=False,  # a proxy of the environment has no business on loopback
-            limits=httpx.Limits(max_connections=64, max_keepalive_connections=64),
+            transport=httpx.HTTPTransport(
+                verify=context,
+                limits=httpx.Limits(max_connections=64, max_keepalive_connections=64),
+                # Of connecting only. At each connection httpcore sets ALPN on the shared context, which another
+                # thread may be copying: seldom a handshake is garbled, and refused (alert decode_error).
+                retries=1,
+            ),
         )
 
     def __enter__(self) -> Api:
