@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import time
 from collections.abc import Callable
@@ -36,7 +35,7 @@ from e2e.scenario import (
     wait_until,
 )
 from e2e.test_elastic import why
-from e2e.test_failures import frozen, knows_that_it_cannot
+from e2e.test_failures import cannot_bind, delete_it, frozen
 from e2e.test_report import tell, token
 from e2e.test_words import metrics
 
@@ -136,22 +135,20 @@ def test_a_node_that_goes_in_the_middle_of_growing_takes_only_what_stood_there(
 ) -> None:
     cluster.submit(train("a", least=2), job("b", 8), namespace=namespace)
     first = settles(cluster, namespace, {"a": 8, "b": 8})["a"]
-    with contextlib.ExitStack() as unseen:
-        with frozen(lab, "kube-scheduler-0"):
-            delete_job(cluster, namespace, "b")
-            pods = wait_until(
-                lambda: (
-                    (found := cluster.pods(namespace, "a"))
-                    and sum(bool(one.pinned_to) for one in found) == 16
-                    and found
-                ),
-                what="a is to grow to 16",
-                also=lambda: show(cluster.pods(namespace)),
-            )
-            unseen.enter_context(frozen(lab, "muster-0"))
-            (lost,) = {one.pinned_to for one in pods} - {one.node for one in first}
-            cluster.delete(f"/api/v1/nodes/{lost}")
-        knows_that_it_cannot(cluster, next(one for one in pods if one.pinned_to == lost))
+    with frozen(lab, "kube-scheduler-0"):
+        delete_job(cluster, namespace, "b")
+        pods = wait_until(
+            lambda: (
+                (found := cluster.pods(namespace, "a"))
+                and sum(bool(one.pinned_to) for one in found) == 16
+                and found
+            ),
+            what="a is to grow to 16",
+            also=lambda: show(cluster.pods(namespace)),
+        )
+        (lost,) = {one.pinned_to for one in pods} - {one.node for one in first}
+        doomed = next(one for one in pods if one.pinned_to == lost)
+        cannot_bind(lab, cluster, doomed, lambda: delete_it(cluster, namespace, lost))
     holds_for(lambda: shares(cluster, namespace).get("a", 0) >= 2, seconds=3, what="a runs on")
     now = settles(cluster, namespace, {"a": 8})["a"]
     assert [one.uid for one in now] == [one.uid for one in first]

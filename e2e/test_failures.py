@@ -100,20 +100,23 @@ def renewed(cluster: Cluster) -> float:
     return datetime.fromisoformat(cluster.get(LEASE)["spec"]["renewTime"]).timestamp()
 
 
-def knows_that_it_cannot(cluster: Cluster, one: Pod) -> None:
-    """kube-scheduler has learned of the trouble with the pod's node. It gets pods and nodes by two watches; while
-    filter does not answer it binds nothing, and says Unschedulable only of what it finds unfit by itself. So Muster
-    stands still from before the trouble: it would act on it, too."""
+def cannot_bind(lab: Lab, cluster: Cluster, one: Pod, trouble: Callable[[], object]) -> None:
+    """The trouble with the planned node of the pod comes, and kube-scheduler, frozen until now, learns of it. It gets
+    pods and nodes by two watches; while filter does not answer it binds nothing, and says Unschedulable only of what
+    it finds unfit by itself. So Muster stands still from before the trouble: it would act on it, too."""
 
     def reason() -> str:
         found = cluster.pod(one.namespace, one.name)
         return str(((found and found.condition("PodScheduled")) or {}).get("reason"))
 
-    wait_until(
-        lambda: reason() == "Unschedulable",
-        what=f"kube-scheduler finds no node for {one.name}",
-        also=reason,
-    )
+    with frozen(lab, "muster-0"):
+        trouble()
+        lab.resume("kube-scheduler-0")
+        wait_until(
+            lambda: reason() == "Unschedulable",
+            what=f"kube-scheduler finds no node for {one.name}",
+            also=reason,
+        )
 
 
 def refusals(seconds: float) -> int:
@@ -317,13 +320,10 @@ def fill_it(cluster: Cluster, namespace: str, node: str) -> None:
 def test_trouble_with_a_planned_node_before_the_bind_moves_the_replica(
     lab: Lab, cluster: Cluster, namespace: str, trouble: Callable[[Cluster, str, str], None]
 ) -> None:
-    with contextlib.ExitStack() as unseen:
-        with frozen(lab, "kube-scheduler-0"):
-            cluster.submit(job("train", 2, gpus=8), namespace=namespace)
-            moved, stays = pinned(cluster, namespace, "train", 2)
-            unseen.enter_context(frozen(lab, "muster-0"))
-            trouble(cluster, namespace, moved.pinned_to)
-        knows_that_it_cannot(cluster, moved)
+    with frozen(lab, "kube-scheduler-0"):
+        cluster.submit(job("train", 2, gpus=8), namespace=namespace)
+        moved, stays = pinned(cluster, namespace, "train", 2)
+        cannot_bind(lab, cluster, moved, lambda: trouble(cluster, namespace, moved.pinned_to))
     pods = runs_whole(cluster, namespace, "train", 2)
     assert moved.pinned_to not in {one.node for one in pods}
     assert stays.uid in {one.uid for one in pods}
@@ -399,13 +399,10 @@ def test_a_start_that_cannot_complete_goes_back_to_the_gate_whole(
     lab: Lab, cluster: Cluster, namespace: str
 ) -> None:
     room = on_node("node-12", "node-13")
-    with contextlib.ExitStack() as unseen:
-        with frozen(lab, "kube-scheduler-0"):
-            cluster.submit(job("train", 2, gpus=8, affinity=room), namespace=namespace)
-            first, second = pinned(cluster, namespace, "train", 2)
-            unseen.enter_context(frozen(lab, "muster-0"))
-            taint_it(cluster, namespace, first.pinned_to)
-        knows_that_it_cannot(cluster, first)
+    with frozen(lab, "kube-scheduler-0"):
+        cluster.submit(job("train", 2, gpus=8, affinity=room), namespace=namespace)
+        first, second = pinned(cluster, namespace, "train", 2)
+        cannot_bind(lab, cluster, first, lambda: taint_it(cluster, namespace, first.pinned_to))
     wait_until(
         lambda: [one.uid for one in bound(cluster.pods(namespace, "train"))] == [second.uid],
         what="one is bound and the other has no place",
@@ -432,16 +429,13 @@ def test_a_start_that_cannot_complete_goes_back_to_the_gate_whole(
 def test_a_bare_pod_whose_planned_node_is_cordoned_says_that_it_is_stuck_and_is_not_ended(
     lab: Lab, cluster: Cluster, namespace: str
 ) -> None:
-    with contextlib.ExitStack() as unseen:
-        with frozen(lab, "kube-scheduler-0"):
-            cluster.submit(pod("alone", gpus=8), namespace=namespace)
-            one = wait_until(
-                lambda: (found := cluster.pod(namespace, "alone")) and found.pinned_to and found,
-                what="alone is pinned",
-            )
-            unseen.enter_context(frozen(lab, "muster-0"))
-            cordon_it(cluster, namespace, one.pinned_to)
-        knows_that_it_cannot(cluster, one)
+    with frozen(lab, "kube-scheduler-0"):
+        cluster.submit(pod("alone", gpus=8), namespace=namespace)
+        one = wait_until(
+            lambda: (found := cluster.pod(namespace, "alone")) and found.pinned_to and found,
+            what="alone is pinned",
+        )
+        cannot_bind(lab, cluster, one, lambda: cordon_it(cluster, namespace, one.pinned_to))
     status = wait_until(
         lambda: found if (found := gang(cluster, namespace, "pod-alone")).get("code") == "Stuck" else {},
         what="its Gang says Stuck",
