@@ -288,6 +288,15 @@ def test_only_a_release_marks_a_pod_as_released(kubectl: Kubectl) -> None:
     assert kubectl.as_(HOOKS).patch("worker-0", mark, "merge").ok
 
 
+def test_only_muster_writes_where_the_replicas_of_a_job_start(kubectl: Kubectl) -> None:
+    kubectl.create(pod())
+    plan = {"metadata": {"annotations": {"muster.dev/plan": "[]"}}}
+    answer = kubectl.patch("worker-0", plan, "merge")
+    assert not answer.ok
+    assert "only Muster writes it" in answer.said
+    assert kubectl.as_(MUSTER).patch("worker-0", plan, "merge").ok
+
+
 def test_other_labels_and_annotations_stay_free(kubectl: Kubectl) -> None:
     kubectl.create(pod())
     change = {
@@ -375,6 +384,7 @@ BAD = [
     ({"muster.dev/remaining-work": "soon"}, "muster.dev/remaining-work: expected seconds on one replica"),
     ({"muster.dev/remaining-work": "-1"}, "muster.dev/remaining-work: expected seconds on one replica"),
     ({"muster.dev/released": "true"}, "muster.dev/released: expected none"),
+    ({"muster.dev/plan": "[]"}, "muster.dev/plan: expected none"),
     ({"muster.dev/evictable": "yes"}, 'muster.dev/evictable: expected "true" or "false", found "yes"'),
     (
         {"muster.dev/placement": "spread"},

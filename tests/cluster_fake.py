@@ -215,7 +215,8 @@ class FakeCluster:
                 if pod.version != action.version:
                     return [Outcome(action, 409)]
                 self.counts["patches"] += 1
-                pod = self.update(pod, phase=Phase.UNGATED, pin=action.node if action.pin else "")
+                pin = action.node if action.pin else ""
+                pod = self.update(pod, phase=Phase.UNGATED, pin=pin, carries=action.carries)
                 return [PodSeen(pod), Outcome(action, 200)]
             case Nominate():
                 pod = self.pods.get(action.uid)

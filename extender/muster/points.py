@@ -217,7 +217,8 @@ class Profile:
     (survivors go on), "hand-over" (the new replicas are made ready first). round: seconds; shares are computed
     anew only at whole multiples of it (0 = at every cycle). planner: "cycle", or "pods": what the plain default
     scheduler would do, for comparison in simulations only (sim/stock.py). asking: for whom an autoscaler is asked
-    for nodes.
+    for nodes. carried: replicas up to which a start is recorded on its first pod, by the PATCH that starts that one,
+    and not in the Gang, which costs a request more.
     """
 
     name: str = "fifo"
@@ -240,6 +241,7 @@ class Profile:
     evidence: float = 5.0
     owner_pause: float = 10.0
     forget: float = 3600.0
+    carried: int = 16
     topology_levels: tuple[str, ...] = ()
     asking: Asking = Asking()
     observers: tuple[tuple[str, Observe], ...] = field(default=(), init=False, repr=False, compare=False)

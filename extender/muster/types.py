@@ -204,6 +204,7 @@ class PodRecord:
     applied: bool = False  # somebody applies it server-side, so who wrote which field must be kept
     claims: tuple[str, ...] = ()  # names of its persistent volume claims
     affinity_terms: bytes = b""  # required node affinity as sent by the API (JSON list), for the patch
+    carries: tuple[Hold, ...] = ()  # the placement of the start that began with it, where its gate is off
 
 
 @dataclass(frozen=True, slots=True)
@@ -995,7 +996,10 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Ungate:
-    """Take the gate off, and pin to `node` where `pin` is true (one PATCH)."""
+    """Take the gate off, and pin to `node` where `pin` is true (one PATCH).
+
+    `carries`: the placement of the whole start, written on this pod with the same PATCH; it is the start's first.
+    """
 
     job: JobKey
     uid: str
@@ -1007,6 +1011,7 @@ class Ungate:
     affinity_terms: bytes = b""
     within: tuple[str, str] = ("", "")  # node label and value that are required, too
     applied: bool = True  # as the pod's; unknown is yes
+    carries: tuple[Hold, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

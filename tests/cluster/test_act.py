@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from muster.cluster import decode
 from muster.cluster.act import event_object, gang_object, ungate_patch
 from muster.cluster.faults import Faults
 from muster.errors import ClusterError, ConfigurationError
-from muster.types import JobKey, Owner, Say, Ungate, WriteGang
+from muster.types import Hold, JobKey, Owner, Say, Ungate, WriteGang
 
 JOB = JobKey("team", "job-train", "u1")
 FIELD = {"key": "metadata.name", "operator": "In", "values": ["n1"]}
@@ -35,6 +36,34 @@ def test_the_gate_goes_and_the_pin_comes_in_one_patch_with_preconditions() -> No
             },
         },
     }
+
+
+def test_the_first_pod_of_a_start_carries_the_placement_and_it_is_read_back() -> None:
+    holds = (Hold("worker", "n1", "p", "u"), Hold("ps", "n2", "q", "v"))
+    sent = json.loads(ungate_patch(Ungate(JOB, "u", "p", "7", "n1", pin=True, cause="start", carries=holds)))
+    assert sent["metadata"]["resourceVersion"] == "7"
+    (note,) = sent["metadata"]["annotations"].items()
+    pod = {"metadata": {"name": "p", "uid": "u", "annotations": dict([note])}, "spec": sent["spec"]}
+    pod["spec"] = {"schedulerName": "muster", "containers": [], "affinity": sent["spec"]["affinity"]}
+    found = decode.pod(json.dumps(pod).encode(), "muster")
+    assert (found.pin, found.carries, found.annotations) == ("n1", holds, {})
+
+
+@pytest.mark.parametrize("text", ["", "{", "{}", '[{"node": 1}]', "null"])
+def test_a_placement_that_cannot_be_read_is_none(text: str) -> None:
+    spec = {"schedulerName": "muster", "containers": [], **ungate()["spec"]}
+    del spec["schedulingGates"]
+    pod = {"metadata": {"name": "p", "uid": "u", "annotations": {"muster.dev/plan": text}}, "spec": spec}
+    found = decode.pod(json.dumps(pod).encode(), "muster")
+    assert (found.pin, found.carries) == ("n1", ())
+
+
+def test_a_pod_that_waits_carries_nothing() -> None:
+    note = {"muster.dev/plan": '[{"role": "worker", "node": "n1", "pod": "p", "uid": "u"}]'}
+    spec = {"schedulerName": "muster", "containers": [], **ungate()["spec"]}
+    spec["schedulingGates"] = [{"name": "muster.dev/queue"}]
+    pod = {"metadata": {"name": "p", "uid": "u", "annotations": note}, "spec": spec}
+    assert decode.pod(json.dumps(pod).encode(), "muster").carries == ()
 
 
 def test_the_pin_is_appended_to_every_term_of_the_owner() -> None:

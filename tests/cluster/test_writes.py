@@ -70,16 +70,25 @@ def statuses(events: list[Event]) -> list[int]:
     return [event.status for event in events if isinstance(event, Outcome)]
 
 
-def test_a_start_costs_two_writes_a_gang_and_one_patch_a_pod():
+def test_a_start_costs_one_write_a_gang_and_one_patch_a_pod():
     cluster = FakeCluster(nodes=8)
     for number in range(10):
         cluster.job(f"train-{number}", 3)
     muster = Muster(cluster)
     muster.settle()
     assert {muster.state(f"job-train-{number}") for number in range(10)} == {"Running"}
-    assert cluster.counts == {"gang-writes": 20, "patches": 30}
+    assert cluster.counts == {"gang-writes": 10, "patches": 30}
     muster.turn()
-    assert cluster.counts == {"gang-writes": 20, "patches": 30}
+    assert cluster.counts == {"gang-writes": 10, "patches": 30}
+
+
+def test_a_large_gang_costs_two_writes():
+    cluster = FakeCluster(nodes=8)
+    cluster.job("train", 17)
+    muster = Muster(cluster)
+    muster.settle()
+    assert muster.state("job-train") == "Running"
+    assert cluster.counts == {"gang-writes": 2, "patches": 17}
 
 
 def test_the_placement_comes_with_the_gang_in_one_request():

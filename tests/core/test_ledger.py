@@ -9,14 +9,15 @@ from muster.types import Evict, Phase, Ungate, WriteGang
 from tests.cluster_fake import FakeCluster, Muster
 
 
-def test_a_gang_is_recorded_before_its_first_gate_comes_off() -> None:
+def test_a_large_gang_is_recorded_before_its_first_gate_comes_off() -> None:
     cluster = FakeCluster(nodes=2)
     cluster.job("train", 4, gpus=4)
-    muster = Muster(cluster)
+    muster = Muster(cluster, Profile(carried=3))
     muster.turn()
     assert [type(a) for a in cluster.sent] == [WriteGang]
     muster.turn()
     assert [type(a) for a in cluster.sent[1:]] == [Ungate] * 4
+    assert not any(pod.carries for pod in cluster.pods.values())
     cluster.bind()
     muster.settle()
     assert sorted(cluster.bound("train")) == ["n0", "n0", "n1", "n1"]

@@ -123,7 +123,7 @@ def test_pods_that_a_dead_node_does_not_let_go_write_no_gang_and_leave_their_nam
     assert cluster.bound("train") == ["n1", "n1"]
     written = [action.job for action in cluster.sent if isinstance(action, WriteGang)]
     assert gang.key not in written
-    assert len(written) == 2
+    assert len(written) == 1
 
 
 @pytest.mark.parametrize("how", ["deleted", "ended"])

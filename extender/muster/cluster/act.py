@@ -14,6 +14,8 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
+
 from muster.cluster import decode, nodes
 from muster.cluster.api import JSON, MERGE, STRATEGIC, Api, message
 from muster.cluster.crew import Crew
@@ -83,7 +85,7 @@ class Hands:
                     self._talk.give(action)
                 case DeleteGang() | WriteGang(holds=()) | AskNodes() | DropNodes() | WriteLearned():
                     self._book.give(action)
-                case WriteGang():
+                case WriteGang() | Ungate(carries=(_, *_)):
                     self._starts.give(action, rank=1)
                 case _:
                     self._starts.give(action)
@@ -238,6 +240,8 @@ def ungate_patch(action: Ungate) -> bytes:
     metadata: dict[str, Any] = {"uid": action.uid, "resourceVersion": action.version}
     if not action.applied:
         metadata["managedFields"] = FORGET
+    if action.carries:
+        metadata["annotations"] = {identity.PLAN: msgspec.json.encode(action.carries).decode()}
     return json.dumps({"metadata": metadata, "spec": spec}).encode()
 
 

@@ -58,6 +58,7 @@ _node = msgspec.json.Decoder(wire.Node)
 _workload = msgspec.json.Decoder(wire.Workload)
 _gang = msgspec.json.Decoder(wire.Gang)
 _terms = msgspec.json.Decoder(list[wire.SelectorTerm])
+_placement = msgspec.json.Decoder(tuple[Hold, ...])
 _list = msgspec.json.Decoder(wire.RawList)
 
 Amounts = Mapping[str, str | int | float]
@@ -193,7 +194,9 @@ def pod(data: bytes | msgspec.Raw, scheduler: str) -> PodRecord:
         controller=controller(meta),
         labels={k: v for k, v in (meta.labels or {}).items() if k in _LABELS},
         annotations={
-            k: v for k, v in (meta.annotations or {}).items() if k.startswith(_OURS) or k in _ANNOTATIONS
+            k: v
+            for k, v in (meta.annotations or {}).items()
+            if (k.startswith(_OURS) and k != identity.PLAN) or k in _ANNOTATIONS
         },
         group=spec.scheduling_group.pod_group_name if spec.scheduling_group is not None else "",
         refusal=refusal.message if refusal is not None else "",
@@ -203,6 +206,7 @@ def pod(data: bytes | msgspec.Raw, scheduler: str) -> PodRecord:
         applied=any(entry.operation == "Apply" for entry in meta.managed_fields or ()),
         claims=_claims(meta.name, spec),
         affinity_terms=raw,
+        carries=_carried(meta) if pin else (),
     )
 
 
@@ -221,6 +225,14 @@ def _phase(pod: wire.Pod) -> Phase:
         return Phase.HELD
     released = (meta.annotations or {}).get(identity.RELEASED) == "true"
     return Phase.RELEASED if released else Phase.UNGATED
+
+
+def _carried(meta: wire.Meta) -> tuple[Hold, ...]:
+    """What a pod that we pinned carries of its job's start; nothing where that can't be read."""
+    try:
+        return _placement.decode((meta.annotations or {}).get(identity.PLAN, "[]"))
+    except msgspec.DecodeError:
+        return ()
 
 
 def controller(meta: wire.Meta) -> Owner | None:

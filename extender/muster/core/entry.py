@@ -14,6 +14,7 @@ from muster.types import (
     Hold,
     Job,
     JobKey,
+    Phase,
     PodRecord,
     Status,
     Want,
@@ -21,18 +22,23 @@ from muster.types import (
 
 UNTOUCHED = Facts()
 """Of a job that never ran."""
+OPEN = (Phase.GATED, Phase.UNGATED)
 NO_MEMORY: Mapping[str, object] = MappingProxyType({})
 
 
 @dataclass
 class Entry:
-    """One job's state. `holds` None: not planned by this leader yet, the Gang's placement counts."""
+    """One job's state. `holds` None: not planned by this leader yet, what the API has recorded counts: the Gang's
+    placement, or of a start that is recorded on a pod what of it is not on its node."""
 
     key: JobKey
     pods: dict[str, PodRecord] = field(default_factory=dict)
     gang: GangRecord | None = None
     holds: tuple[Hold, ...] | None = None
-    recorded: frozenset[tuple[str, str]] = frozenset()
+    recorded: frozenset[tuple[str, str]] = frozenset()  # uid and node, in the Gang
+    carrier: str = ""  # the pod that carries the placement of the last start
+    carried_at: float = 0.0  # when we put it there
+    carrying: bool = False  # that request is under way
     written: tuple[str, str, str, str] = ("", "", "", "")  # state, code, waits, replicas
     sizes: tuple[tuple[str, int, int], ...] | None = None  # role, min, max as they were written
     barred: dict[tuple[str, str], Bar] = field(default_factory=dict)  # by role and node, past ones, too
@@ -80,10 +86,21 @@ class Entry:
 
     @property
     def planned(self) -> tuple[Hold, ...]:
-        """Its places: what this leader planned, else what the Gang says."""
+        """Its places: what this leader planned, else what is recorded."""
         if self.holds is not None:
             return self.holds
-        return self.gang.placement if self.gang is not None else ()
+        if self.gang is not None and self.gang.placement:
+            return self.gang.placement
+        return tuple([h for h in self.carried if h.uid in self.pods and self.pods[h.uid].phase in OPEN])
+
+    @property
+    def carried(self) -> tuple[Hold, ...]:
+        """The placement of the last start, where a pod carries it; replicas that have left the job included."""
+        return self.pods[self.carrier].carries if self.carrier else ()
+
+    def records(self, hold: Hold) -> bool:
+        """Whether a place stands on the API, so that its gate may come off."""
+        return (hold.uid, hold.node) in self.recorded or hold in self.carried
 
 
 def fresh_start(entry: Entry) -> Entry:

@@ -49,7 +49,9 @@ def answered(memory: Memory, outcome: Outcome, now: float) -> None:
                 entry.asked_kept = action.asked
                 entry.keeps_told = str(status.get("keeps") or "")
                 entry.silent_told = action.silent
-                entry.kept, entry.kept_at = action.kept, now
+                # Read back with the first answer, the same values are other objects.
+                entry.kept = entry.lived if entry.lived == action.kept else action.kept
+                entry.kept_at = now
             else:
                 if outcome.status == 404:
                     entry.gang = None
@@ -67,6 +69,11 @@ def answered(memory: Memory, outcome: Outcome, now: float) -> None:
             memory.in_flight.discard((kind, uid))
             if entry is not None:
                 memory.dirty.add(entry.key)
+            if entry is not None and isinstance(action, Ungate) and action.carries:
+                entry.carrying = False
+                if good:
+                    entry.carried_at = now
+                    memory.recorded.append(entry.key)
             if entry is not None and isinstance(action, Evict) and good:
                 goes(memory, entry, uid)
             if entry is not None and isinstance(action, Evict) and uid in memory.shrinking:

@@ -127,6 +127,10 @@ def join(memory: Memory, pod: PodRecord) -> None:
         entry.submitted = min(entry.submitted or pod.created, pod.created)
         entry.newest_pod = max(entry.newest_pod, pod.created)
     entry.pods[pod.uid] = pod
+    if pod.carries and pod.phase in (Phase.UNGATED, Phase.BOUND) and _later(entry, pod):
+        entry.carrier = pod.uid
+        if entry.holds is None:
+            charge_holds(memory, entry)
     (memory.released.add if pod.phase is Phase.RELEASED else memory.released.discard)(pod.uid)
     (memory.half_done.add if half_done(pod) else memory.half_done.discard)(pod.uid)
     memory.job_of[pod.uid] = key
@@ -134,6 +138,11 @@ def join(memory: Memory, pod: PodRecord) -> None:
     if not is_alive(pod) and any(hold.uid == pod.uid for hold in entry.planned):
         charge_holds(memory, entry)
     memory.dirty.add(key)
+
+
+def _later(entry: Entry, pod: PodRecord) -> bool:
+    """Whether no pod of a later start carries its placement."""
+    return not entry.carrier or pod.created >= entry.pods[entry.carrier].created
 
 
 def pod_gone(memory: Memory, uid: str) -> None:
@@ -160,6 +169,8 @@ def _leave(memory: Memory, uid: str, key: JobKey) -> None:
     memory.job_of.pop(uid, None)
     entry = memory.entries[key]
     pod = entry.pods.pop(uid, None)
+    if entry.carrier == uid:
+        entry.carrier = ""
     if pod is not None:
         memory.owners.left(pod)
     if entry.holds is not None and any(h.uid == uid for h in entry.holds):

@@ -86,7 +86,7 @@ def take_over(memory: Memory) -> None:
         if entry.holds is not None:
             set_holds(memory, entry, ())
             entry.holds = None
-        entry.writing, entry.retry_at = False, 0.0
+        entry.writing, entry.retry_at, entry.carrying = False, 0.0, False
         entry.asking, entry.ask_again = False, 0.0
         _recall(memory, entry)
         charge_holds(memory, entry)

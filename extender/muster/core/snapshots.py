@@ -60,7 +60,7 @@ def _refresh(memory: Memory, key: JobKey, now: float) -> None:
         memory.guarded_jobs.discard(key)
         memory.later.pop(key, None)
         return
-    if entry.holds is None and entry.gang is not None and entry.gang.placement:
+    if entry.holds is None and entry.planned:
         charge_holds(memory, entry)
     # Owners make again what we evicted. Where nobody tells us what an owner still wants, time decides.
     returns = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from muster.core.entry import Entry
-from muster.core.gates import ungate
+from muster.core.gates import carry, may_carry, ungate
 from muster.core.memory import QUIET, Memory
 from muster.core.obstacles import quotas_awaited
 from muster.core.outlook import outlook
@@ -13,6 +13,10 @@ from muster.core.places import set_holds
 from muster.core.teaching import learn
 from muster.core.telling import gang_name, sayings, sizes_of, status_of
 from muster.types import Action, Code, DeleteGang, Job, Phase, State, Status, WriteGang
+
+BRIEF = 5.0
+"""Seconds after which a start that is recorded on its first pod is told in the Gang, too, where it is not complete
+by then: nearly every Gang goes from Waiting to Running by one write."""
 
 KEPT_EVERY = 60.0
 """Seconds between two writes of a Gang of which only progress, speeds or a plugin's memory are new."""
@@ -32,7 +36,15 @@ def diff(memory: Memory, entry: Entry, job: Job, status: Status, now: float) -> 
     wanted = max(bound + len(holds), sum(r.min for r in job.roles))
     replicas = f"{bound}/{wanted}"
     telling = (str(status.state), str(status.code), status.waits, replicas)
-    unrecorded = any(h.uid and (h.uid, h.node) not in entry.recorded for h in holds)
+    unrecorded = any(h.uid and not entry.records(h) for h in holds)
+    if entry.carrying:
+        return  # what becomes of that request decides what there is to tell
+    if unrecorded and may_carry(memory, entry, job, holds):
+        first = carry(memory, entry, job, holds, now)
+        if first is not None:
+            yield from sayings(entry, job, status)
+            yield first
+        return
     # While a start is on its way only its placement is worth a write; counts follow when it is complete.
     moving = status.state in (State.STARTING, State.RESIZING)
     same = telling[:3] == entry.written[:3] and (moving or telling[3] == entry.written[3])
@@ -41,13 +53,24 @@ def diff(memory: Memory, entry: Entry, job: Job, status: Status, now: float) -> 
     barred = any(bar.until > now and bar not in entry.bars for bar in entry.barred.values())
     lived = _lived_on(memory, entry, now) or entry.keeps_told != (job.keeps or job.rigid)
     lived = lived or entry.silent_told != job.silent
-    if not same or unrecorded or scaled or barred or asked or lived or entry.gang is None:
+    if not unrecorded and _starts_at_once(memory, entry, status, now):
+        pass
+    elif not same or unrecorded or scaled or barred or asked or lived or entry.gang is None:
         quiet = not unrecorded and (status.code is Code.PODS_MISSING or same)
         yield from _write(memory, entry, job, status, telling, now, quiet=quiet)
     elif not holds and not memory.owners.of_queue(entry.pods.values()):
         # A cycle changes a few of 10,000 jobs, and whatever is learnt of one makes its Job anew.
         entry.said = (job, status)
     yield from ungate(memory, entry, job, holds, now)
+
+
+def _starts_at_once(memory: Memory, entry: Entry, status: Status, now: float) -> bool:
+    """Whether a start that its first pod carries is so young that it may be over before it could be told."""
+    until = entry.carried_at + BRIEF
+    if not entry.carried or status.code is not Code.BINDING or now >= until:
+        return False
+    memory.wakes.add(until)
+    return True
 
 
 def _only_ends(job: Job) -> bool:
@@ -138,8 +161,8 @@ def _write(
         replaces=other.object_uid if other is not None and other.key != entry.key else "",
         cause=f"{status.state}: {status.waits}",
     )
-    if telling[1:3] != entry.written[1:3]:
-        yield from sayings(entry, job, status)
+    if telling[1:3] != entry.written[1:3] and not (entry.carried and status.state is State.STARTING):
+        yield from sayings(entry, job, status)  # a start that a pod carries was said with its first gate
 
 
 def _finished(memory: Memory, entry: Entry, job: Job, status: Status, now: float) -> Iterator[Action]:
@@ -159,5 +182,5 @@ def _finished(memory: Memory, entry: Entry, job: Job, status: Status, now: float
             yield DeleteGang(entry.key, entry.gang.name, entry.gang.object_uid, "the job ended long ago")
         return
     memory.wakes.add(entry.ended_at + memory.profile.forget)
-    if telling[:3] != entry.written[:3] and (entry.gang is not None or entry.started_at):
+    if telling[:3] != entry.written[:3] and (entry.gang is not None or entry.started_at or entry.carried):
         yield from _write(memory, entry, job, status, telling, now, quiet=False)
