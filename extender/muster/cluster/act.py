@@ -61,8 +61,8 @@ class Hands:
 
     They wait for the server nearly all of the time, so their number is the number of requests under way: 16 at 25 ms
     an answer are 640 a second, and a small part of what an API server lets one client have.
-    Gates come off before further placements are recorded. None of those waits for ever: a gate that may come off is
-    one of a placement that was recorded before.
+    Gates come off before further placements are recorded, in a Gang or on a start's first pod. None of those waits
+    for ever: a gate that may come off is one of a placement that was recorded before.
     """
 
     def __init__(

@@ -3,9 +3,10 @@
 What became of the actions comes back as events. Nothing here knows a client, a clock or a log: the driver passes
 `now`.
 
-Invariant: a gate comes off only for a pod whose uid and node stand in the placement that the Gang's status
-has (`Entry.recorded`). So a crash between any two requests loses nothing: the next leader reads the placement and
-goes on. Capacity is charged by pod uid from the hold until the pod has ended (core.charges).
+Invariant: a gate comes off only for a pod whose uid and node stand in a placement on the API (`Entry.records`): in
+the Gang's status, or, of a small job's start, on its first pod, which gets it with its own gate. So a crash between
+any two requests loses nothing: the next leader reads the placement and goes on. Capacity is charged by pod uid from
+the hold until the pod has ended (core.charges).
 """
 
 from __future__ import annotations
