@@ -41,8 +41,8 @@ REST, LONGEST_REST = 8.0, 0.7
 """A cycle that used t seconds of CPU is followed by a rest of REST times t, LONGEST_REST at most: it holds
 Python's lock, and where cycles of 100 ms follow each other the threads that send patches and read watches get a
 tenth of the time (measured: 5,000 nodes, 1,000 gangs starting)."""
-BUSY, BUSY_REST = 64, 2.0
-"""While so many requests of starts wait to be sent, cycles are this many seconds apart: what they add would only
+CROWDED_REST = 2.0
+"""While many requests of starts wait to be sent, cycles are this many seconds apart: what they add would only
 wait, too, and each takes from the sending (measured: half of Muster's CPU while 1,000 gangs start)."""
 SWITCH = 0.0005
 """Seconds after which a thread that computes lets another one go on (Python's own is 5 ms). Each verb that
@@ -200,8 +200,7 @@ class Driver:
         self._drain(patience)
         began = time.monotonic()
         while not self._stop.is_set():
-            full = self._hands.waiting > BUSY
-            pause = (max(due, began + BUSY_REST) if full else due) - time.monotonic()
+            pause = max(due, began + CROWDED_REST * self._hands.crowded) - time.monotonic()
             if pause <= 0:
                 break
             time.sleep(min(pause, COALESCE))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from typing import Any, cast
 
+from muster.cluster import act
 from muster.cluster.act import Hands, ungate_patch
 from muster.cluster.api import Api
 from muster.cluster.crew import Crew
@@ -119,6 +121,41 @@ def test_while_an_older_chart_keeps_the_status_apart_it_is_written_there():
     assert statuses(sent(api, first, second)) == [200, 200]
     # The first finds out, and from then on each is one request.
     assert api.asked == ["POST gangs", "PATCH job-train", "PATCH status", "PATCH status"]
+
+
+def test_while_a_crowd_starts_what_is_only_told_goes_one_by_one(monkeypatch):
+    """Here the starts stand still, so that they wait; what is told still gets through."""
+    monkeypatch.setattr(act, "CROWD", 1)
+    go, told, most = threading.Event(), threading.Semaphore(0), [0]
+    now = [0]
+    lock = threading.Lock()
+
+    class Slow(FakeApi):
+        def request(
+            self, method: str, path: str, body: Any = None, content_type: str = ""
+        ) -> tuple[int, bytes]:
+            if "pods" in path:
+                go.wait(60)
+                return 404, b"{}"
+            with lock:
+                now[0] += 1
+                most[0] = max(most[0], now[0])
+            time.sleep(0.01)
+            with lock:
+                now[0] -= 1
+            told.release()
+            return super().request(method, path, body, content_type)
+
+    hands = Hands(cast(Api, Slow()), lambda _: None, "muster", threads=1)
+    hands.carry_out(tuple(Ungate(JOB, f"u{i}", f"p{i}", "1", "n1", True, "start") for i in range(4)))
+    hands.carry_out(tuple(write("Running", (), exists=True) for _ in range(8)))
+    for _ in range(8):
+        assert told.acquire(timeout=60)
+    assert hands.crowded
+    assert most == [1]
+    go.set()
+    hands.close(all_of_it=True)
+    assert not hands.crowded
 
 
 def test_an_upgrade_of_the_definition_is_noticed():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -50,6 +51,8 @@ log = logging.getLogger(__name__)
 
 GANGS = "/apis/muster.dev/v1alpha1/namespaces/{}/gangs"
 GONE = 404
+CROWD = 64
+"""So many requests of starts that wait to be sent are many."""
 FORGET: list[dict[str, Any]] = [{}]
 """metadata.managedFields, as the API takes it for "keep this no longer". Of an object that nobody applies server-side
 nobody asks it, and it is 40 % of what the API server does for a patch of ours (measured: 400 patches of each kind in
@@ -74,7 +77,8 @@ class Hands:
         self._overtaken: frozenset[str] = frozenset()
         self._starts = Crew("act", threads, self._one)
         # Neither what is only told delays a start: statuses that hold no placement, and Events.
-        self._book = Crew("book", 4, self._one)
+        self._book = Crew("book", 4, self._told)
+        self._aside = threading.Lock()
         self._talk = Crew("say", 1, self._one)
 
     def carry_out(self, actions: tuple[Action, ...]) -> None:
@@ -95,14 +99,22 @@ class Hands:
         self._overtaken = uids
 
     @property
-    def waiting(self) -> int:
-        """Requests of starts that are not under way yet."""
-        return self._starts.waiting
+    def crowded(self) -> bool:
+        """Whether many requests of starts are not under way yet."""
+        return self._starts.waiting > CROWD
 
     def close(self, *, all_of_it: bool = False) -> None:
         """Stop taking actions; what is under way ends, and what waits where `all_of_it` is wanted."""
         for crew in (self._starts, self._book, self._talk):
             crew.close(all_of_it=all_of_it)
+
+    def _told(self, action: Action) -> None:
+        """What is only told goes one by one while a crowd starts: it takes as much of the API server as a start."""
+        if self.crowded:
+            with self._aside:
+                self._one(action)
+        else:
+            self._one(action)
 
     def _one(self, action: Action) -> None:
         seen: list[Event] = []
