@@ -11,8 +11,8 @@ from types import FrameType
 from typing import Any
 
 import uvicorn
-from fastapi import FastAPI
 from prometheus_client import CollectorRegistry, Counter, Histogram
+from starlette.types import ASGIApp
 
 from muster.cluster.api import Api, configuration
 from muster.cluster.election import campaign
@@ -144,7 +144,7 @@ def _settled(settings: Settings) -> Settled:
 
 
 def _server(
-    app: FastAPI, host: str, port: int, certificates: Path | None = None, *, idle: int = 5
+    app: ASGIApp, host: str, port: int, certificates: Path | None = None, *, idle: int = 5
 ) -> uvicorn.Server:
     """A web server; HTTPS with tls.crt and tls.key of a folder. Raises ConfigurationError without them.
 
@@ -163,6 +163,7 @@ def _server(
             log_level="warning",
             access_log=False,
             http="httptools",
+            proxy_headers=False,  # nobody reads the client's address
             timeout_keep_alive=idle,
             **tls,
         )

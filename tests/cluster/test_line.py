@@ -113,6 +113,33 @@ def test_a_server_that_stays_busy_is_believed(server: Server, client: Api) -> No
     assert len(server.seen) == module.TRIES + 1
 
 
+def test_pauses_double_unless_the_server_says_how_long(
+    server: Server, client: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(module.time, "sleep", slept.append)
+    monkeypatch.setattr(module, "PAUSE", 0.1)
+    server.answers = [(429, {}, b"slow down")] * 3
+    assert client.request("POST", "/api", {})[0] == 200
+    server.answers = [(429, {"Retry-After": said}, b"slow down") for said in ("1", "60")]
+    assert client.request("POST", "/api", {})[0] == 200
+    assert slept == [0.1, 0.2, 0.4, 1.0, module.LONGEST_PAUSE]
+
+
+def test_a_request_that_is_answered_goes_past_tenacity(
+    server: Server, client: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It costs as much CPU as the request, and each pod that starts is one or two."""
+
+    def called(**_: object) -> None:
+        raise AssertionError("no retry is needed")
+
+    monkeypatch.setattr(module.tenacity, "Retrying", called)
+    assert client.request("PATCH", "/api", {})[0] == 200
+    server.answers = [(500, {}, b"{}")]
+    assert client.request("PATCH", "/api", {})[0] == 500
+
+
 def test_an_answer_that_does_not_come_is_an_error_and_the_request_is_not_sent_twice(
     server: Server, client: Api
 ) -> None:

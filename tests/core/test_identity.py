@@ -299,7 +299,31 @@ def test_empty_annotations_declare_nothing() -> None:
     assert parse_roles("") == parse_sizes("") == parse_speed("") == ()
 
 
+def test_pods_that_declare_the_same_are_read_once() -> None:
+    """A job is made anew at each change of a pod of it: its annotations are not parsed again each time."""
+    notes = {"muster.dev/roles": "worker=2", "muster.dev/sizes": "1,2"}
+    one = declared(pod("a", notes=notes))
+    indexed = {**notes, "batch.kubernetes.io/job-completion-index": "1"}
+    assert declared(pod("b", labels={"muster.dev/job": "x"}, notes=indexed)) is one
+    assert declared(pod("b", notes={**notes, "muster.dev/sizes": "2"})) is not one
+    assert declared(pod("b", labels={"muster.dev/model": "llm"}, notes=notes)) == replace(one, model="llm")
+
+
+def test_a_mistake_that_pods_share_names_each_of_them() -> None:
+    notes = {"muster.dev/roles": "worker"}
+    said = [declared(pod(name, notes=notes)).error for name in ("a", "b")]
+    assert [text.partition(":")[0] for text in said] == ["pod a", "pod b"]
+
+
 # ---- pods of one job together ----
+
+
+def test_pods_that_all_declare_the_same_are_of_one_mind() -> None:
+    notes = {"muster.dev/role": "server", "muster.dev/min-replicas": "2", "muster.dev/placement": "scored"}
+    parts = [(name, declared(pod(name, notes=notes))) for name in ("a", "b", "c")]
+    job, sizes = merge(parts)
+    assert (job.placement, sizes) == ("scored", {"server": RoleSize(2, None, ())})
+    assert merge([]) == (Declared(), {})
 
 
 def test_one_pod_that_carries_an_annotation_is_enough() -> None:

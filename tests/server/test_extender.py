@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -243,6 +244,36 @@ def test_calls_and_verdicts_are_counted(client: TestClient, registry: CollectorR
     assert count("muster_extender_verdicts_total", {"verb": "filter", "verdict": "passed"}) == 1
     assert count("muster_extender_verdicts_total", {"verb": "filter", "verdict": "refused"}) == 1
     assert count("muster_extender_seconds_count", {"verb": "filter"}) == 3
+
+
+def test_a_caller_that_goes_away_is_counted_and_not_answered(
+    board: Board, registry: CollectorRegistry
+) -> None:
+    app = make_extender_app(board, registry)
+    received: list[Any] = [
+        {"type": "http.request", "body": b"{", "more_body": True},
+        {"type": "http.disconnect"},
+    ]
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return received.pop(0)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/filter", "root_path": "", "headers": []}
+    asyncio.run(app(scope, receive, send))  # type: ignore[arg-type]
+    assert sent == []
+    assert (
+        registry.get_sample_value("muster_extender_requests_total", {"verb": "filter", "status": "499"}) == 1
+    )
+
+
+def test_answers_say_what_they_are_and_one_that_is_refused_ends_the_connection(client: TestClient) -> None:
+    got = client.post("/filter", json=args("train-worker-0", ["n0"]))
+    assert dict(got.headers) == {"content-length": str(len(got.content)), "content-type": "application/json"}
+    assert client.post("/filter", content=b" " * (MOST + 1)).headers["connection"] == "close"
 
 
 def test_there_is_no_bind_verb_and_no_get(client: TestClient) -> None:

@@ -125,15 +125,24 @@ class Api:
         return answer.status, answer.body
 
     def _ask(self, method: str, path: str, data: bytes | None, content_type: str) -> Answer:
-        """Again after a 429, and where nothing listens (a server that restarts): nothing was done then."""
+        """Again after a 429, and where nothing listens (a server that restarts): nothing was done then. The first
+        request goes without tenacity, which costs as much CPU as the request."""
+        try:
+            answer = self._once(method, path, data, content_type)
+            if not _busy(answer):
+                return answer
+            asked = answer.after
+        except ConnectionRefusedError:
+            asked = 0.0
+        time.sleep(_pause(asked, 0))
         again = tenacity.Retrying(
-            stop=tenacity.stop_after_attempt(TRIES + 1),
-            wait=_pause,
+            stop=tenacity.stop_after_attempt(TRIES),
+            wait=lambda state: _pause(_asked(state), state.attempt_number),
             retry=tenacity.retry_if_exception_type(ConnectionRefusedError) | tenacity.retry_if_result(_busy),
             retry_error_callback=lambda state: state.outcome.result() if state.outcome else None,
         )
-        answer: Answer = again(self._once, method, path, data, content_type)
-        return answer
+        last: Answer = again(self._once, method, path, data, content_type)
+        return last
 
     def _once(self, method: str, path: str, data: bytes | None, content_type: str) -> Answer:
         headers, lines = self._headers()
@@ -198,11 +207,15 @@ def _busy(answer: Answer) -> bool:
     return answer.status == 429
 
 
-def _pause(state: tenacity.RetryCallState) -> float:
-    """Seconds before the next try: what the server says, else doubling."""
+def _asked(state: tenacity.RetryCallState) -> float:
+    """Seconds that the server said, 0 where it did not."""
     outcome = state.outcome
-    asked = 0.0 if outcome is None or outcome.failed else outcome.result().after
-    return min(asked or PAUSE * 2 ** (state.attempt_number - 1), LONGEST_PAUSE)
+    return 0.0 if outcome is None or outcome.failed else float(outcome.result().after)
+
+
+def _pause(asked: float, retries: int) -> float:
+    """Seconds before the next try, after so many: what the server says, else doubling."""
+    return min(asked or PAUSE * 2**retries, LONGEST_PAUSE)
 
 
 def message(body: bytes) -> str:

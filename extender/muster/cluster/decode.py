@@ -127,14 +127,24 @@ def _asked(resources: wire.Resources) -> dict[str, int]:
     return _amounts(resources.limits) | _amounts(resources.requests)
 
 
-_shapes: dict[Shape, Shape] = {}
-
-
-def _interned(shape: Shape) -> Shape:
-    """Pods of one template share one Shape object, so that comparing and hashing them is cheap."""
-    if len(_shapes) > 100_000:
-        _shapes.clear()
-    return _shapes.setdefault(shape, shape)
+@lru_cache(maxsize=65536)
+def _shape(
+    requests: tuple[tuple[str, int], ...],
+    ports: tuple[Port, ...],
+    selector: tuple[tuple[str, str], ...] = (),
+    affinity: tuple[Term, ...] = (),
+    tolerations: tuple[tuple[str, str, str, str], ...] = (),
+    unmodelled: tuple[str, ...] = (),
+) -> Shape:
+    """Pods of one template share one Shape object: it need not be made, and comparing and hashing it is cheap."""
+    return Shape(
+        requests=requests,
+        selector=selector,
+        affinity=affinity,
+        tolerations=tuple(Toleration(*one) for one in tolerations),
+        ports=ports,
+        unmodelled=unmodelled,
+    )
 
 
 def pod(data: bytes | msgspec.Raw, scheduler: str) -> PodRecord:
@@ -156,28 +166,24 @@ def pod(data: bytes | msgspec.Raw, scheduler: str) -> PodRecord:
             ours=False,
             phase=phase,
             node=spec.node_name,
-            shape=_interned(Shape(requests=requests(spec), ports=_ports(spec))),
+            shape=_shape(requests(spec), _ports(spec)),
             priority=spec.priority,
         )
-    raw = b""
-    terms: tuple[Term, ...] = ()
+    raw, pin, terms = b"", "", tuple[Term, ...]()
     node_affinity = spec.affinity.node_affinity if spec.affinity is not None else None
     if node_affinity is not None and node_affinity.required is not None:
         raw = bytes(node_affinity.required.node_selector_terms)
-        terms = tuple(_term(t) for t in _terms.decode(raw))
-    pin = ""
-    if phase is not Phase.GATED and phase is not Phase.HELD:
-        pin, terms = _split_pin(terms)
+        pin, terms = _required(raw, phase is Phase.GATED or phase is Phase.HELD)
     refusal = next(
         (c for c in status.conditions or () if c.type == "PodScheduled" and c.reason == "Unschedulable"), None
     )
-    shape = Shape(
-        requests=requests(spec),
-        selector=tuple(sorted((spec.node_selector or {}).items())),
-        affinity=terms,
-        tolerations=tuple(Toleration(t.key, t.operator, t.value, t.effect) for t in spec.tolerations or ()),
-        ports=_ports(spec),
-        unmodelled=_unmodelled(spec),
+    shape = _shape(
+        requests(spec),
+        _ports(spec),
+        tuple(sorted((spec.node_selector or {}).items())),
+        terms,
+        tuple((t.key, t.operator, t.value, t.effect) for t in spec.tolerations or ()),
+        _unmodelled(spec),
     )
     return PodRecord(
         uid=meta.uid,
@@ -189,7 +195,7 @@ def pod(data: bytes | msgspec.Raw, scheduler: str) -> PodRecord:
         node=spec.node_name,
         pin=pin,
         nominated=status.nominated_node_name,
-        shape=_interned(shape),
+        shape=shape,
         priority=spec.priority,
         controller=controller(meta),
         labels={k: v for k, v in (meta.labels or {}).items() if k in _LABELS},
@@ -259,6 +265,14 @@ def _term(term: wire.SelectorTerm) -> Term:
         tuple(Requirement(r.key, r.operator, tuple(r.values or ())) for r in term.match_expressions or ()),
         tuple(Requirement(r.key, r.operator, tuple(r.values or ())) for r in term.match_fields or ()),
     )
+
+
+@lru_cache(maxsize=1024)
+def _required(raw: bytes, gated: bool) -> tuple[str, tuple[Term, ...]]:
+    """The pin of a pod whose gate is off, and the terms without it. Kept: a patch's answer and the watch tell the
+    same several times."""
+    terms = tuple(_term(t) for t in _terms.decode(raw))
+    return ("", terms) if gated else _split_pin(terms)
 
 
 def _split_pin(terms: tuple[Term, ...]) -> tuple[str, tuple[Term, ...]]:

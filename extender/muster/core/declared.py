@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from muster.core.identity import (
     DEFAULT_ROLE,
     EVICTABLE,
+    INDEX_KEYS,
     LWS_SIZE,
     MAX,
     MIN,
@@ -70,16 +72,22 @@ class Declared:
 
 
 def declared(pod: PodRecord) -> Declared:
-    """What the pod's annotations declare; a mistake is named in `error`, never raised."""
+    """What the pod's annotations declare; a mistake is named in `error`, never raised. Pods that declare the same get
+    the same object: nearly all pods of a job do, and it is asked again at each change of one of them."""
+    notes = tuple([note for note in pod.annotations.items() if note[0] not in INDEX_KEYS])
+    found = _read(role_of(pod), pod.labels.get(MODEL, ""), notes)
+    return replace(found, error=f"pod {pod.name}: {found.error}") if found.error else found
+
+
+@lru_cache(maxsize=4096)
+def _read(role: str, model: str, annotations: tuple[tuple[str, str], ...]) -> Declared:
     try:
-        return _declared(pod)
+        return _declared(role, model, dict(annotations))
     except InputError as error:
-        return Declared(role=role_of(pod), error=f"pod {pod.name}: {error}")
+        return Declared(role=role, error=str(error))
 
 
-def _declared(pod: PodRecord) -> Declared:
-    notes = pod.annotations
-    role = role_of(pod)
+def _declared(role: str, model: str, notes: Mapping[str, str]) -> Declared:
     if not _NAME.fullmatch(role) or len(role) > 63:
         raise InputError(f"{ROLE}: expected a name of lower-case letters, digits and '-', found {role!r}")
     roles = parse_roles(notes.get(ROLES, ""))
@@ -118,7 +126,7 @@ def _declared(pod: PodRecord) -> Declared:
         evictable=evictable == "true",
         remaining_work=_number(notes, REMAINING),
         speed=parse_speed(notes.get(SPEED, "")),
-        model=pod.labels.get(MODEL) or notes.get(MODEL, ""),
+        model=model or notes.get(MODEL, ""),
         resize=resize,
         resize_at=resize_at,
         request=_count(notes, REQUEST) or 0,
@@ -202,6 +210,9 @@ def merge(parts: Sequence[tuple[str, Declared]]) -> tuple[Declared, dict[str, Ro
     Returns the job-wide values and each role's size. Raises InputError where pods contradict each other,
     naming them.
     """
+    alike = parts[0][1] if parts else Declared()
+    if not alike.error and all(part is alike for _, part in parts):  # nearly every job
+        return alike, {alike.role: alike.size} if alike.size != RoleSize() else {}
     whole: dict[str, tuple[str, object]] = {}
     sizes: dict[str, tuple[str, RoleSize]] = {}
 
@@ -215,7 +226,11 @@ def merge(parts: Sequence[tuple[str, Declared]]) -> tuple[Declared, dict[str, Ro
                 f"found {_written(first[1])} on {first[0]} and {_written(value)} on {pod}"
             )
 
+    before: Declared | None = None
     for pod, part in parts:
+        if part is before:
+            continue
+        before = part
         if part.error:
             raise InputError(part.error)
         agree(ROLES, pod, part.roles, whole)
@@ -244,8 +259,9 @@ def merge(parts: Sequence[tuple[str, Declared]]) -> tuple[Declared, dict[str, Ro
                 )
     roles: tuple[tuple[str, int], ...] = whole.get(ROLES, ("", ()))[1]  # type: ignore[assignment]
     if roles:
+        counts = dict(roles)
         for pod, part in parts:
-            if part.role not in dict(roles):
+            if part.role not in counts:
                 names = ", ".join(name for name, _ in roles)
                 raise InputError(f"{ROLE}: expected one of {names}, found {part.role!r} on pod {pod}")
 

@@ -60,7 +60,7 @@ class Jobs:
         except InputError as error:
             job, sizes, invalid = Declared(), {}, str(error)
         held = {h.uid: h.node for h in holds if h.uid}
-        roles, rigid = self._roles(entry, pods, live, job, sizes, held)
+        roles, rigid = self._roles(entry, pods, [part.role for _, part in notes], job, sizes, held)
         shapes = {r.shape for r in roles} | {m.shape for r in roles for m in r.members}
         scored = tuple(sorted({why for shape in shapes for why in shape.unmodelled}))
         # Nobody calls our prioritize verb where the cluster's scheduler binds: what can be pinned is.
@@ -125,20 +125,24 @@ class Jobs:
         self,
         entry: Entry,
         pods: list[PodRecord],
-        live: list[PodRecord],
+        roles_of: Sequence[str],
         job: Declared,
         sizes: Mapping[str, RoleSize],
         held: Mapping[str, str],
     ) -> tuple[tuple[Role, ...], str]:
-        """Its roles, and why one of them that was to be elastic has one size only ("" = none has)."""
+        """Its roles, and why one of them that was to be elastic has one size only ("" = none has). roles_of: the role
+        of each of the pods."""
         rigid = ""
         owned = self.owners.roles_of_owners(pods)
-        named = [name for name, _ in job.roles]
-        names = dict.fromkeys((*named, *owned, *sorted({identity.role_of(p) for p in pods})))
+        counts = dict(job.roles)
+        of: dict[str, list[PodRecord]] = {}
+        for pod, role in zip(pods, roles_of, strict=True):
+            of.setdefault(role, []).append(pod)
+        names = dict.fromkeys((*counts, *owned, *sorted(of)))
         roles = []
         for name in names:
-            mine = [p for p in pods if identity.role_of(p) == name]
-            alive = [p for p in live if identity.role_of(p) == name]
+            mine = of.get(name, [])
+            alive = [p for p in mine if is_alive(p)]
             controlled = [p for p in mine if p.controller is not None]
             ended = sum(
                 1 for p in mine if ended_well(p) or (p.phase is Phase.FAILED and p.controller is None)
@@ -150,7 +154,7 @@ class Jobs:
                 size = RoleSize(min=group, max=max(group, len(alive) + ended))
             least, most = role_bounds(
                 size,
-                dict(job.roles).get(name),
+                counts.get(name),
                 wanted,
                 ended,
                 sum(1 for p in alive if p.phase is not Phase.ENDING),
@@ -236,5 +240,7 @@ def _normal_holds(entry: Entry, live: list[PodRecord], leaving: AbstractSet[str]
 def _largest_shape(pods: list[PodRecord]) -> Shape:
     """What is planned for each replica of a role: where their requests differ, the largest that waits."""
     waiting = [p for p in pods if not p.phase.on_node] or pods
-    shapes = dict.fromkeys(p.shape for p in waiting)
+    shapes = dict.fromkeys([p.shape for p in waiting])
+    if len(shapes) == 1:
+        return waiting[0].shape
     return max(shapes, key=lambda s: (s.gpus, s.request("cpu"), s.request("memory")), default=Shape())

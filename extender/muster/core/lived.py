@@ -36,7 +36,9 @@ def lived(memory: Memory, entry: Entry, job: Job, now: float) -> Job:
             cause = "move"
         entry.track = changed(entry.track, config, now, cause, whole=not changing)
     costs = reports.costs(entry.track)
-    facts = attained(entry.facts, job.roles, config, job.speed, now, changing=changing)
+    facts = entry.facts
+    if job.running or facts is not UNTOUCHED:
+        facts = attained(facts, job.roles, config, job.speed, now, changing=changing)
     if facts.costs != costs:
         facts = replace(facts, last_cost=reports.cost(entry.track), costs=costs)
     entry.facts = facts

@@ -44,7 +44,12 @@ def pod_seen(memory: Memory, pod: PodRecord, now: float) -> None:
     pod = memory.volumes.settled(pod)
     key = memory.job_of.get(pod.uid)
     before = memory.entries[key].pods[pod.uid] if key is not None else None
-    if key is not None and before is not None and replace(before, version=pod.version) == pod:
+    if (
+        key is not None
+        and before is not None
+        and before.phase is pod.phase  # else the copy is for nothing, and it is most of this function
+        and replace(before, version=pod.version) == pod
+    ):
         memory.entries[key].pods[pod.uid] = pod  # a status that nobody reads: only its version is news
         return
     first = before is None and pod.uid not in memory.orphans

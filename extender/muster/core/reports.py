@@ -28,7 +28,7 @@ from dataclasses import replace
 from statistics import median
 
 from muster.core.measured import CALM, JOINING, ODD, QUICK, changed, closed, measured
-from muster.core.track import EMPTY, MOST, PLAUSIBLE, Point, Track, from_plain, to_plain
+from muster.core.track import EMPTY, MOST, NONE, PLAUSIBLE, Point, Track, from_plain, to_plain
 from muster.types import Config, Job, Phase, Report
 
 __all__ = (
@@ -304,6 +304,8 @@ def config_of(job: Job, product_of: Callable[[str], str]) -> Config:
 
     product_of: GPU product of a node by name; of several products "". As the simulator's configurations are.
     """
+    if not job.bound and not job.batch:
+        return NONE
     bound = {role.name: [m.node for m in role.members if m.phase is Phase.BOUND] for role in job.roles}
     elastic = {role.name for role in job.roles if role.shape.gpus} or set(bound)
     on = Counter(node for name, nodes in bound.items() if name in elastic for node in nodes)

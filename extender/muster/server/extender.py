@@ -22,15 +22,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from time import perf_counter
 
-from fastapi import FastAPI
 from prometheus_client import CollectorRegistry, Counter, Histogram
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.requests import ClientDisconnect
+from starlette.routing import Route, Router
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from muster.core import identity
 from muster.core.guard import UNKNOWN, Guard
@@ -47,7 +46,7 @@ PATIENCE = 4 * MOST
 NOT_SYNCED = "muster has not read the whole cluster yet"
 NO_NODES = "no node is named"
 NONE_KNOWN = "muster knows none of these nodes"
-JSON = "application/json"
+JSON = b"application/json"
 LATE, GLANCE = 0.8, 0.02
 """Seconds for which a follower looks again, below the httpTimeout of config/existing-scheduler (1 s); and between."""
 REFUSED = "refused"
@@ -105,7 +104,7 @@ class Newest:
 
 def make_extender_app(
     board: Board, registry: CollectorRegistry | None = None, scheduler: str = "muster", late: float = LATE
-) -> FastAPI:
+) -> ASGIApp:
     """The app for 127.0.0.1: it has no authentication of its own.
 
     Metrics go to `registry` (the service port serves it); None keeps them to the app. `scheduler` is the
@@ -113,73 +112,88 @@ def make_extender_app(
     """
     newest = Newest(board)
     metrics = ExtenderMetrics(registry or CollectorRegistry())
-    routes: list[BaseRoute] = [
-        Route(f"/{name}", _endpoint(name, verb, refuse, newest, metrics, late), methods=["POST"])
+    routes = [
+        Route(f"/{name}", _Endpoint(name, verb, refuse, newest, metrics, late), methods=["POST"])
         for name, verb, refuse in (
             ("filter", partial(filter_verb, scheduler=scheduler), wire.filter_error),
             ("prioritize", prioritize_verb, wire.error),
             ("preempt", preempt_verb, wire.error),
         )
     ]
-    return FastAPI(title="muster extender", openapi_url=None, docs_url=None, redoc_url=None, routes=routes)
+    return Router(routes)
 
 
-def _endpoint(
-    name: str,
-    verb: Verb,
-    refuse: Callable[[str], bytes],
-    newest: Newest,
-    metrics: ExtenderMetrics,
-    late: float,
-) -> Callable[[Request], Awaitable[Response]]:
-    """Raw bytes in and out: pydantic and FastAPI's own parsing cost more than the verbs."""
+class _Endpoint:
+    """Raw bytes in and out: every pod that starts is a call, and pydantic, FastAPI's middleware and Starlette's own
+    Request cost more than the verbs."""
 
-    seconds = metrics.seconds.labels(name)
+    def __init__(
+        self,
+        name: str,
+        verb: Verb,
+        refuse: Callable[[str], bytes],
+        newest: Newest,
+        metrics: ExtenderMetrics,
+        late: float,
+    ) -> None:
+        self._name, self._verb, self._refuse = name, verb, refuse
+        self._newest, self._metrics, self._late = newest, metrics, late
+        self._seconds = metrics.seconds.labels(name)
 
-    async def answer(request: Request) -> Response:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        name, verb, newest, metrics = self._name, self._verb, self._newest, self._metrics
         try:
-            body = await read_body(request)
+            body = await read_body(scope, receive)
         except TooLargeError as error:
             metrics.requests.labels(name, "413").inc()
-            return Response(refuse(str(error)), 413, {"Connection": "close"}, JSON)
+            await _send(send, 413, self._refuse(str(error)), (b"connection", b"close"))
+            return
         except ClientDisconnect:
             metrics.requests.labels(name, "499").inc()
-            return Response(status_code=400)
+            return
         began = perf_counter()
         try:
             guard = newest.guard()
             content, verdict = verb(guard, body)
-            while verdict == REFUSED and not guard.view.leading and perf_counter() - began < late:
+            while verdict == REFUSED and not guard.view.leading and perf_counter() - began < self._late:
                 await asyncio.sleep(GLANCE)
                 if newest.guard() is not guard:
                     guard = newest.guard()
                     content, verdict = verb(guard, body)
             status = 200
         except UsageError as error:
-            content, verdict, status = refuse(str(error)), "malformed", 400
+            content, verdict, status = self._refuse(str(error)), "malformed", 400
         except Exception:  # a fault of ours, or of a plugin, must not take the others' verbs with it
             log.exception("%s failed", name)
-            content, verdict, status = refuse("muster failed; its log says why"), "failed", 500
-        seconds.observe(perf_counter() - began)
+            content, verdict, status = self._refuse("muster failed; its log says why"), "failed", 500
+        self._seconds.observe(perf_counter() - began)
         metrics.requests.labels(name, str(status)).inc()
         metrics.verdicts.labels(name, verdict).inc()
-        return Response(content, status, media_type=JSON)
-
-    return answer
+        await _send(send, status, content)
 
 
-async def read_body(request: Request, most: int = MOST, patience: int = PATIENCE) -> bytes:
+async def _send(send: Send, status: int, content: bytes, *more: tuple[bytes, bytes]) -> None:
+    headers = [(b"content-length", b"%d" % len(content)), (b"content-type", JSON), *more]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": content})
+
+
+async def read_body(scope: Scope, receive: Receive, most: int = MOST, patience: int = PATIENCE) -> bytes:
     """The whole body. Raises TooLargeError where it is above `most` bytes, announced or not.
 
     Nothing above `most` is kept. Up to `patience` bytes are read and thrown away, since a client that still
-    sends when its connection is closed may never see the answer.
+    sends when its connection is closed may never see the answer. Raises ClientDisconnect where that goes away.
     """
-    announced = request.headers.get("content-length", "0")
-    if announced.isdecimal() and int(announced) > patience:
+    announced = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
+    if announced.isdigit() and int(announced) > patience:
         raise TooLargeError(most)
     parts: list[bytes] = []
-    size = 0
-    async for part in request.stream():
+    size, more = 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        part, more = message.get("body", b""), message.get("more_body", False)
         size += len(part)
         if size > patience:
             raise TooLargeError(most)
