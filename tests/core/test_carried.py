@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from muster.core.cycle import cycle
@@ -105,6 +107,19 @@ def test_a_start_that_takes_its_time_is_told_and_said_once() -> None:
     muster.settle()
     assert cluster.gangs[("team", "job-train")].state == "Running"
     assert len(cluster.said) == told
+
+
+def test_a_start_that_can_not_be_completed_says_why() -> None:
+    cluster = FakeCluster(nodes=1)
+    pod = cluster.bare("alone", "alone")
+    muster = Muster(cluster)
+    muster.turn()
+    assert carriers(cluster)
+    cluster.nodes["n0"] = replace(cluster.nodes["n0"], unschedulable=True)
+    muster.turn()
+    muster.turn()
+    assert cluster.gangs[("team", "alone")].code == "Stuck"
+    assert [(say.reason, say.pod) for say in cluster.said] == [("Stuck", pod.name)]
 
 
 def test_what_an_old_start_carries_places_nobody() -> None:

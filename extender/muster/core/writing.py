@@ -161,8 +161,9 @@ def _write(
         replaces=other.object_uid if other is not None and other.key != entry.key else "",
         cause=f"{status.state}: {status.waits}",
     )
-    if telling[1:3] != entry.written[1:3] and not (entry.carried and status.state is State.STARTING):
-        yield from sayings(entry, job, status)  # a start that a pod carries was said with its first gate
+    # That a start has begun which a pod carries was said with its first gate.
+    if telling[1:3] != entry.written[1:3] and not (entry.carried and status.code is Code.BINDING):
+        yield from sayings(entry, job, status)
 
 
 def _finished(memory: Memory, entry: Entry, job: Job, status: Status, now: float) -> Iterator[Action]:
