@@ -17,11 +17,13 @@ from pathlib import Path
 
 from e2e.bench import figures, load, raw
 from e2e.bench.figures import Binds
+from e2e.bench.gates import Gates
 from e2e.bench.raw import Wire
 from e2e.bench.report import Progress
 from e2e.lab import Lab, NodeGroup, Shape, daemon
 from e2e.lab.chart import LEASE
 from e2e.lab.chart import NAMESPACE as RELEASE_NAMESPACE
+from muster.types import GATE
 
 NATIVE_GATE = "GenericWorkload=true"
 NATIVE_FLAGS = (f"--feature-gates={NATIVE_GATE}", "--runtime-config=scheduling.k8s.io/v1beta1=true")
@@ -33,25 +35,29 @@ SETTLE = 3.0
 
 @dataclass(frozen=True)
 class Variant:
-    """Who schedules. `processes` run in this variant only; `group`: pods belong to native PodGroups."""
+    """Who schedules. `processes` run in this variant only; `group`: pods belong to native PodGroups; `gated`: they
+    have a gate, which the measuring process takes off."""
 
     name: str
     scheduler: str
     processes: tuple[str, ...]
     group: bool = False
+    gated: bool = False
 
 
 MUSTER = Variant("muster", load.MUSTER, ("muster", "kube-scheduler"))
 STOCK = Variant("stock", load.STOCK, ("default-scheduler",))
 NATIVE = Variant("native", load.STOCK, ("native-scheduler",), group=True)
-VARIANTS = {one.name: one for one in (MUSTER, STOCK, NATIVE)}
+GATES = Variant("gates", load.STOCK, ("default-scheduler",), gated=True)
+VARIANTS = {one.name: one for one in (MUSTER, STOCK, NATIVE, GATES)}
 SHARED = ("kube-apiserver", "etcd", "kube-controller-manager", "kwok")
 
 
 @dataclass(frozen=True)
 class Run:
-    """What one run gave. cpu: seconds by process, from the schedulers' start to the last bind; writes: API
-    calls that write for each pod; load: runnable processes of the machine when it began (1 min average)."""
+    """What one run gave. cpu: seconds by process (bench: the measuring one), from the schedulers' start to the last
+    bind; writes: API calls that write for each pod; load: runnable processes of the machine when it began (1 min
+    average)."""
 
     variant: str
     binds: Binds
@@ -122,7 +128,10 @@ class Course:
             groups = raw.bodies(load.groups(gangs, size))
             self.wire.create(f"{load.GROUP_API}/namespaces/{namespace}/podgroups", groups)
         with self.progress.steps(f"{variant.name}: creating {count} pods", count) as step:
-            todo = raw.bodies(load.gangs(gangs, size, variant.scheduler, gpus=gpus, group=variant.group))
+            gate = {"schedulingGates": [{"name": GATE}]} if variant.gated else {}
+            todo = raw.bodies(
+                load.gangs(gangs, size, variant.scheduler, gpus=gpus, group=variant.group, **gate)
+            )
             self.wire.create(pods, todo, said=step)
         time.sleep(1.0)  # what the creation set going elsewhere comes to rest
         result = self.timed(variant, namespace, count)
@@ -133,12 +142,15 @@ class Course:
 
     def timed(self, variant: Variant, namespace: str, count: int) -> Run:
         """Start the schedulers over what waits in a namespace until `count` pods of it are bound."""
+        gates = Gates(self.lab.folder / "kubeconfig" / "muster", namespace) if variant.gated else None
         calls = figures.calls(self.wire.ask("GET", "/metrics"))
         busy = os.getloadavg()[0]
         watch = raw.bound(self.wire, namespace)
         used = self._cpu(SHARED)
         started = time.monotonic()
         self._start(variant)
+        if gates is not None:
+            gates.open()
         with self.progress.reading(f"{variant.name}: binding", count) as reading:
             watch.wait(count, STILL, reading, f"{variant.name}: pods bound")
         after = self._cpu((*SHARED, *variant.processes))
@@ -191,7 +203,7 @@ class Course:
     def _cpu(self, names: tuple[str, ...]) -> dict[str, float]:
         """Seconds of CPU that processes have used since they started."""
         a_second = os.sysconf("SC_CLK_TCK")
-        found = {}
+        found = {"bench": time.process_time()}
         for name in names:
             pid = self.pid(name)
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):

@@ -2,6 +2,7 @@
 
 Muster (the stock kube-scheduler and muster, both started at t0, the chart's configuration) against (a) the
 stock kube-scheduler on the same pods without gangs and (b) native gang scheduling (PodGroup). Runs alternate.
+Beside them, what the gate costs by itself: a bare loop of patches and the stock kube-scheduler (`gates`).
 Two clocks: from the schedulers' start to the last bind, and from the first bind to the last (ratios)."""
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ NAMES = {
     "muster": "Muster with the stock kube-scheduler",
     "stock": "(a) stock kube-scheduler, no gangs",
     "native": "(b) native gangs (PodGroup)",
+    "gates": "gates taken off by a bare loop, stock kube-scheduler",
 }
 
 
@@ -86,6 +88,9 @@ def told(result: Result, runs: Sequence[Run]) -> None:
             aim = f"floor {FLOOR[name]}" + (f", aim {AIM[name]}" if name in AIM else "")
             result.row(f"Muster / {NAMES[name]}", f"{found_ratio:.2f}", aim, found_ratio >= FLOOR[name])
             result.data.setdefault("ratios", {})[name] = round(found_ratio, 3)
+    if "gates" in of and "stock" in of:
+        least = ratio([run.binds.rate for run in of["gates"]], [run.binds.rate for run in of["stock"]])
+        result.row("bare loop of gates / (a) stock kube-scheduler", f"{least:.2f}")
     for name, found in of.items():
         processes = dict.fromkeys(process for run in found for process in run.cpu)
         spent = {one: median(run.cpu.get(one, 0.0) for run in found) for one in processes}

@@ -90,6 +90,8 @@ class Driver:
         self._leading = False
         self._next_profile: Profile | None = None
         self.cycles = 0
+        self.opened: Callable[[], bool] = lambda: True
+        """Whether kube-scheduler can call the verbs: before that no gate comes off, since it would be refused."""
         self.observe_cycle: Callable[[float, Plan], None] | None = None
         self.observe_report: Callable[[float], None] | None = None
         """Called with the seconds from a report that told something new to the plan that knew it."""
@@ -130,7 +132,7 @@ class Driver:
         return [r.resource.name for r in self._reflectors if not r.synced.is_set()]
 
     def _follow_lease(self) -> None:
-        while not self._stop.wait(LEASE_EVERY if self._holder.identity else 0.2):
+        while not self._stop.wait(LEASE_EVERY if self._holder.identity and self.opened() else 0.2):
             try:
                 holder = lease.read(self._api, self._settled.lease_namespace, self._settled.lease_name)
             except ClusterError as error:
@@ -143,7 +145,7 @@ class Driver:
                 self._inbox.put([])
 
     def _leads(self) -> bool:
-        return self._holder.leads(self._host, time.time())
+        return self.opened() and self._holder.leads(self._host, time.time())
 
     def _acts(self) -> bool:
         return self._leads() and not self._settled.observe

@@ -62,7 +62,8 @@ def serve(config_file: Path, kubeconfig: str | None) -> None:
     called: dict[str, uvicorn.Server] = {}  # by kube-scheduler and the API server
     if settings.binder == "own":  # else the cluster's scheduler binds, and nobody calls the verbs
         verbs = make_extender_app(board, registry, settings.scheduler_name)
-        called["extender"] = _server(verbs, "127.0.0.1", settings.ports.extender, idle=KEPT)
+        called["extender"] = extender = _server(verbs, "127.0.0.1", settings.ports.extender, idle=KEPT)
+        driver.opened = lambda: extender.started
     if settings.webhook is not None:
         called["webhook"] = _server(
             make_webhook_app(_admits(settings)),
