@@ -351,6 +351,23 @@ def said(cluster: Cluster, namespace: str, about: str) -> list[str]:
     ]
 
 
+def gang_versions(cluster: Cluster, namespace: str) -> dict[str, str]:
+    """resourceVersion of each Gang."""
+    return {name: found["metadata"]["resourceVersion"] for name, found in cluster.gangs(namespace).items()}
+
+
+def pod_versions(cluster: Cluster, namespace: str) -> dict[str, str]:
+    """resourceVersion of each pod, once the node has nothing more to tell of those that it runs."""
+
+    def settled() -> list[Pod]:
+        pods = cluster.pods(namespace)
+        ready = [one.condition("Ready") for one in pods if one.node]
+        return pods if all(found and found["status"] == "True" for found in ready) else []
+
+    pods = wait_until(settled, what="bound pods are ready", also=lambda: show(cluster.pods(namespace)))
+    return {one.name: one.raw["metadata"]["resourceVersion"] for one in pods}
+
+
 def ends_now(cluster: Cluster, *pods: Pod, exit_code: int = 0) -> None:
     """Their processes end by themselves. (By `run_seconds` they do whether a scenario on a slow machine has seen them
     run or not.)"""

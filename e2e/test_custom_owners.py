@@ -29,6 +29,7 @@ from e2e.scenario import (
     bound,
     configured,
     gang,
+    gang_versions,
     gated,
     holds_for,
     in_state,
@@ -121,7 +122,7 @@ def all_wait(cluster: Cluster, namespace: str, pods: int, unwritten: Mapping[str
 
     def waits() -> bool:
         as_it_was = len(gated(cluster.pods(namespace))) == pods
-        return as_it_was and unwritten in (None, versions(cluster, namespace))
+        return as_it_was and unwritten in (None, gang_versions(cluster, namespace))
 
     holds_for(
         waits,
@@ -177,7 +178,7 @@ def test_a_restart_in_the_middle_of_its_creation_does_not_start_a_pytorchjob_in_
     reason = "3 of 4 pods exist; missing: 1 worker"
     waits_incomplete(cluster, namespace, "kubeflow-bert", 3, reason)
     lab.kill("muster")
-    before = versions(cluster, namespace)
+    before = gang_versions(cluster, namespace)
     lab.start("muster")
     all_wait(cluster, namespace, 3, unwritten=before)
     cluster.submit(pods[3], namespace=namespace)
@@ -190,13 +191,9 @@ def test_a_running_pytorchjob_is_left_alone_by_a_restart(lab: Lab, cluster: Clus
     cluster.submit(*pods, namespace=namespace)
     runs(cluster, namespace, "kubeflow-bert", 3)
     lab.kill("muster")
-    before = versions(cluster, namespace)
+    before = gang_versions(cluster, namespace)
     lab.start("muster")
-    holds_for(lambda: versions(cluster, namespace) == before, seconds=3, what="nothing is written again")
-
-
-def versions(cluster: Cluster, namespace: str) -> dict[str, str]:
-    return {name: found["metadata"]["resourceVersion"] for name, found in cluster.gangs(namespace).items()}
+    holds_for(lambda: gang_versions(cluster, namespace) == before, seconds=3, what="nothing is written again")
 
 
 @pytest.mark.usefixtures("patient")

@@ -34,6 +34,7 @@ from e2e.scenario import (
     scheduled_at,
     show,
     wait_until,
+    waits_because,
 )
 from e2e.test_failures import frozen
 
@@ -251,6 +252,7 @@ def test_a_job_of_higher_priority_takes_the_place_of_the_last_of_lower_where_pre
                 lambda: "GPUs go to a job of higher priority first" in str(cluster.events(namespace, "b")),
                 what="b's owner is told",
             )
+            waits_because(cluster, namespace, "job-b", "GPUs go to a job of higher priority first")
             assert "higher priority" not in str(cluster.events(namespace, "a"))
             replayed(lab, cluster)
             delete_job(cluster, namespace, "urgent")

@@ -6,9 +6,12 @@ Nothing of the chart is changed; its values name the images and ask for little o
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
+import threading
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -34,6 +37,7 @@ pytestmark = [
 
 SPACE = "muster-system"
 SLOW = 300.0  # seconds: probes, back-offs and a Lease that runs out, on a busy machine
+CRASHES = 1200.0  # seconds: two minutes of failed probes, and once more where the ended kube-scheduler is back first
 LITTLE = {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "1Gi"}}
 REPOSITORY = "registry.example/muster"
 
@@ -60,19 +64,13 @@ class Installed:
         about = ("muster", str(CHART), "-n", SPACE, "--create-namespace", "--values", str(file))
         self.lab.helm("upgrade", "--install", *about)
 
-    def is_rolled_out(self) -> bool:
-        """Whether all pods are those of the newest template, and Ready."""
-        deployment = self.cluster.get(f"/apis/apps/v1/namespaces/{SPACE}/deployments/muster")
-        spec, status = deployment["spec"], deployment["status"]
-        wanted = spec["replicas"]
-        counts = [status.get(name, 0) for name in ("replicas", "updatedReplicas", "availableReplicas")]
-        return (
-            status.get("observedGeneration") == deployment["metadata"]["generation"]
-            and counts == [wanted] * 3
-        )
-
     def rolls_out(self, what: str) -> None:
-        wait_until(self.is_rolled_out, within=SLOW, what=what, also=self.said)
+        """All pods are those of the newest template, and Ready: `kubectl rollout status` waits for it."""
+        about = ("rollout", "status", "deployment/muster", "-n", SPACE, f"--timeout={SLOW:.0f}s")
+        try:
+            self.lab.kubectl(*about)
+        except LabError as late:
+            raise AssertionError(f"not within {SLOW:.0f} s: {what}\n{self.said()}") from late
 
     @property
     def pods(self) -> list[Json]:
@@ -94,34 +92,72 @@ class Installed:
         lease = self.cluster.get(f"/apis/coordination.k8s.io/v1/namespaces/{SPACE}/leases/muster-scheduler")
         return str(lease["spec"].get("holderIdentity") or "").rpartition("_")[0]
 
-    def loses_its_leader(self) -> str:
-        """The leader's pod is deleted; who leads then."""
-        before = wait_until(lambda: self.leader, within=SLOW, what="somebody leads", also=self.said)
-        self.lab.kubectl("delete", "pod", "-n", SPACE, before, "--wait=false")
+    def has_a_leader(self, other_than: str = "", within: float = SLOW) -> str:
+        """Who leads, once one of the pods does."""
+
+        def found() -> str:
+            leader = self.leader
+            names = {one["metadata"]["name"] for one in self.pods}
+            return leader if leader in names - {other_than} else ""
+
         return wait_until(
-            lambda: "" if (now := self.leader) == before else now,
-            within=SLOW,
-            what="another leads",
+            found,
+            within=within,
+            what=f"somebody leads{other_than and f', other than {other_than}'}",
             also=self.said,
         )
 
-    def starts(self, name: str) -> None:
+    def loses_its_leader(self) -> str:
+        """The leader's pod is deleted; who leads then."""
+        before = self.has_a_leader()
+        self.lab.kubectl("delete", "pod", "-n", SPACE, before, "--wait=false")
+        return self.has_a_leader(other_than=before)
+
+    @contextlib.contextmanager
+    def keeps_crashing(self, name: str) -> Iterator[None]:
+        """The pod's muster is killed whenever it runs, as the kernel kills one that is out of memory."""
+        uid = self.pod(name)["metadata"]["uid"]
+        ended = threading.Event()
+
+        def crash() -> None:
+            while not ended.wait(1.0):
+                with contextlib.suppress(OSError):  # it, or its cgroup, is gone
+                    for pid in self.lab.real_nodes[0].cgroup.pids():
+                        if _is_muster_of(uid, pid):
+                            os.kill(pid, signal.SIGKILL)
+
+        thread = threading.Thread(target=crash)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    def starts(self, name: str, within: float = SLOW) -> None:
         """A gang that takes both nodes starts whole."""
         self.cluster.submit(job(name, 2, gpus=8))
-        self.is_bound(name)
+        self.is_bound(name, within)
 
-    def is_bound(self, name: str) -> None:
+    def is_bound(self, name: str, within: float = SLOW) -> None:
         wait_until(
             lambda: bound(self.cluster.pods("default", name), 2),
-            within=SLOW,
+            within=within,
             what=f"gang {name} is bound",
             also=self.said,
         )
 
+    def pod(self, name: str) -> Json:
+        (found,) = (one for one in self.pods if one["metadata"]["name"] == name)
+        return found
+
+    def restarts(self, name: str) -> dict[str, int]:
+        """Of the pod's containers."""
+        return {state["name"]: state["restartCount"] for state in _states(self.pod(name))}
+
     def is_ready(self, name: str) -> bool:
         """Whether both containers of the pod are, muster first."""
-        (one,) = (pod for pod in self.pods if pod["metadata"]["name"] == name)
-        return [(state["name"], state["ready"]) for state in _states(one)] == [
+        return [(state["name"], state["ready"]) for state in _states(self.pod(name))] == [
             ("muster", True),
             ("kube-scheduler", True),
         ]
@@ -194,6 +230,24 @@ def test_a_configuration_that_is_wrong_stops_nobody_and_is_said(installed: Insta
     installed.lab.kubectl("delete", "job", "fourth")
 
 
+def test_a_muster_that_crashes_again_and_again_keeps_nobody_else_from_leading(installed: Installed) -> None:
+    installed.rolls_out("two replicas are Ready")
+    before = installed.has_a_leader()
+    with installed.keeps_crashing(before):
+        # The kubelet ends the kube-scheduler beside it, which would hold the Lease as long as it lives.
+        installed.has_a_leader(other_than=before, within=CRASHES)
+        installed.starts("crashed", within=CRASHES)
+        wait_until(
+            lambda: all(installed.restarts(before).values()),
+            within=SLOW,
+            what="both containers of who led have restarted",
+            also=lambda: installed.restarts(before),
+        )
+    installed.lab.kubectl("delete", "job", "crashed")
+    installed.lab.kubectl("delete", "pod", "-n", SPACE, before, "--wait=false")
+    installed.rolls_out("two replicas are Ready again")
+
+
 def test_an_uninstall_runs_its_hook_as_a_pod_and_takes_everything_along(installed: Installed) -> None:
     installed.starts("fifth")
     installed.cluster.submit(job("sixth", 2, gpus=8))
@@ -218,6 +272,15 @@ def _states(one: Json) -> list[Json]:
     """What the kubelet says of each container, in the order of starting."""
     status = one["status"]
     return [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
+
+
+def _is_muster_of(uid: str, pid: int) -> bool:
+    """Whether this process of the machine is the `muster serve` of that pod."""
+    process = Path(f"/proc/{pid}")
+    with contextlib.suppress(OSError):  # it has ended
+        mine = f"pod{uid}" in (process / "cgroup").read_text()
+        return mine and b"muster.cli" in (process / "cmdline").read_bytes()
+    return False
 
 
 def _muster(folder: Path) -> Image:

@@ -18,12 +18,14 @@ from e2e.scenario import (
     delete_job,
     ends_now,
     gang,
+    gang_versions,
     gated,
     holds_for,
     in_state,
     job,
     on_node,
     pod,
+    pod_versions,
     priority_class,
     rewrite,
     said,
@@ -62,23 +64,6 @@ def says_mode(cluster: Cluster, namespace: str, name: str, mode: str) -> None:
         what=f"the Gang of {name} says {mode}",
         also=lambda: str(cluster.gangs(namespace)),
     )
-
-
-def pod_versions(cluster: Cluster, namespace: str) -> dict[str, str]:
-    """resourceVersion of each pod, once the node has nothing more to tell of those that it runs."""
-
-    def settled() -> list[Pod]:
-        pods = cluster.pods(namespace)
-        ready = [one.condition("Ready") for one in pods if one.node]
-        return pods if all(found and found["status"] == "True" for found in ready) else []
-
-    pods = wait_until(settled, what="bound pods are ready", also=lambda: show(cluster.pods(namespace)))
-    return {one.name: one.raw["metadata"]["resourceVersion"] for one in pods}
-
-
-def versions(cluster: Cluster, namespace: str) -> dict[str, str]:
-    """resourceVersion of each Gang."""
-    return {name: found["metadata"]["resourceVersion"] for name, found in cluster.gangs(namespace).items()}
 
 
 def of_muster(cluster: Cluster, namespace: str) -> list[Json]:
@@ -289,7 +274,7 @@ def test_a_restart_with_100_jobs_waiting_writes_nothing_new(
     )
     wait_until(all_told, within=300, what="all have been told", also=lambda: len(events(cluster, namespace)))
     pods = pod_versions(cluster, namespace)
-    before, told = versions(cluster, namespace), events(cluster, namespace)
+    before, told = gang_versions(cluster, namespace), events(cluster, namespace)
 
     lab.kill("muster")
     lab.start("muster")
@@ -298,7 +283,7 @@ def test_a_restart_with_100_jobs_waiting_writes_nothing_new(
         what="it leads again and has planned",
     )
     holds_for(
-        lambda: versions(cluster, namespace) == before and events(cluster, namespace) == told,
+        lambda: gang_versions(cluster, namespace) == before and events(cluster, namespace) == told,
         seconds=4,
         what="neither a Gang nor an Event is written",
     )

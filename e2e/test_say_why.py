@@ -23,12 +23,14 @@ from e2e.scenario import (
     but_missing,
     delete_job,
     gang,
+    gang_versions,
     gated,
     holds_for,
     in_state,
     job,
     on_node,
     pod,
+    pod_versions,
     said,
     show,
     wait_until,
@@ -337,7 +339,7 @@ def test_starting_one_of_100_waiting_jobs_writes_nothing_to_the_others(
         what="all have been told",
         also=lambda: both - {event.split("/")[0] for event in told(cluster, namespace)},
     )
-    before = (versions(cluster, namespace), told(cluster, namespace), pod_versions(cluster, namespace))
+    before = (gang_versions(cluster, namespace), told(cluster, namespace), pod_versions(cluster, namespace))
     delete_job(cluster, namespace, "holder")
     wait_until(
         lambda: in_state(cluster, namespace, f"job-{first}", "Running"),
@@ -350,19 +352,10 @@ def test_starting_one_of_100_waiting_jobs_writes_nothing_to_the_others(
         also=lambda: sorted(queue()),
     )
     holds_for(lambda: waiting() == count - 1, seconds=3, what="the others wait on")
-    after = (versions(cluster, namespace), told(cluster, namespace), pod_versions(cluster, namespace))
+    after = (gang_versions(cluster, namespace), told(cluster, namespace), pod_versions(cluster, namespace))
     assert changed(before[0], after[0]) <= {"job-holder", f"job-{first}"}
     assert {event.split("/")[0].rsplit("-0-", 1)[0] for event in after[1] - before[1]} <= {"holder", first}
     assert {name.rsplit("-", 2)[0] for name in changed(before[2], after[2])} <= {"holder", first}
-
-
-def versions(cluster: Cluster, namespace: str) -> dict[str, str]:
-    """resourceVersion of each Gang."""
-    return {name: found["metadata"]["resourceVersion"] for name, found in cluster.gangs(namespace).items()}
-
-
-def pod_versions(cluster: Cluster, namespace: str) -> dict[str, str]:
-    return {one.name: one.raw["metadata"]["resourceVersion"] for one in cluster.pods(namespace)}
 
 
 def told(cluster: Cluster, namespace: str) -> set[str]:

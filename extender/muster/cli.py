@@ -96,8 +96,14 @@ def main(ctx: click.Context) -> None:
     default="info",
     show_default=True,
 )
+@click.option(
+    "--scheduler-pipe",
+    type=click.Path(dir_okay=False),
+    help="Named pipe, made if need be, from which the kube-scheduler beside reads its configuration (scheduler.yaml "
+    "next to muster.yaml): it starts beside a muster only.",
+)
 @_says_errors
-def serve(config_file: str, kubeconfig: str | None, log_level: str) -> None:
+def serve(config_file: str, kubeconfig: str | None, log_level: str, scheduler_pipe: str | None) -> None:
     """Plan for the cluster, answer the extender's verbs, and serve status, metrics and snapshots.
 
     Acts only while the kube-scheduler beside it holds the scheduler's Lease. A configuration that changes on
@@ -110,7 +116,7 @@ def serve(config_file: str, kubeconfig: str | None, log_level: str) -> None:
         format="%(asctime)s %(levelname)s %(name)s %(message)s",
         stream=sys.stderr,
     )
-    run_server(Path(config_file), kubeconfig)
+    run_server(Path(config_file), kubeconfig, Path(scheduler_pipe) if scheduler_pipe else None)
 
 
 @main.command()

@@ -23,6 +23,7 @@ from muster.core.view import Board, empty_view
 from muster.errors import ConfigurationError
 from muster.live import Driver, Settled
 from muster.server.access import ReviewedAccess, ReviewedPods
+from muster.server.beside import Beside, configure
 from muster.server.extender import make_extender_app
 from muster.server.resizes import Resizes
 from muster.server.service import make_service_app
@@ -39,8 +40,10 @@ KEPT = 120
 that is just being closed is lost, and it repeats none."""
 
 
-def serve(config_file: Path, kubeconfig: str | None) -> None:
-    """Run until SIGTERM or SIGINT. Raises ConfigurationError when the first configuration can't be used."""
+def serve(config_file: Path, kubeconfig: str | None, scheduler_pipe: Path | None = None) -> None:
+    """Run until SIGTERM or SIGINT. Raises ConfigurationError when the first configuration can't be used.
+
+    scheduler_pipe: where the kube-scheduler beside reads the scheduler.yaml that lies beside `config_file`."""
     settings = load_settings(config_file)
     profile = profile_of(settings)
     faults = Faults.from_environment()
@@ -80,6 +83,7 @@ def serve(config_file: Path, kubeconfig: str | None) -> None:
             lambda: [f"the port of the {name}" for name, server in called.items() if not server.started],
             reports=driver.take if settings.reporting.enabled else None,
             pods=ReviewedPods(api.request),
+            beside=Beside() if settings.binder == "own" and not settings.leader.own else None,
         ),
         settings.ports.address,
         settings.ports.service,
@@ -94,6 +98,8 @@ def serve(config_file: Path, kubeconfig: str | None) -> None:
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, end)
     ended = threading.Event()
+    if scheduler_pipe is not None:
+        configure(config_file.with_name("scheduler.yaml"), scheduler_pipe, ended)
     driver.start()
     trainer = TrainerStatus(api, board, driver.take) if settings.reporting.enabled else None
     if trainer is not None:

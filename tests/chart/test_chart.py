@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from e2e.lab import places
+from muster.server.beside import STEADY, TIMEOUT
 
 CHART = Path(__file__).resolve().parents[2] / "charts" / "muster"
 SUPPORTED = ["v1.34.0", "v1.35.2", "v1.36.0", "v1.37.1"]
@@ -362,6 +363,32 @@ def test_a_kube_scheduler_starts_when_the_muster_beside_it_has() -> None:
     alone = containers(rendered(IMAGE, "binder=cluster"))
     assert list(alone) == ["muster"]
     assert "restartPolicy" not in alone["muster"]
+
+
+def test_a_kube_scheduler_goes_on_only_while_the_muster_beside_it_is_ready() -> None:
+    """It would keep the Lease while its muster crashes again and again, and no other replica could lead."""
+    probe = containers(rendered(IMAGE, "ports.service=8888"))["kube-scheduler"]["livenessProbe"]
+    assert probe["httpGet"] == {"path": "/healthz/scheduler", "port": 8888}, (
+        "a name would be one of its own ports"
+    )
+    assert probe["timeoutSeconds"] > TIMEOUT
+    assert probe["initialDelaySeconds"] == STEADY, "muster starts first"
+    assert probe["periodSeconds"] * probe["failureThreshold"] == 2 * STEADY, "a muster may restart once"
+
+
+def test_a_kube_scheduler_reads_its_configuration_from_a_pipe_that_muster_writes() -> None:
+    """The kubelet starts it again at once, whatever has become of the muster beside it."""
+    manifests = rendered(IMAGE)
+    muster, scheduler = containers(manifests).values()
+    pipe = muster["args"][muster["args"].index("--scheduler-pipe") + 1]
+    assert f"--config={pipe}" in scheduler["command"]
+    for container in (muster, scheduler):
+        places = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+        assert places["pipe"] == str(Path(pipe).parent)
+    pod = named(manifests, "Deployment")["spec"]["template"]["spec"]
+    assert {"name": "pipe", "emptyDir": {}} in pod["volumes"], "it outlives a container and no pod"
+    alone = rendered(IMAGE, "binder=cluster")
+    assert "pipe" not in str(named(alone, "Deployment"))
 
 
 def test_replicas_are_spread_over_nodes_also_by_an_upgrade() -> None:

@@ -109,6 +109,24 @@ def test_a_policy_that_knows_no_priorities_serves_them_by_the_core() -> None:
     assert not complaints
 
 
+def test_a_stopped_job_is_told_of_priority_as_long_as_that_keeps_it_out() -> None:
+    def told(gpus: int, least: Sequence[int], granted: Sequence[int], **ran: object) -> dict[int, str]:
+        of = made(gpus, [0, 0, URGENT], least=least, **ran)
+        return dict(by_priority(Shares(np.array(granted), why={0: "of the policy"}), of).why)
+
+    policy = {0: "of the policy"}
+    # The policy itself grants the urgent one what it has by now; without that, job-1 would fit.
+    assert told(16, [8, 8, 8], [8, 0, 8], first_start=1.0) == {**policy, 1: WHY}
+    # As long as that runs job-1 can't, whatever the policy has others do.
+    assert told(16, [8, 16, 8], [8, 0, 8], first_start=1.0) == {**policy, 1: WHY}
+    # The urgent one's single GPU would not be enough, and job-0 could make room: that was the policy's choice.
+    assert told(16, [8, 8, 1], [8, 0, 8], first_start=1.0) == policy
+    assert told(16, [8, 8, 8], [0, 0, 8], first_start=1.0) == {**policy, 1: WHY}, (
+        "the policy's own word comes first"
+    )
+    assert told(16, [8, 8, 8], [8, 0, 8]) == policy, "it never ran: as many others"
+
+
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[Table, Shares, list[int], bool]:
     jobs = draw(st.integers(1, 7))

@@ -4,6 +4,8 @@ The papers' policies know no priorities. What they propose is kept, but for this
 gets its least (of a rigid policy: its request) from jobs of lower priority, the lowest first, of equal ones the last
 submitted. Those give first what they were to grow by or start with, then what they have above their least, and where
 `preemption` is on, all: whole, as everywhere. Beyond its least a job of higher priority is as the policy has it.
+Who was stopped is told so as long as that keeps him out, also when the policy itself grants those of higher priority
+what they have then.
 """
 
 from __future__ import annotations
@@ -23,6 +25,12 @@ def by_priority(shares: Shares, table: Table, fixed: Sequence[int] = (), *, stop
 
     fixed: rows of running jobs that give nothing of what they have. stop: running jobs may be stopped for it.
     """
+    if not len(table) or table.priority.min() == table.priority.max():
+        return shares
+    return _told(_served(shares, table, fixed, stop=stop), table)
+
+
+def _served(shares: Shares, table: Table, fixed: Sequence[int], *, stop: bool) -> Shares:
     granted = np.flatnonzero(shares.replicas)
     if not len(granted):
         return shares
@@ -33,6 +41,25 @@ def by_priority(shares: Shares, table: Table, fixed: Sequence[int] = (), *, stop
     for row in waiting[np.argsort(-table.priority[waiting], kind="stable")].tolist():
         plan.grant(row)
     return plan.shares()
+
+
+def _told(shares: Shares, table: Table) -> Shares:
+    """The shares, with why for jobs that have run and are granted nothing, where those of higher priority, by their
+    least, leave too little for them whatever the others give, or where they alone have what would be enough.
+    Jobs that never ran are told nothing: many wait, and each change of a reason is a write."""
+    stopped = np.flatnonzero((shares.replicas == 0) & np.isfinite(table.first_start))
+    if not len(stopped):
+        return shares
+    beside = [row for row, want in shares.wants.items() if want.beside is not None]
+    least = (table.request if shares.whole else table.least) * table.unit + table.fixed
+    used = shares.replicas * table.unit + np.where(shares.replicas > 0, table.fixed, 0)
+    used[beside] = 0
+    free, firm, why = table.gpus - int(used.sum()), np.minimum(used, least), dict(shares.why)
+    for row in stopped.tolist():
+        higher = int(firm[table.priority > table.priority[row]].sum())
+        if higher and (free + higher >= least[row] or table.gpus - higher < least[row]):
+            why.setdefault(row, WHY)
+    return replace(shares, why=why)
 
 
 class _Plan:

@@ -1,5 +1,5 @@
-"""The service port: /healthz, /readyz, /metrics, /v1/jobs, /v1/cluster, /debug/snapshot, the page that draws it, and
-POST /v1/report (server/reports.py).
+"""The service port: /healthz, /readyz, /healthz/scheduler, /metrics, /v1/jobs, /v1/cluster, /debug/snapshot, the page
+that draws it, and POST /v1/report (server/reports.py).
 
 /v1 and /debug need a bearer token whose owner may list gangs (server/access.py); probes, metrics and the
 page itself, which holds no data, don't.
@@ -29,6 +29,7 @@ from muster.core.view import Board, View
 from muster.errors import ClusterError
 from muster.server.access import Access, FloodError, Verdict
 from muster.server.answers import FRESH, Answers
+from muster.server.beside import Beside
 from muster.server.cluster import add_pages, add_pictures
 from muster.server.metrics import ViewCollector
 from muster.server.reports import Desk, Pods, Sink, report_route
@@ -50,6 +51,7 @@ def make_service_app(
     fresh: float = FRESH,
     reports: Sink | None = None,
     pods: Pods | None = None,
+    beside: Beside | None = None,
 ) -> FastAPI:
     """The app for the service port.
 
@@ -57,6 +59,7 @@ def make_service_app(
     names while the View is not synced; closed: what after that, ports that are not open yet. fresh: seconds for
     which an answer is given again.
     reports: where accepted reports of training go, pods: who knows whose a token is; None: no /v1/report.
+    beside: the kube-scheduler whose liveness is asked here, None: there is none.
     """
     app = FastAPI(title="muster", openapi_url=None, docs_url=None, redoc_url=None)
     registry = registry or CollectorRegistry()
@@ -88,12 +91,18 @@ def make_service_app(
     async def healthz() -> JSONResponse:
         return JSONResponse({"status": "ok"})
 
+    def lacks() -> list[str]:
+        return _lacks(board.view, missing) or list(closed() if closed else ())
+
     @app.get("/readyz")
     async def readyz() -> JSONResponse:
-        lacks = _lacks(board.view, missing) or list(closed() if closed else ())
-        if lacks:
-            return JSONResponse({"status": "not ready", "missing": lacks}, 503)
-        return JSONResponse({"status": "ready", "missing": []})
+        return _probed(lacks())
+
+    @app.get("/healthz/scheduler")
+    async def scheduler() -> JSONResponse:
+        if beside is None:
+            raise HTTPException(404, "no kube-scheduler is beside this muster")
+        return _probed(lacks() or await beside.lacks())
 
     @app.get("/metrics")
     def metrics() -> Response:
@@ -143,6 +152,13 @@ def make_service_app(
         return (await answers.get(("snapshot",), _dumped)).response(request)
 
     return app
+
+
+def _probed(lacks: list[str]) -> JSONResponse:
+    """What a probe is told."""
+    if lacks:
+        return JSONResponse({"status": "not ready", "missing": lacks}, 503)
+    return JSONResponse({"status": "ready", "missing": []})
 
 
 def _dumped(view: View) -> bytes:
