@@ -16,6 +16,7 @@ from e2e.scenario import (
     bound,
     configured,
     delete_job,
+    gang,
     gated,
     holds_for,
     job,
@@ -93,7 +94,11 @@ def test_a_provisioning_request_is_made_for_the_head_of_the_queue_and_goes_when_
     asked = template["template"]["spec"]["containers"][0]["resources"]["requests"]
     assert (asked["nvidia.com/gpu"], asked["cpu"], asked["memory"]) == ("8", "1", "1073741824")
     assert len(gated(cluster.pods(namespace, "first"))) == 2
-    lab.kill("muster-0")  # the request is known to whoever comes next
+    wait_until(
+        lambda: gang(cluster, namespace, "job-first").get("ledger", {}).get("asked"),
+        what="the request is known to whoever comes next",
+    )
+    lab.kill("muster-0")
     lab.start("muster-0")
     add_nodes(cluster, "new-1")
     runs_whole(cluster, namespace, "first", 2)

@@ -204,7 +204,8 @@ def test_a_bound_volume_that_any_node_can_use_is_no_obstacle_and_its_pods_are_pi
             also=lambda: f"{show(cluster.pods(namespace))}\n{cluster.gangs(namespace)}",
         )
         assert all(one.pinned_to == one.node for one in pods)
-        assert gang(cluster, namespace, "data")["mode"] == "pinned"
+        status = wait_until(lambda: gang(cluster, namespace, "data"), what="its Gang is written")
+        assert status["mode"] == "pinned"
     finally:
         for one in cluster.pods(namespace):
             cluster.delete_pod(one, grace=0)
