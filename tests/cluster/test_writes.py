@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from dataclasses import replace
 from typing import Any, cast
 
 from muster.cluster import act
@@ -156,6 +157,28 @@ def test_while_a_crowd_starts_what_is_only_told_goes_one_by_one(monkeypatch):
     go.set()
     hands.close(all_of_it=True)
     assert not hands.crowded
+
+
+def test_why_a_job_waits_is_told_before_that_others_run():
+    """Four thousand jobs that start leave as many statuses to write; who comes then wants to know why he waits."""
+    go = threading.Event()
+
+    class Held(FakeApi):
+        def request(
+            self, method: str, path: str, body: Any = None, content_type: str = ""
+        ) -> tuple[int, bytes]:
+            go.wait(60)
+            return super().request(method, path, body, content_type)
+
+    api = Held()
+    hands = Hands(cast(Api, api), lambda _: None, "muster", threads=1)
+    running = [replace(write("Running", (), exists=True), gang=f"runs-{i}") for i in range(12)]
+    waiting = replace(write("Waiting", (), exists=True), gang="waits")
+    hands.carry_out((*running, waiting))
+    go.set()
+    hands.close(all_of_it=True)
+    assert len(api.asked) == 13
+    assert api.asked.index("PATCH waits") <= 8, "behind those under way and at most as many more"
 
 
 def test_an_upgrade_of_the_definition_is_noticed():

@@ -42,6 +42,7 @@ from muster.types import (
     PodSeen,
     Retrack,
     Say,
+    State,
     Ungate,
     WriteGang,
     WriteLearned,
@@ -76,7 +77,8 @@ class Hands:
         self._part = ""
         self._overtaken: frozenset[str] = frozenset()
         self._starts = Crew("act", threads, self._one)
-        # Neither what is only told delays a start: statuses that hold no placement, and Events.
+        # Nor does what is only told delay a start: statuses that hold no placement, and Events. Why a job waits
+        # is told before that others run.
         self._book = Crew("book", 4, self._told)
         self._aside = threading.Lock()
         self._talk = Crew("say", 1, self._one)
@@ -87,6 +89,8 @@ class Hands:
             match action:
                 case Say():
                     self._talk.give(action)
+                case WriteGang(holds=(), status={"state": State.RUNNING | State.FINISHED}):
+                    self._book.give(action, rank=1)
                 case DeleteGang() | WriteGang(holds=()) | AskNodes() | DropNodes() | WriteLearned():
                     self._book.give(action)
                 case WriteGang() | Ungate(carries=(_, *_)):
