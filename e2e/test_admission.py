@@ -279,22 +279,22 @@ def test_what_decides_identity_and_size_is_frozen_after_create(
     assert kubectl.as_("someone", BREAK_GLASS).patch("worker-0", change, "merge").ok
 
 
-def test_only_a_release_marks_a_pod_as_released(kubectl: Kubectl) -> None:
+@pytest.mark.parametrize(
+    ("key", "value", "said", "who"),
+    [
+        ("muster.dev/released", "true", "only `muster release` writes it", HOOKS),
+        ("muster.dev/plan", "[]", "only Muster writes it", MUSTER),
+    ],
+)
+def test_what_muster_notes_on_a_pod_nobody_else_writes(
+    kubectl: Kubectl, key: str, value: str, said: str, who: str
+) -> None:
     kubectl.create(pod())
-    mark = {"metadata": {"annotations": {"muster.dev/released": "true"}}}
-    answer = kubectl.patch("worker-0", mark, "merge")
+    note = {"metadata": {"annotations": {key: value}}}
+    answer = kubectl.patch("worker-0", note, "merge")
     assert not answer.ok
-    assert "only `muster release` writes it" in answer.said
-    assert kubectl.as_(HOOKS).patch("worker-0", mark, "merge").ok
-
-
-def test_only_muster_writes_where_the_replicas_of_a_job_start(kubectl: Kubectl) -> None:
-    kubectl.create(pod())
-    plan = {"metadata": {"annotations": {"muster.dev/plan": "[]"}}}
-    answer = kubectl.patch("worker-0", plan, "merge")
-    assert not answer.ok
-    assert "only Muster writes it" in answer.said
-    assert kubectl.as_(MUSTER).patch("worker-0", plan, "merge").ok
+    assert said in answer.said
+    assert kubectl.as_(who).patch("worker-0", note, "merge").ok
 
 
 def test_other_labels_and_annotations_stay_free(kubectl: Kubectl) -> None:
