@@ -142,7 +142,8 @@ class Course:
 
     def timed(self, variant: Variant, namespace: str, count: int) -> Run:
         """Start the schedulers over what waits in a namespace until `count` pods of it are bound."""
-        gates = Gates(self.lab.folder / "kubeconfig" / "muster", namespace) if variant.gated else None
+        account = self.lab.folder / "kubeconfig" / "muster"
+        gates = Gates(self.wire, account, namespace) if variant.gated else None
         calls = figures.calls(self.wire.ask("GET", "/metrics"))
         busy = os.getloadavg()[0]
         watch = raw.bound(self.wire, namespace)

@@ -5,15 +5,14 @@ has. What is between this and Muster is Muster."""
 
 from __future__ import annotations
 
-import json
 import threading
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from e2e.cluster import GPU, Json
+from e2e.bench.raw import Wire
+from e2e.cluster import GPU
 from e2e.lab.errors import LabError
 from muster.cluster.act import ungate_patch
 from muster.cluster.api import STRATEGIC, Api, configuration
@@ -25,29 +24,24 @@ THREADS = 16
 class Gates:
     """The gates of all pods of a namespace. `kubeconfig`: of somebody who may patch pods everywhere."""
 
-    def __init__(self, kubeconfig: Path, namespace: str) -> None:
+    def __init__(self, wire: Wire, kubeconfig: Path, namespace: str) -> None:
         self._api = Api(configuration(str(kubeconfig)))
         self._pods = f"/api/v1/namespaces/{quote(namespace)}/pods"
-        nodes = [item for item in self._items("/api/v1/nodes") if GPU in item["status"]["allocatable"]]
+        nodes = [
+            item for item in wire.ask("GET", "/api/v1/nodes")["items"] if GPU in item["status"]["allocatable"]
+        ]
         places = [
             node["metadata"]["name"] for node in nodes for _ in range(int(node["status"]["allocatable"][GPU]))
         ]
-        pods = sorted(self._items(self._pods), key=lambda pod: pod["metadata"]["name"])
+        pods = sorted(wire.ask("GET", self._pods)["items"], key=lambda pod: pod["metadata"]["name"])
         if len(pods) > len(places):
             raise LabError(f"{len(pods)} pods of one GPU, and the nodes have {len(places)}")
         self._todo = [self._patch(namespace, pod, node) for pod, node in zip(pods, places, strict=False)]
-        self._thread = threading.Thread(target=self._run, args=(self._todo,), name="gates", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="gates", daemon=True)
 
     def open(self) -> None:
         """Begin; returns at once."""
         self._thread.start()
-
-    def _items(self, path: str) -> list[Json]:
-        status, data = self._api.request("GET", path)
-        if status != 200:
-            raise LabError(f"GET {path}: {status} {data[:300].decode(errors='replace')}")
-        found: list[Json] = json.loads(data)["items"]
-        return found
 
     @staticmethod
     def _patch(namespace: str, pod: dict[str, Any], node: str) -> tuple[str, bytes]:
@@ -66,7 +60,7 @@ class Gates:
             )
         )
 
-    def _run(self, todo: Sequence[tuple[str, bytes]]) -> None:
+    def _run(self) -> None:
         with ThreadPoolExecutor(THREADS) as several:
-            for name, body in todo:
+            for name, body in self._todo:
                 several.submit(self._api.request, "PATCH", f"{self._pods}/{quote(name)}", body, STRATEGIC)

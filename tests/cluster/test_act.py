@@ -43,8 +43,8 @@ def test_the_first_pod_of_a_start_carries_the_placement_and_it_is_read_back() ->
     sent = json.loads(ungate_patch(Ungate(JOB, "u", "p", "7", "n1", pin=True, cause="start", carries=holds)))
     assert sent["metadata"]["resourceVersion"] == "7"
     (note,) = sent["metadata"]["annotations"].items()
-    pod = {"metadata": {"name": "p", "uid": "u", "annotations": dict([note])}, "spec": sent["spec"]}
-    pod["spec"] = {"schedulerName": "muster", "containers": [], "affinity": sent["spec"]["affinity"]}
+    spec = {"schedulerName": "muster", "containers": [], "affinity": sent["spec"]["affinity"]}
+    pod = {"metadata": {"name": "p", "uid": "u", "annotations": dict([note])}, "spec": spec}
     found = decode.pod(json.dumps(pod).encode(), "muster")
     assert (found.pin, found.carries, found.annotations) == ("n1", holds, {})
 

@@ -11,6 +11,7 @@ import json
 import logging
 import threading
 from collections.abc import Mapping
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
@@ -114,10 +115,7 @@ class Hands:
 
     def _told(self, action: Action) -> None:
         """What is only told goes one by one while a crowd starts: it takes as much of the API server as a start."""
-        if self.crowded:
-            with self._aside:
-                self._one(action)
-        else:
+        with self._aside if self.crowded else nullcontext():
             self._one(action)
 
     def _one(self, action: Action) -> None:

@@ -375,7 +375,7 @@ def gang(data: bytes | msgspec.Raw) -> GangRecord:
         submitted=seconds(status.submitted),
         started=seconds(status.started),
         ended=seconds(status.ended),
-        placement=tuple(Hold(p.role, p.node, p.pod, p.uid) for p in status.placement or ()),
+        placement=status.placement or (),
         replicas=status.replicas,
         backoff=ledger.backoff,
         not_before=ledger.not_before,

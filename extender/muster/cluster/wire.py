@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 
+from muster.types import Hold
+
 
 class _Struct(msgspec.Struct, rename="camel", gc=False):
     pass
@@ -197,13 +199,6 @@ class Workload(_Struct):
     status: WorkloadStatus = msgspec.field(default_factory=WorkloadStatus)
 
 
-class GangPlace(_Struct):
-    role: str
-    node: str
-    pod: str = ""
-    uid: str = ""
-
-
 class GangSpec(_Struct):
     job: str = ""
     uid: str = ""
@@ -239,7 +234,7 @@ class GangStatus(_Struct):
     started: str = ""
     ended: str = ""
     keeps: str = ""
-    placement: list[GangPlace] | None = None
+    placement: tuple[Hold, ...] | None = None
     roles: dict[str, GangRole] | None = None
     ledger: GangLedger | None = None
 

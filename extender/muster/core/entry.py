@@ -23,6 +23,7 @@ from muster.types import (
 UNTOUCHED = Facts()
 """Of a job that never ran."""
 OPEN = (Phase.GATED, Phase.UNGATED)
+"""Of a pod that has a place to take, or is on its way to it."""
 NO_MEMORY: Mapping[str, object] = MappingProxyType({})
 
 

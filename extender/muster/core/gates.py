@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from muster.core.endings import RETRY_EVICTION, busy
-from muster.core.entry import Entry
+from muster.core.entry import OPEN, Entry
 from muster.core.jobs import is_alive
 from muster.core.memory import Memory
 from muster.types import Action, Hold, Job, Nominate, Phase, PodRecord, Say, Ungate
@@ -19,7 +19,7 @@ def ungate(memory: Memory, entry: Entry, job: Job, holds: Iterable[Hold], now: f
         if not hold.uid or not entry.records(hold):
             continue
         pod = entry.pods.get(hold.uid)
-        if pod is None or pod.phase not in (Phase.GATED, Phase.UNGATED) or pod.deleting:
+        if pod is None or pod.phase not in OPEN or pod.deleting:
             continue
         if pod.pin or busy(memory, hold.uid, now):
             continue

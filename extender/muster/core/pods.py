@@ -134,8 +134,6 @@ def join(memory: Memory, pod: PodRecord) -> None:
     entry.pods[pod.uid] = pod
     if pod.carries and pod.phase in (Phase.UNGATED, Phase.BOUND) and _later(entry, pod):
         entry.carrier = pod.uid
-        if entry.holds is None:
-            charge_holds(memory, entry)
     (memory.released.add if pod.phase is Phase.RELEASED else memory.released.discard)(pod.uid)
     (memory.half_done.add if half_done(pod) else memory.half_done.discard)(pod.uid)
     memory.job_of[pod.uid] = key

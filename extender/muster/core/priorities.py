@@ -10,12 +10,12 @@ what they have then.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from muster.types import IntArray, Shares, Table
+from muster.types import IntArray, Shares, Table, Want
 
 WHY = "GPUs go to a job of higher priority first"
 
@@ -50,16 +50,21 @@ def _told(shares: Shares, table: Table) -> Shares:
     stopped = np.flatnonzero((shares.replicas == 0) & np.isfinite(table.first_start))
     if not len(stopped):
         return shares
-    beside = [row for row, want in shares.wants.items() if want.beside is not None]
     least = (table.request if shares.whole else table.least) * table.unit + table.fixed
-    used = shares.replicas * table.unit + np.where(shares.replicas > 0, table.fixed, 0)
-    used[beside] = 0
+    used = _gpus(table, shares.replicas, shares.wants)
     free, firm, why = table.gpus - int(used.sum()), np.minimum(used, least), dict(shares.why)
     for row in stopped.tolist():
         higher = int(firm[table.priority > table.priority[row]].sum())
         if higher and (free + higher >= least[row] or table.gpus - higher < least[row]):
             why.setdefault(row, WHY)
     return replace(shares, why=why)
+
+
+def _gpus(table: Table, replicas: IntArray, wants: Mapping[int, Want]) -> IntArray:
+    """(J,) GPUs of so many replicas of each; none of its own for a job beside another."""
+    used: IntArray = replicas * table.unit + np.where(replicas > 0, table.fixed, 0)
+    used[[row for row, want in wants.items() if want.beside is not None]] = 0
+    return used
 
 
 class _Plan:
@@ -69,7 +74,7 @@ class _Plan:
         self.given, self.table = shares, table
         self.replicas, self.wants, self.why = shares.replicas.copy(), dict(shares.wants), dict(shares.why)
         self.floor = self._floor(fixed, stop=stop)
-        self.free = table.gpus - int(self._gpus(self.replicas).sum())
+        self.free = table.gpus - int(_gpus(table, self.replicas, self.wants).sum())
         self.changed = False
         self._kept: dict[int, tuple[IntArray, int]] = {}
 
@@ -91,12 +96,6 @@ class _Plan:
                 yield row
                 if want.beside in self.table.row:
                     yield self.table.row[want.beside]
-
-    def _gpus(self, replicas: IntArray) -> IntArray:
-        """(J,) GPUs of so many replicas of each; none of its own for a job beside another."""
-        used: IntArray = replicas * self.table.unit + np.where(replicas > 0, self.table.fixed, 0)
-        used[[row for row, want in self.wants.items() if want.beside is not None]] = 0
-        return used
 
     def grant(self, row: int) -> None:
         """Its least, if those of lower priority can give it; else nothing changes."""
@@ -131,7 +130,7 @@ class _Plan:
         """Rows of lower priority that can give something, and the GPUs that they can give in all."""
         if priority not in self._kept:
             lower = np.flatnonzero((self.replicas > self.floor) & (self.table.priority < priority))
-            gives = self._gpus(self.replicas) - self._gpus(self.floor)
+            gives = _gpus(self.table, self.replicas, self.wants) - _gpus(self.table, self.floor, self.wants)
             self._kept[priority] = lower, int(gives[lower].sum())
         return self._kept[priority]
 
@@ -158,7 +157,7 @@ class _Plan:
     def _none(self, row: int) -> int:
         if self.floor[row]:
             return 0
-        gives = int(self._gpus(self.replicas)[row])
+        gives = int(_gpus(self.table, self.replicas, self.wants)[row])
         self.replicas[row] = 0
         return gives
 
