@@ -1,20 +1,25 @@
 # Muster's image: `muster serve`, `muster release`, `muster explain`. kube-scheduler is the stock image beside it.
 #   docker build -t REGISTRY/muster:0.1.0 .
-# The Python that the tests run with.
-ARG PYTHON=3.11
+# The Python that the tests run with. A release gives it by digest (make image RELEASE=1 BASE=python:3.11-slim@sha256:...): a tag is
+# whatever the registry says today.
+ARG BASE=python:3.11-slim
 
-FROM python:${PYTHON}-slim AS build
+FROM ${BASE} AS build
 WORKDIR /source
-COPY pyproject.toml README.md LICENSE ./
-COPY config/constraints.txt ./constraints.txt
-COPY extender extender
-COPY plugins plugins
-# Every version is pinned: the same commit gives the same image. Bytecode is compiled here: the file system is read-only when it runs.
+COPY config/requirements.txt config/build-requirements.txt ./
+# Every file is known by its hash (`make requirements` writes them from config/constraints.txt), and nothing else is installed: the same
+# commit gives the same image. Bytecode is compiled here: the file system is read-only when it runs.
 # Plain RUN and COPY: any builder will do, also one without BuildKit.
 RUN python -m venv --without-pip /opt/muster && \
-    PIP_CONSTRAINT=constraints.txt pip --python /opt/muster install --no-cache-dir --root-user-action ignore .
+    pip --python /opt/muster install --no-cache-dir --root-user-action ignore --require-hashes -r requirements.txt && \
+    pip install --no-cache-dir --root-user-action ignore --require-hashes -r build-requirements.txt
+COPY pyproject.toml README.md LICENSE ./
+COPY extender extender
+COPY plugins plugins
+RUN pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels . && \
+    pip --python /opt/muster install --no-cache-dir --root-user-action ignore --no-deps /wheels/*.whl
 
-FROM python:${PYTHON}-slim
+FROM ${BASE}
 COPY --from=build /opt/muster /opt/muster
 ENV PATH=/opt/muster/bin:$PATH PYTHONUNBUFFERED=1
 # As in the chart's securityContext; a number, so that runAsNonRoot can be checked.

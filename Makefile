@@ -6,10 +6,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.made
 # Scenarios run in so many processes, each with a lab of its own, file by file; they mostly wait. JOBS=0: in one, as pytest does.
 JOBS ?= $(shell n=$$(nproc); echo $$((n < 4 ? n : 4)))
-SIDE_BY_SIDE = -n $(JOBS) --dist loadfile
+SIDE_BY_SIDE = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 .DEFAULT_GOAL := help
 
-.PHONY: help setup check format unit e2e test clean
+.PHONY: help setup check format unit e2e test requirements sbom image base clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,11 +35,36 @@ format: $(STAMP) ## let ruff format and fix
 unit: $(STAMP) ## the unit tests: seconds
 	@$(BIN)/pytest -q tests
 
+e2e test: OPERATORS = jobset,trainer
 e2e: $(STAMP) lab-build ## every scenario on a lab of its own
 	@$(BIN)/pytest -v $(SIDE_BY_SIDE) e2e
 
 test: $(STAMP) lab-build ## everything: unit and e2e
-	@$(BIN)/pytest $(SIDE_BY_SIDE) tests e2e
+	@rm -rf out/rights
+	@E2E_RIGHTS=1 $(BIN)/pytest $(SIDE_BY_SIDE) tests e2e
+	@$(BIN)/python -m e2e.lab rights
+
+# Nothing but names, versions and hashes goes into these files: no address of a registry.
+COMPILE = $(BIN)/uv pip compile --quiet --constraint config/constraints.txt --generate-hashes --no-header --no-annotate \
+	--no-emit-index-url --python-version 3.11
+
+requirements: $(STAMP) ## the image's packages with their hashes, from config/constraints.txt
+	@$(COMPILE) --python-platform linux --output-file config/requirements.txt pyproject.toml
+	@echo hatchling | $(COMPILE) --output-file config/build-requirements.txt -
+
+sbom: $(STAMP) ## out/muster.cdx.json: what is in the image (CycloneDX)
+	@mkdir -p out
+	@$(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible --output-file out/muster.cdx.json \
+		config/requirements.txt
+
+IMAGE = muster:$(shell awk -F'"' '/^version = /{print $$2}' pyproject.toml)
+BASE = python:3.11-slim
+image: base sbom ## docker build IMAGE=muster:VERSION; RELEASE=1 wants BASE=python:3.11-slim@sha256:..., by digest
+	@docker build --build-arg BASE='$(BASE)' --tag '$(IMAGE)' .
+
+base:
+	@case '$(RELEASE)/$(BASE)' in /*|*@sha256:*) ;; *) \
+		echo "make image: a release needs BASE by digest (python:3.11-slim@sha256:...), found BASE=$(BASE)" >&2; exit 2;; esac
 
 clean: ## remove what setup and tests leave in the checkout
 	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache out
@@ -49,3 +74,4 @@ include e2e/demo.mk
 include e2e/bench.mk
 include e2e/reproduce.mk
 include e2e/soak.mk
+include e2e/chaos.mk

@@ -174,7 +174,7 @@ class Page:
         )
 
     def until(self, predicate: Callable[[], Any], what: str, within: float = PATIENCE) -> Any:
-        """Poll; an element or a row that is drawn anew meanwhile, or not there, counts as not yet."""
+        """Poll; an element or a row that is drawn again meanwhile, or not there, counts as not yet."""
 
         def attempt() -> Any:
             try:

@@ -7,13 +7,15 @@ decoding a thousand pods into the client's classes takes seconds."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from kubernetes import client, config
+
+from e2e.quantities import requests
 
 Json = dict[str, Any]
 
@@ -113,17 +115,8 @@ class Pod:
 
     @property
     def requests(self) -> dict[str, int]:
-        """What the scheduler counts: cpu in millis, memory in bytes, the rest in units; the greater of
-        containers and init."""
-        spec = self.raw["spec"]
-        total: dict[str, int] = {"pods": 1}
-        for container in spec["containers"]:
-            for name, value in _requests(container).items():
-                total[name] = total.get(name, 0) + value
-        for container in spec.get("initContainers") or []:
-            for name, value in _requests(container).items():
-                total[name] = max(total.get(name, 0), value)
-        return total
+        """What kube-scheduler counts: cpu in millis, the rest in units."""
+        return requests(self.raw["spec"])
 
     @property
     def gpus(self) -> int:
@@ -141,13 +134,16 @@ class Pod:
 class Cluster:
     """One cluster; methods raise Refused where the apiserver says no."""
 
-    def __init__(self, kubeconfig: Path) -> None:
-        self.kubeconfig = kubeconfig
+    def __init__(self, kubeconfig: Path, timeout: float = 60.0, retries: int | None = None) -> None:
+        """timeout: seconds that a call may take; retries: of a call without an answer, None: as urllib3 does (3)."""
+        self.kubeconfig, self._timeout, self._retries = kubeconfig, timeout, retries
 
     @cached_property
     def client(self) -> client.ApiClient:
         """The official client, for `kubernetes.client.CoreV1Api(cluster.client)`."""
         made: client.ApiClient = config.new_client_from_config(str(self.kubeconfig))  # type: ignore[no-untyped-call]
+        if self._retries is not None:
+            made.rest_client.pool_manager.connection_pool_kw["retries"] = self._retries  # type: ignore[no-untyped-call]
         return made
 
     def request(
@@ -157,7 +153,7 @@ class Cluster:
         body: object = None,
         content_type: str = "application/json",
         query: Mapping[str, str] | None = None,
-        timeout: float = 60.0,
+        timeout: float | None = None,
     ) -> Json:
         """One call; `body` is JSON data, `timeout` seconds."""
         serialized = self.client.param_serialize(
@@ -168,7 +164,7 @@ class Cluster:
             body=body,
             auth_settings=["BearerToken"],
         )
-        answer = self.client.call_api(*serialized, _request_timeout=timeout)
+        answer = self.client.call_api(*serialized, _request_timeout=timeout or self._timeout)
         data: bytes = answer.read() or b"{}"  # type: ignore[no-untyped-call]
         if answer.status >= 400:
             raise _refusal(answer.status, data)
@@ -274,58 +270,9 @@ def collection(manifest: Json, namespace: str) -> str:
     return f"{root}/namespaces/{manifest['metadata'].get('namespace', namespace)}/{plural}"
 
 
-def quantity(value: str | int) -> int:
-    """A Kubernetes quantity, rounded up to whole units: "1Gi" -> 1073741824, "2" -> 2, "500m" -> 1."""
-    text = str(value)
-    for suffix, factor in _factors():
-        if text.endswith(suffix):
-            return -int(-float(text[: -len(suffix)]) * factor // 1)
-    return -int(-float(text) // 1)
-
-
-def over_committed(cluster: Cluster) -> list[str]:
-    """Sentences on nodes that hold more than they have; [] is well. Pods in a terminal phase hold nothing."""
-    used: dict[str, dict[str, int]] = {}
-    for pod in cluster.all_pods():
-        if pod.node and not pod.terminal:
-            on_node = used.setdefault(pod.node, {})
-            for name, value in pod.requests.items():
-                on_node[name] = on_node.get(name, 0) + value
-    found = []
-    for node in cluster.nodes():
-        name, allocatable = node["metadata"]["name"], node["status"].get("allocatable", {})
-        for resource, value in used.get(name, {}).items():
-            has = _measure(resource, allocatable.get(resource, 0))
-            if value > has and resource != MARK:
-                found.append(f"{name} has {has} {resource}, its pods hold {value}")
-    return found
-
-
 def _version(item: Json) -> int:
     """resourceVersion; of objects of one kind the greater is the newer (KEP-5504)."""
     return int(item["metadata"]["resourceVersion"])
-
-
-def _requests(container: Json) -> dict[str, int]:
-    resources = container.get("resources") or {}
-    merged = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
-    return {name: _measure(name, value) for name, value in merged.items()}
-
-
-def _measure(resource: str, value: str | int) -> int:
-    """cpu in millis, everything else in units."""
-    if resource == "cpu":
-        text = str(value)
-        return int(text[:-1]) if text.endswith("m") else int(float(text) * 1000)
-    return quantity(value)
-
-
-def _factors() -> Iterator[tuple[str, float]]:
-    for power, letter in enumerate("KMGTPE", start=1):
-        yield f"{letter}i", 1024.0**power
-    yield "m", 0.001
-    for power, letter in enumerate("kMGTPE", start=1):
-        yield letter, 1000.0**power
 
 
 def _refusal(status: int, data: bytes) -> Refused:

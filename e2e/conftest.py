@@ -3,53 +3,73 @@
 lab        the session's lab, as its tests find it: every process running, every node as made. Tests that
            need it have the marker `lab`; with E2E_KUBECONFIG (another cluster, kind for one) they are skipped
 cluster    the lab's cluster, or the one of E2E_KUBECONFIG
-namespace  a fresh one; when the test ends it is checked (scenario.unsound) and deleted
+namespace  a fresh one, deleted when the test ends
 new_lab    makes further labs, ended with the test
 room       16 GPUs: all other nodes of the lab are cordoned (for elastic jobs)
 max_min    room, and Muster shares GPUs evenly; what a change costs is not weighed
 
+The referee (e2e/referee) watches every cluster of a test, from when the test has it: what is under way when the
+test ends has to come to its end, and no fault may have been found. `@pytest.mark.referee(start=30)` sets its
+bounds for a test, `@pytest.mark.unsound("why", "pattern", ...)` announces faults by what they say; without a
+pattern it may be any. A lab whose process has died unasked, or whose logs have complaints that nobody announced,
+fails its test (Lab.troubles).
+
 Scenarios may run side by side (pytest -n 2 --dist loadfile): the session is one process then, and so is its lab.
 
 Environment: E2E_LAB=NAME uses a lab that stays (quick when writing scenarios: make lab NAME=dev; E2E_LAB=dev
-pytest e2e). E2E_K8S=1.34 makes labs of that Kubernetes, where a scenario asks for no other. CI=true makes a skip a
-failure."""
+pytest e2e); E2E_OPERATORS_LAB=NAME likewise, for scenarios with operators that this lab has. E2E_K8S=1.34 makes labs
+of that Kubernetes, where a scenario asks for no other. CI=true makes a skip a failure, but of scenarios with
+operators that were not built before (marker operators)."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
 import os
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from e2e import operated
 from e2e.cluster import Cluster, Refused
 from e2e.elastic import ROOM, only, shared_by
-from e2e.lab import Lab, NodeGroup, Shape, all_labs
+from e2e.lab import Lab, NodeGroup, Shape, all_labs, operators
 from e2e.lab.versions import DEFAULT_KUBERNETES
-from e2e.scenario import show, unsound, wait_until
+from e2e.referee import ENDS, Rules, Watching, watching
+from e2e.scenario import show, wait_until
 
 KUBERNETES = os.environ.get("E2E_K8S") or DEFAULT_KUBERNETES
 SHAPE = Shape(groups=(NodeGroup(16, gpus=8),), racks=4, kubernetes=KUBERNETES)
 _numbers = itertools.count()
+WATCH: pytest.StashKey[Watching] = pytest.StashKey()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
-        "markers", "unsound(why): gangs of this scenario may be partly bound when it ends, and why"
+        "markers",
+        "operators(names): runs where these operators were built before (make lab-build OPERATORS=...), in CI too",
+    )
+    config.addinivalue_line(
+        "markers", "ends(reason): Muster ends a pod of this scenario for this reason (muster.types.EndReason)"
+    )
+    config.addinivalue_line(
+        "markers", "unsound(why, *patterns): faults that the referee may find, and why; without patterns any"
+    )
+    config.addinivalue_line("markers", "referee(**bounds): seconds that what must not last may last (Rules)")
+    config.addinivalue_line(
+        "markers", "complains(why, *patterns): what logs of the lab may complain of, and why"
     )
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    report = yield
-    # In CI nothing that was meant to run may go missing without anybody noticing.
-    if report.skipped and os.environ.get("CI") == "true" and not hasattr(report, "wasxfail"):
-        report.outcome = "failed"
-        report.longrepr = f"skipped in CI: {report.longrepr}"
-    return report
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if missing := operators.missing(_operators_of(item)):
+        pytest.skip(f"not built: make lab-build OPERATORS={','.join(missing)}")
+
+
+def _operators_of(item: pytest.Item) -> list[str]:
+    return [name for mark in item.iter_markers("operators") for name in mark.args]
 
 
 @pytest.fixture(scope="session")
@@ -79,16 +99,22 @@ def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
     if "E2E_KUBECONFIG" in os.environ:
         pytest.skip("needs control of the lab's processes, and E2E_KUBECONFIG names another cluster")
     found: Lab = request.getfixturevalue("_session_lab")
+    found.begin(*_announced(request, "complains"))
     yield found
+    troubles = found.troubles()
     found.restore()
+    if troubles:
+        pytest.fail("\n".join(troubles), pytrace=False)
 
 
 @pytest.fixture
-def cluster(request: pytest.FixtureRequest) -> Cluster:
-    if given := os.environ.get("E2E_KUBECONFIG"):
-        return Cluster(Path(given))
-    # Through `lab`, so that what a scenario breaks is mended after each.
-    return Cluster(request.getfixturevalue("lab").kubeconfig)
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    given = os.environ.get("E2E_KUBECONFIG")
+    # Through `lab`, so that what a scenario breaks is fixed after each.
+    found = Cluster(Path(given) if given else request.getfixturevalue("lab").kubeconfig)
+    with _judged(request, found) as watch:
+        request.node.stash[WATCH] = watch
+        yield found
 
 
 @pytest.fixture
@@ -105,24 +131,30 @@ def new_namespace(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[
 
 
 @pytest.fixture
-def new_lab() -> Iterator[Callable[..., Lab]]:
-    """`new_lab(Shape(...))`: another lab, ended with the test."""
+def new_lab(request: pytest.FixtureRequest) -> Iterator[Callable[..., Lab]]:
+    """`new_lab(Shape(...))`: another lab, watched by the referee and ended with the test."""
     if "E2E_KUBECONFIG" in os.environ:
         pytest.skip("starts labs, and E2E_KUBECONFIG names another cluster")
-    made: list[Lab] = []
+    troubles: list[str] = []
+    with contextlib.ExitStack() as stack:
 
-    def make(shape: Shape | None = None) -> Lab:
-        lab = Lab(f"e2e-{os.getpid()}-{next(_numbers)}")
-        made.append(lab)
-        if shape is not None and shape.kubernetes == DEFAULT_KUBERNETES:
-            shape = replace(shape, kubernetes=KUBERNETES)
-        return lab.up(shape) if shape is not None else lab
+        def make(shape: Shape | None = None) -> Lab:
+            lab = Lab(f"e2e-{os.getpid()}-{next(_numbers)}")
+            stack.callback(lab.down)
+            if shape is None:
+                return lab
+            if shape.kubernetes == DEFAULT_KUBERNETES:
+                shape = replace(shape, kubernetes=KUBERNETES)
+            lab.begin(*_announced(request, "complains"))
+            stack.callback(lambda: troubles.extend(lab.troubles()))
+            lab.up(shape)
+            if shape.chart:
+                stack.enter_context(_judged(request, Cluster(lab.kubeconfig), lab))
+            return lab
 
-    try:
         yield make
-    finally:
-        for lab in made:
-            lab.down()
+    if troubles:
+        pytest.fail("\n".join(troubles), pytrace=False)
 
 
 @pytest.fixture
@@ -152,15 +184,13 @@ def _namespace(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[str
     )
     try:
         yield name
-        if request.node.get_closest_marker("unsound") is None:
-            # A gang that is starting or going back to the gate may take its moment.
-            wait_until(
-                lambda: not unsound(cluster, name),
-                what="no node over-committed, no gang partly bound",
-                also=lambda: "\n".join(unsound(cluster, name)),
-            )
+        for mark in request.node.iter_markers("ends"):
+            _ended_for(cluster, name, mark.args[0])
+        _settles(request, request.node.stash[WATCH])
     finally:
-        # By name first: the deletion of a namespace begins with a wait of 5 s.
+        # By name first: the deletion of a namespace begins with a wait of 5 s. And from the top: a JobSet that only
+        # lost its Jobs makes new ones.
+        operated.clear(cluster, name)
         for kind in ("batch/v1/jobs", "apps/v1/deployments", "apps/v1/statefulsets", "v1/pods"):
             group, plural = kind.rsplit("/", 1)
             path = f"/{'apis' if '/' in group else 'api'}/{group}/namespaces/{name}/{plural}"
@@ -175,6 +205,45 @@ def _namespace(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[str
             what=f"the pods of namespace {name} are gone",
             also=lambda: show(cluster.pods(name)),
         )
+
+
+@contextlib.contextmanager
+def _judged(request: pytest.FixtureRequest, cluster: Cluster, lab: Lab | None = None) -> Iterator[Watching]:
+    """The referee watches until the end; the test fails with what it found."""
+    bounds: dict[str, float] = {}
+    for mark in reversed(list(request.node.iter_markers("referee"))):
+        bounds |= mark.kwargs
+    patterns = _announced(request, "unsound")
+    with watching(cluster, Rules(reasons=ENDS, **bounds), patterns) as watch:
+        yield watch
+        if lab is not None and lab.exists and lab.alive("kube-apiserver") and lab.ready("kube-apiserver"):
+            _settles(request, watch)
+    if watch.faults:
+        pytest.fail("the referee has found:\n" + "\n".join(watch.faults), pytrace=False)
+
+
+def _settles(request: pytest.FixtureRequest, watch: Watching) -> None:
+    """A gang that is starting or going back to the gate may take its moment."""
+    if request.node.get_closest_marker("unsound") is None:
+        wait_until(
+            lambda: not watch.open(), what="nothing is under way", also=lambda: "\n".join(watch.open())
+        )
+
+
+def _announced(request: pytest.FixtureRequest, marker: str) -> tuple[str, ...]:
+    """Patterns of a marker whose first argument says why; "" (any) where one has none."""
+    marks = list(request.node.iter_markers(marker))
+    return tuple(pattern for mark in marks for pattern in mark.args[1:] or ("",))
+
+
+def _ended_for(cluster: Cluster, namespace: str, reason: str) -> None:
+    """Muster has said on one of the pods that it ends it for this reason."""
+
+    def said() -> list[str]:
+        found = [event for event in cluster.events(namespace) if event["involvedObject"]["kind"] == "Pod"]
+        return [event["message"] for event in found if event["reason"] == reason]
+
+    wait_until(said, what=f"an Event {reason} on a pod", also=lambda: str(cluster.events(namespace)))
 
 
 def _runs(pid: int) -> bool:

@@ -1,4 +1,4 @@
-"""The words that elastic scenarios are written in: jobs that grow and shrink, their shares, what must always hold.
+"""The words that elastic scenarios are written in: jobs that grow and shrink, and their shares.
 
     with shared_by(lab, "max-min"):
         cluster.submit(train("a", most=16), namespace=namespace)
@@ -10,19 +10,18 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
 
-from e2e.cluster import Cluster, Json, Pod, Refused, over_committed
+from e2e.cluster import Cluster, Json, Pod, Refused
 from e2e.lab import Lab
-from e2e.scenario import PATIENCE, bound, configured, gang, job, looking, show, wait_until
-from muster.core import dump
+from e2e.scenario import FOR_MUSTER, PATIENCE, bound, configured, gang, job, show, wait_until
+from muster.core import snapshot_codec
 from muster.core.cycle import cycle
-from muster.core.view import View
+from muster.core.views.view import View
 from muster.settings import load_settings, profile_of
 
 INDEX = "batch.kubernetes.io/job-completion-index"
@@ -156,21 +155,21 @@ def replayed(lab: Lab, cluster: Cluster, replica: int = 0) -> Json:
 
     def by_what_is_in_force() -> Json | None:
         newest = snapshot_of(lab, cluster, replica)
-        return newest if dump.load(newest)[0].now >= file.stat().st_mtime else None
+        return newest if snapshot_codec.load(newest)[0].now >= file.stat().st_mtime else None
 
     found = wait_until(by_what_is_in_force, what="a plan by the present configuration")
-    snapshot, name = dump.load(found)
+    snapshot, name = snapshot_codec.load(found)
     profile = profile_of(load_settings(file))
     assert (name, found["order"]) == (profile.name, profile.order)
     again = View(snapshot, cycle(snapshot, profile), profile, free=snapshot.free)
-    assert json.loads(json.dumps(dump.dump(again)))["plan"] == found["plan"]
+    assert json.loads(json.dumps(snapshot_codec.dump(again)))["plan"] == found["plan"]
     return found
 
 
 def measured(lab: Lab, cluster: Cluster, namespace: str, name: str) -> dict[int, float]:
     """Speeds of a job ("job-train") that Muster has measured so far, by replicas. In the Gang they are written with
     the next change of its state, or within a minute."""
-    snapshot, _ = dump.load(snapshot_of(lab, cluster))
+    snapshot, _ = snapshot_codec.load(snapshot_of(lab, cluster))
     return {
         config.replicas: speed
         for key, job in snapshot.jobs.items()
@@ -196,58 +195,4 @@ def reader(cluster: Cluster) -> str:
         except Refused as refused:
             if refused.status != 409:
                 raise
-    return str(cluster.request("POST", f"{accounts}/e2e-reader/token", {"spec": {}})["status"]["token"])
-
-
-@dataclass
-class Watch:
-    """What is polled while a scenario goes on: `faults` are sentences on what must never be, each once.
-
-    The least that a job may run with counts from the moment at which it first ran with so many, and until its Job is
-    deleted or over: its pods are then ended one after another.
-    """
-
-    cluster: Cluster
-    namespace: str
-    least: Mapping[str, int] = field(default_factory=dict)
-    faults: dict[str, None] = field(default_factory=dict)
-    seen: list[dict[str, int]] = field(default_factory=list)
-    _ran: set[str] = field(default_factory=set)
-
-    def look(self) -> None:
-        """Once."""
-        for sentence in over_committed(self.cluster):
-            self.faults[sentence] = None
-        found = shares(self.cluster, self.namespace)
-        if not self.seen or self.seen[-1] != found:
-            self.seen.append(found)
-        for name, least in self.least.items():
-            count = found.get(name, 0)
-            if count >= least:
-                self._ran.add(name)
-            elif name in self._ran and count > 0 and self._wanted(name):  # looked at after its pods
-                self.faults[f"{name} runs with {count} of at least {least}"] = None
-
-    def _wanted(self, name: str) -> bool:
-        """Whether the Job is there, and neither its controller nor anybody else is about to end it."""
-        try:
-            found = self.cluster.get(f"/apis/batch/v1/namespaces/{self.namespace}/jobs/{name}")
-        except Refused as refused:
-            if refused.status != 404:
-                raise
-            return False
-        over = [c["type"] for c in found["status"].get("conditions", []) if c["status"] == "True"]
-        return not over and "deletionTimestamp" not in found["metadata"]
-
-
-@contextlib.contextmanager
-def watched(
-    cluster: Cluster, namespace: str, unless: Callable[[Exception], bool] | None = None, **least: int
-) -> Iterator[Watch]:
-    """Looks every 100 ms from a thread with a connection of its own; fails the scenario with what it found.
-
-    unless: as in `looking`, for scenarios in which the API server is away on purpose."""
-    watch = Watch(Cluster(cluster.kubeconfig), namespace, least)
-    with looking(watch.look, 0.1, unless or (lambda _: False)):
-        yield watch
-    assert not watch.faults, "\n".join(watch.faults)
+    return str(cluster.request("POST", f"{accounts}/e2e-reader/token", FOR_MUSTER)["status"]["token"])

@@ -25,6 +25,7 @@ SCHEDULER_ARGS =
 REAL =
 REAL_GPUS =
 AUDIT =
+OPERATORS =
 
 lab_python = .venv/bin/python
 lab_options = --name '$(NAME)' \
@@ -36,7 +37,8 @@ lab_options = --name '$(NAME)' \
 	$(foreach value,$(SET),--set '$(value)') $(foreach gate,$(FEATURE_GATES),--feature-gate '$(gate)') \
 	$(foreach flag,$(APISERVER_ARGS),--apiserver-arg='$(flag)') \
 	$(foreach flag,$(SCHEDULER_ARGS),--scheduler-arg='$(flag)') \
-	$(if $(REAL),--real '$(REAL)') $(if $(REAL_GPUS),--real-gpus '$(REAL_GPUS)') $(if $(filter 1,$(AUDIT)),--audit)
+	$(if $(REAL),--real '$(REAL)') $(if $(REAL_GPUS),--real-gpus '$(REAL_GPUS)') $(if $(filter 1,$(AUDIT)),--audit) \
+	$(if $(OPERATORS),--operators '$(OPERATORS)')
 
 .PHONY: lab lab-down lab-build
 
@@ -48,6 +50,7 @@ lab-down: ## End the lab NAME=default, if there is one
 	@test -x $(lab_python) || $(MAKE) setup >&2
 	@$(lab_python) -m e2e.lab down --name '$(NAME)'
 
-lab-build: ## Build the lab's programs into the cache now (K8S=1.34 for the oldest supported Kubernetes; REAL=1: a real node's too)
+lab-build: ## Build the lab's programs into the cache now (K8S=1.34 for the oldest supported Kubernetes; REAL=1: a real node's, OPERATORS=jobset,trainer: theirs, too)
 	@test -x $(lab_python) || $(MAKE) setup >&2
-	@$(lab_python) -m e2e.lab build $(if $(K8S),--k8s '$(K8S)') $(if $(REAL),--real)
+	@$(lab_python) -m e2e.lab build $(if $(K8S),--k8s '$(K8S)') $(if $(REAL),--real) \
+		$(if $(OPERATORS),--operators '$(OPERATORS)')

@@ -1,17 +1,17 @@
-"""The words that scenarios are written in: jobs to submit, what to wait for, what must hold in the end.
+"""The words that scenarios are written in: jobs to submit, and what to wait for.
 
     def test_a_gang_starts_whole(cluster, namespace):
         cluster.submit(job("train", 4, gpus=8), namespace=namespace)
         wait_until(lambda: bound(cluster.pods(namespace, "train"), 4), what="train has four bound pods")
 
-Every scenario that uses the `namespace` fixture is checked when it ends (`unsound`): no node holds more than
-it has, no gang sits partly bound."""
+What must never be is no word of these: the referee (`e2e/referee`) watches every scenario."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,7 +20,7 @@ import tenacity
 import urllib3
 import yaml
 
-from e2e.cluster import Cluster, Json, Pod, Refused, over_committed
+from e2e.cluster import Cluster, Json, Pod, Refused
 from e2e.lab import Lab
 
 T = TypeVar("T")
@@ -32,6 +32,8 @@ RUN_SECONDS = "e2e.muster.dev/run-seconds"
 EXIT_CODE = "e2e.muster.dev/exit-code"
 EXIT_ON_TERM = "e2e.muster.dev/exit-on-term"
 STOP_SECONDS = "e2e.muster.dev/stop-seconds"
+FOR_MUSTER: Json = {"spec": {"audiences": ["muster.dev"]}}
+"""A TokenRequest for a reader's token."""
 START_SECONDS = "e2e.muster.dev/start-seconds"
 
 
@@ -274,6 +276,36 @@ def holds_for(predicate: Callable[[], object], *, seconds: float, what: str) -> 
         time.sleep(0.2)
 
 
+def planned_after(cluster: Cluster, namespace: str = "default") -> None:
+    """Return when Muster has planned with all that was on the API when this was called, and has written what came of
+    it: what has not happened by then does not happen. `assert` after it, once, instead of looking for seconds.
+
+    A pod of ours that nobody can place is created, and the plan that knows it is told last of all. It asks for no
+    GPU, so it is no part of any share, and what never fits blocks nobody, in strict order too. It needs a Muster
+    that runs and leads, and a namespace that is Muster's."""
+    name = f"planned-{uuid.uuid4().hex[:8]}"
+    cluster.submit(
+        pod(name, gpus=0, cpu="1m", memory="1Mi", node_selector={"e2e.muster.dev/nowhere": "true"}),
+        namespace=namespace,
+    )
+    try:
+        wait_until(
+            lambda: in_state(cluster, namespace, f"pod-{name}", "Waiting"),
+            what="Muster has planned since",
+            also=lambda: str(cluster.gangs(namespace).get(f"pod-{name}")),
+        )
+    finally:
+        with contextlib.suppress(Refused):
+            cluster.delete(f"/api/v1/namespaces/{namespace}/pods/{name}", gracePeriodSeconds="0")
+
+
+def stays(cluster: Cluster, predicate: Callable[[], object], *, what: str) -> None:
+    """AssertionError unless the predicate is true after a plan that is newer than all that has happened so far."""
+    planned_after(cluster)
+    value = predicate()
+    assert value, f"not so after a newer plan: {what}; found {value!r}"
+
+
 def comes_to_hold(
     predicate: Callable[[], object],
     *,
@@ -454,72 +486,23 @@ def runs_whole(
     return found
 
 
-# --- what must hold in the end ------------------------------------------------------------------------------
-
-
-def unsound(cluster: Cluster, namespace: str) -> list[str]:
-    """Sentences on what must never be: a node that holds more than it has, a gang bound below its minimum.
-
-    Worked out from pods and their owners, not from what Muster says of them. Members that have ended count as
-    bound: a job that is finishing is not a gang that could not start."""
-    return over_committed(cluster) + partly_bound(cluster, namespace)
-
-
-def partly_bound(cluster: Cluster, namespace: str) -> list[str]:
-    """Gangs of the namespace with some members on nodes, and fewer than the minimum of a role."""
-    found = []
-    for (key, role), members in _roles(cluster.pods(namespace)).items():
-        placed = [one for one in members if one.node]
-        least = _minimum(cluster, role, members)
-        if placed and len(placed) < least and not _is_over(cluster, members[0]):
-            found.append(f"{key}: {len(placed)} of at least {least} {role} pods are bound ({show(members)})")
-    return found
-
-
-def _is_over(cluster: Cluster, one: Pod) -> bool:
-    """Whether the pod's Job has ended or is about to: its controller deletes the replicas that still run then."""
-    owner = one.owner
-    if owner is None or owner["kind"] != "Job":
-        return False
-    path = f"/apis/{owner['apiVersion']}/namespaces/{one.namespace}/jobs/{owner['name']}"
+@contextlib.contextmanager
+def a_namespace(cluster: Cluster, prefix: str, within: float = 180.0) -> Iterator[str]:
+    """A namespace that is gone afterwards, with all jobs and pods in it."""
+    made = cluster.submit(
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"generateName": f"{prefix}-"}}
+    )
+    name: str = made[0]["metadata"]["name"]
+    wait_until(
+        lambda: cluster.get(f"/api/v1/namespaces/{name}/serviceaccounts/default"),
+        within=60,
+        what=f"service account default in namespace {name}",
+    )
     try:
-        status = cluster.get(path)["status"]
-    except Refused:  # it is being deleted
-        return True
-    ends = ("SuccessCriteriaMet", "FailureTarget", "Complete", "Failed")
-    return any(one["type"] in ends and one["status"] == "True" for one in status.get("conditions", []))
-
-
-def _roles(pods: Iterable[Pod]) -> dict[tuple[str, str], list[Pod]]:
-    """Our pods by job and role."""
-    roles: dict[tuple[str, str], list[Pod]] = {}
-    for one in pods:
-        if one.raw["spec"].get("schedulerName") != SCHEDULER:
-            continue
-        owner = one.owner
-        key = one.labels.get("muster.dev/job") or (f"{owner['kind']} {owner['name']}" if owner else one.name)
-        roles.setdefault((key, one.annotations.get("muster.dev/role", "worker")), []).append(one)
-    return roles
-
-
-def _minimum(cluster: Cluster, role: str, members: list[Pod]) -> int:
-    """As the public names define it: min-replicas, else the count in roles, else the owner's size, else 1."""
-    for one in members:
-        if "muster.dev/min-replicas" in one.annotations:
-            return int(one.annotations["muster.dev/min-replicas"])
-    for one in members:
-        declared = one.annotations.get("muster.dev/roles", "")
-        counts = dict(part.strip().split("=", 1) for part in declared.split(",") if "=" in part)
-        if role in counts:
-            return int(counts[role])
-    owner = members[0].owner
-    if owner is None or owner["kind"] not in ("Job", "StatefulSet"):
-        return 1
-    plural = {"Job": "jobs", "StatefulSet": "statefulsets"}[owner["kind"]]
-    path = f"/apis/{owner['apiVersion']}/namespaces/{members[0].namespace}/{plural}/{owner['name']}"
-    try:
-        spec = cluster.get(path)["spec"]
-    except Refused:  # it is being deleted
-        return 1
-    size = spec.get("replicas") if owner["kind"] == "StatefulSet" else spec.get("parallelism", 1)
-    return min(int(size or 0), int(spec.get("completions") or size or 0))
+        yield name
+    finally:
+        # Who comes next gets an empty cluster.
+        with contextlib.suppress(Refused):
+            cluster.delete(f"/apis/batch/v1/namespaces/{name}/jobs", propagationPolicy="Background")
+            cluster.delete(f"/api/v1/namespaces/{name}")
+    wait_until(lambda: not cluster.pods(name), within=within, what=f"the pods of namespace {name} are gone")

@@ -24,6 +24,7 @@ from e2e.scenario import runs_whole
 GATE = "muster.dev/queue"
 MUSTER = "system:serviceaccount:muster-system:muster"
 HOOKS = "system:serviceaccount:muster-system:muster-hooks"
+SCHEDULER = "system:serviceaccount:muster-system:muster-scheduler"
 BREAK_GLASS = "muster:break-glass"
 SAMPLES = Path(__file__).parent.parent / "config" / "samples"
 
@@ -70,7 +71,7 @@ class Kubectl:
     def create(self, manifest: Manifest) -> Manifest:
         return self("create", "-o", "json", "-f", "-", stdin=manifest).json()
 
-    def patch(self, pod: str, body: Manifest, kind: str = "strategic") -> Answer:
+    def patch(self, pod: str, body: Manifest | list[Manifest], kind: str = "strategic") -> Answer:
         return self("patch", "pod", pod, "-o", "json", "--type", kind, "-p", json.dumps(body))
 
 
@@ -89,6 +90,13 @@ def kubectl(cluster: Cluster, namespace: str) -> Iterator[Kubectl]:
     yield user
     # The end of a namespace takes five seconds more where pods are left in it.
     user("delete", "pods", "--all", "--force", "--grace-period=0")
+
+
+@pytest.fixture
+def hook_runs(lab: Lab) -> Iterator[None]:
+    """The hooks' account has its rights, as while helm runs a hook."""
+    with lab.hook_rights():
+        yield
 
 
 @pytest.fixture
@@ -171,28 +179,87 @@ def test_pods_of_other_schedulers_are_left_alone(ask: Ask) -> None:
     assert answer.said == ""
 
 
-def test_a_pod_with_a_node_is_left_out_with_a_sentence(ask: Ask) -> None:
-    answer = ask(pod(nodeName="node-0", schedulingGates=[]))
-    assert gates(answer.json()) == []
-    assert "spec.nodeName is set: no scheduler is asked" in answer.said
+# What would go past the queue
 
 
-def test_a_mirror_pod_is_left_out(ask: Ask) -> None:
-    mirror = pod(annotations={"kubernetes.io/config.mirror": "x"}, schedulingGates=[], nodeName="node-0")
-    answer = ask(mirror)
-    assert "muster.dev/queue" not in answer.said
+def test_a_pod_of_ours_with_a_node_is_refused_as_a_mirror_pod_too(ask: Ask) -> None:
+    for notes in ({}, {"kubernetes.io/config.mirror": "x"}):
+        answer = ask(pod(nodeName="node-0", schedulingGates=[], annotations=notes))
+        assert not answer.ok
+        assert "spec.nodeName is set (node-0): no scheduler is asked" in answer.said
+    assert ask(pod(nodeName="node-0", schedulingGates=[], schedulerName="default-scheduler")).ok
 
 
-def test_a_daemonset_and_its_pods_are_left_out_with_a_sentence(ask: Ask) -> None:
+def test_a_mirror_annotation_keeps_no_pod_from_the_gate(ask: Ask) -> None:
+    """The API server itself wants a node with it, so it never comes alone."""
+    answer = ask(pod(annotations={"kubernetes.io/config.mirror": "x"}, schedulingGates=[]))
+    assert not answer.ok
+
+
+def test_a_daemonset_of_ours_and_its_pods_are_refused(ask: Ask) -> None:
     answer = ask(workload("DaemonSet"))
-    assert answer.ok
+    assert not answer.ok
     assert "Muster does not schedule the pods of a DaemonSet" in answer.said
-    member = pod(schedulingGates=[])
+    member = pod(schedulingGates=[], affinity=_pin("node-0")["spec"]["affinity"])
     owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "train", "uid": "u", "controller": True}
     member["metadata"]["ownerReferences"] = [owner]
     answer = ask(member)
-    assert gates(answer.json()) == []
+    assert not answer.ok
     assert "Muster does not schedule the pods of a DaemonSet" in answer.said
+    other = workload("DaemonSet")
+    del other["spec"]["template"]["spec"]["schedulerName"]
+    assert ask(other).ok
+
+
+def test_a_pin_of_its_own_is_refused_on_a_pod_and_on_a_template(ask: Ask) -> None:
+    affinity = _pin("node-0")["spec"]["affinity"]
+    pinned = job()
+    pinned["spec"]["template"]["spec"]["affinity"] = affinity
+    for manifest in (pod(affinity=affinity), pinned):
+        answer = ask(manifest)
+        assert not answer.ok
+        assert "pins the pod to one node, and only Muster adds that" in answer.said
+
+
+@pytest.mark.parametrize("key", ["released", "plan", "exposed", "leaving"])
+def test_what_muster_notes_is_refused_on_pods_of_namespaces_that_are_not_ours_too(
+    cluster: Cluster, key: str
+) -> None:
+    noted = pod(annotations={f"muster.dev/{key}": "true"})
+    for namespace in ("kube-system", "default"):
+        answer = Kubectl(cluster.kubeconfig, namespace).ask(noted)
+        assert not answer.ok
+        assert f"muster.dev/{key}" in answer.said
+    noted["spec"]["schedulerName"] = "default-scheduler"
+    assert Kubectl(cluster.kubeconfig, "default").ask(noted).ok
+
+
+def test_only_muster_writes_gangs_whatever_rights_one_has(kubectl: Kubectl) -> None:
+    """As an admin of the namespace with `*`, or of the cluster; a Gang that goes with its namespace is cleaned up."""
+    kubectl("create", "role", "all", "--verb=*", "--resource=*.*")
+    kubectl("create", "rolebinding", "all", "--role=all", "--user=tenant")
+    tenant = kubectl.as_("tenant")
+    own = {
+        "apiVersion": "muster.dev/v1alpha1",
+        "kind": "Gang",
+        "metadata": {"name": "forged"},
+        "spec": {"job": "forged"},
+        "status": {"submitted": "2020-01-01T00:00:00Z"},
+    }
+    assert _in_time(lambda: tenant("auth", "can-i", "create", "gangs.muster.dev").out.strip() == "yes")
+    for user in (tenant, kubectl):
+        answer = user.ask(own)
+        assert not answer.ok
+        assert "only Muster writes and deletes it" in answer.said
+    kubectl.create(pod())
+    name = "gang/train"
+    assert _in_time(lambda: kubectl("get", name).ok)
+    forged = json.dumps({"status": {"submitted": "2020-01-01T00:00:00Z"}})
+    for change in (("patch", name, "--type=merge", "-p", forged), ("delete", name)):
+        answer = tenant(*change)
+        assert not answer.ok
+        assert "only Muster writes and deletes it, not tenant" in answer.said
+    assert kubectl.as_(MUSTER)("patch", name, "--type=merge", "-p", forged).ok
 
 
 def test_a_pod_in_a_namespace_that_is_left_out_gets_a_warning_and_no_gate(cluster: Cluster) -> None:
@@ -215,6 +282,7 @@ def test_a_user_cannot_take_the_gate_off(kubectl: Kubectl) -> None:
 
 
 @pytest.mark.parametrize(("user", "groups"), [(MUSTER, ()), (HOOKS, ()), ("someone", (BREAK_GLASS,))])
+@pytest.mark.usefixtures("hook_runs")
 def test_muster_its_hooks_and_the_break_glass_group_take_the_gate_off(
     kubectl: Kubectl, user: str, groups: tuple[str, ...]
 ) -> None:
@@ -276,7 +344,9 @@ def test_what_decides_identity_and_size_is_frozen_after_create(
     assert key in answer.said
     assert "is frozen when the pod is created" in answer.said
     assert f'found "{value or ""}"' in answer.said
-    assert kubectl.as_("someone", BREAK_GLASS).patch("worker-0", change, "merge").ok
+    # By hand a size may be changed, and nobody makes a pod another job's (the policy muster-own).
+    by_hand = kubectl.as_("someone", BREAK_GLASS).patch("worker-0", change, "merge")
+    assert by_hand.ok == (field == "annotations"), by_hand.said
 
 
 @pytest.mark.parametrize(
@@ -284,8 +354,11 @@ def test_what_decides_identity_and_size_is_frozen_after_create(
     [
         ("muster.dev/released", "true", "only `muster release` writes it", HOOKS),
         ("muster.dev/plan", "[]", "only Muster writes it", MUSTER),
+        ("muster.dev/exposed", "true", "only Muster writes it", MUSTER),
+        ("muster.dev/leaving", "true", "only Muster writes it", MUSTER),
     ],
 )
+@pytest.mark.usefixtures("hook_runs")
 def test_what_muster_notes_on_a_pod_nobody_else_writes(
     kubectl: Kubectl, key: str, value: str, said: str, who: str
 ) -> None:
@@ -385,6 +458,8 @@ BAD = [
     ({"muster.dev/remaining-work": "-1"}, "muster.dev/remaining-work: expected seconds on one replica"),
     ({"muster.dev/released": "true"}, "muster.dev/released: expected none"),
     ({"muster.dev/plan": "[]"}, "muster.dev/plan: expected none"),
+    ({"muster.dev/exposed": "true"}, "muster.dev/exposed and muster.dev/leaving: expected none"),
+    ({"muster.dev/leaving": "true"}, "muster.dev/exposed and muster.dev/leaving: expected none"),
     ({"muster.dev/evictable": "yes"}, 'muster.dev/evictable: expected "true" or "false", found "yes"'),
     (
         {"muster.dev/placement": "spread"},
@@ -558,12 +633,19 @@ def test_tenants_read_gangs_and_only_muster_writes_them(
         (MUSTER, "create", "pods/eviction", "yes"),
         (MUSTER, "get", "secrets", "no"),
         (MUSTER, "create", "pods", "no"),
+        (MUSTER, "delete", "pods", "no"),
+        (MUSTER, "create", "pods/binding", "no"),
+        (SCHEDULER, "create", "pods/binding", "yes"),
+        (SCHEDULER, "patch", "pods", "no"),
+        (SCHEDULER, "create", "pods/eviction", "no"),
+        (SCHEDULER, "patch", "gangs.muster.dev", "no"),
         (MUSTER, "delete", "jobs.batch", "no"),
         (HOOKS, "patch", "pods", "yes"),
         (HOOKS, "create", "pods/eviction", "no"),
         (HOOKS, "delete", "pods", "no"),
     ],
 )
+@pytest.mark.usefixtures("hook_runs")
 def test_the_service_accounts_may_do_what_they_need_and_no_more(
     cluster: Cluster, account: str, verb: str, resource: str, may: str
 ) -> None:

@@ -13,12 +13,32 @@ from e2e.cluster import Cluster
 from e2e.elastic import has, train
 from e2e.lab import Lab, Shape
 from e2e.lab.audit import Log
+from e2e.scenario import delete_job, job, runs_whole
 
 pytestmark = pytest.mark.lab
 
-WHOLE, GIVEN = 16, 6
+WHOLE, GIVEN, SMALL = 16, 6, 4
 BOOK = 6
 """Writes of the Gang beside what each replica costs: usually two, the plan and that it has come true."""
+
+
+def test_a_small_start_costs_a_patch_a_bind_and_an_event_a_pod_and_one_gang(
+    new_lab: Callable[[Shape], Lab],
+) -> None:
+    lab = new_lab(shape())
+    cluster = Cluster(lab.kubeconfig)
+    log = Log(lab.audit)
+    cluster.submit(job("small", SMALL), namespace="default")
+    runs_whole(cluster, "default", "small", SMALL)
+    start = by_kind(about(quiet(log), "default", "small"))
+    delete_job(cluster, "default", "small")
+    ours = {kind: count for kind, count in start.items() if kind.startswith(("muster:", "kube-scheduler:"))}
+    assert ours == {
+        "muster: gate off": SMALL,
+        "muster: create gangs": 1,
+        "kube-scheduler: create pods/binding": SMALL,
+        "kube-scheduler: create events": SMALL,
+    }
 
 
 def test_a_resize_costs_three_writes_a_replica_that_leaves_and_no_more_for_one_that_comes(

@@ -18,10 +18,10 @@ from e2e.scenario import (
     delete_job,
     gang,
     gated,
-    holds_for,
     job,
     runs_whole,
     show,
+    stays,
     wait_until,
 )
 
@@ -140,9 +140,7 @@ def test_ungated_for_an_autoscaler_the_pods_stay_unbound_until_all_of_them_have_
             also=lambda: show(cluster.pods(namespace)),
         )
         add_nodes(cluster, "new-2")
-        holds_for(
-            lambda: not bound(cluster.pods(namespace, "train")), seconds=4, what="two nodes are one too few"
-        )
+        stays(cluster, lambda: not bound(cluster.pods(namespace, "train")), what="two nodes are one too few")
         add_nodes(cluster, "new-3")
         pods = runs_whole(cluster, namespace, "train", 3)
         assert sorted(one.node for one in pods) == ["new-2", "new-3", "node-00"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import time
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
 
 import pytest
@@ -31,16 +32,17 @@ from e2e.scenario import (
     gang,
     gang_versions,
     gated,
-    holds_for,
     in_state,
     on_node,
     pod,
     said,
     show,
     stateful_set,
+    stays,
     wait_until,
     waits_because,
 )
+from e2e.test_words import metrics
 
 pytestmark = pytest.mark.lab
 
@@ -124,9 +126,9 @@ def all_wait(cluster: Cluster, namespace: str, pods: int, unwritten: Mapping[str
         as_it_was = len(gated(cluster.pods(namespace))) == pods
         return as_it_was and unwritten in (None, gang_versions(cluster, namespace))
 
-    holds_for(
+    stays(
+        cluster,
         waits,
-        seconds=2.5,
         what=f"all {pods} pods wait behind the gate, and a restart has nothing new to write",
     )
 
@@ -135,9 +137,9 @@ def holds_places(cluster: Cluster, namespace: str, name: str, count: int) -> Non
     wait_until(
         lambda: (
             [
-                spot.get("pod", "")
-                for spot in gang(cluster, namespace, name).get("placement", ())
-                if not spot.get("uid")
+                assignment.get("pod", "")
+                for assignment in gang(cluster, namespace, name).get("placement", ())
+                if not assignment.get("uid")
             ]
             == [""] * count
         ),
@@ -193,7 +195,7 @@ def test_a_running_pytorchjob_is_left_alone_by_a_restart(lab: Lab, cluster: Clus
     lab.kill("muster")
     before = gang_versions(cluster, namespace)
     lab.start("muster")
-    holds_for(lambda: gang_versions(cluster, namespace) == before, seconds=3, what="nothing is written again")
+    stays(cluster, lambda: gang_versions(cluster, namespace) == before, what="nothing is written again")
 
 
 @pytest.mark.usefixtures("patient")
@@ -235,6 +237,30 @@ def test_a_custom_owner_that_is_scaled_is_read_again(cluster: Cluster, namespace
     )
 
 
+def test_owners_and_claims_whose_names_lead_elsewhere_are_asked_for_nowhere_and_keep_nobody_waiting(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    names = [
+        ("../healthz", "PyTorchJob", "x"),
+        ("kubeflow.org/v1", "PyTorchJob", "../../../../../../healthz"),
+    ]
+    for number, (version, kind, name) in enumerate(names):
+        owner = {"apiVersion": version, "kind": kind, "metadata": {"name": name, "uid": str(uuid.uuid4())}}
+        cluster.submit(owned(pod(f"strange-{number}"), owner), namespace=namespace)
+    claim = {"name": "data", "persistentVolumeClaim": {"claimName": "../../../../../healthz"}}
+    cluster.submit(pod("claims", volumes=[claim]), namespace=namespace)
+    owner = cluster.submit(pytorch_job("bert", workers=1), namespace=namespace)[0]
+    cluster.submit(pytorch_pod(owner, "master", 0), pytorch_pod(owner, "worker", 0), namespace=namespace)
+    wait_until(
+        lambda: in_state(cluster, namespace, "kubeflow-bert", "Running"),
+        what="another job starts",
+        also=lambda: f"{show(cluster.pods(namespace))}\n{cluster.gangs(namespace)}",
+    )
+    log = lab.log("muster-0").read_text()
+    assert "is not read: expected the name of an object, found '../../../../../../healthz'" in log
+    assert "PyTorchJob x is not read" not in log, "of a kind that nobody knows nothing is asked"
+
+
 # --- JobSet -------------------------------------------------------------------------------------------------
 
 
@@ -257,16 +283,16 @@ def test_a_jobset_starts_when_the_pods_of_all_its_jobs_exist(cluster: Cluster, n
 def test_a_jobset_that_does_not_fit_waits_whole_and_its_owner_is_told(
     cluster: Cluster, namespace: str
 ) -> None:
-    room = on_node("node-00")
+    capacity = on_node("node-00")
     owner = cluster.submit(jobset("llm", driver=(1, 1), workers=(1, 2)), namespace=namespace)[0]
-    holder = cluster.submit(pod("holder", gpus=2, affinity=room), namespace=namespace)
+    holder = cluster.submit(pod("holder", gpus=2, affinity=capacity), namespace=namespace)
     wait_until(lambda: bound(cluster.pods(namespace), 1), what="the holder runs")
     create_slowly(
         cluster,
         namespace,
         [
-            jobset_job(owner, "driver", 0, 1, 1, gpus=0, affinity=room),
-            jobset_job(owner, "workers", 0, 1, 2, gpus=4, affinity=room),
+            jobset_job(owner, "driver", 0, 1, 1, gpus=0, affinity=capacity),
+            jobset_job(owner, "workers", 0, 1, 2, gpus=4, affinity=capacity),
         ],
     )
     waits_because(cluster, namespace, "jobset-llm", "needs 8 GPUs (1 driver, 2 workers)")
@@ -402,6 +428,30 @@ def test_a_podgroup_that_comes_just_after_its_pods_counts_too(cluster: Cluster, 
         for one in pods:  # this machine stood still meanwhile: that was no moment
             cluster.delete_pod(Pod(one), grace=0)
     waits_incomplete(cluster, namespace, f"podgroup-{group}", 2, "2 of 3 pods exist; missing: 1 worker")
+
+
+@pytest.mark.complains(
+    "a group can't be read on purpose", "put aside in decode: podgroups", "has put objects"
+)
+def test_pods_of_a_podgroup_that_cannot_be_read_do_not_start_until_it_can(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    """Its definition allows anything, as those of operators may."""
+    cluster.submit(custom("PodGroup", "mpi", {"minMember": "two"}), namespace=namespace)
+    cluster.submit(
+        *(grouped(f"mpi-{i}", "mpi") for i in range(2)), grouped("other", "others"), namespace=namespace
+    )
+    runs(cluster, namespace, "podgroup-others", 1)  # as long as that nobody waits for a group
+    gang = in_state(cluster, namespace, "podgroup-mpi", "Invalid")
+    assert (gang["code"], gang["reason"]) == (
+        "Internal",
+        "an error of Muster's own: one of its objects could not be read; what runs of it goes on, none of it starts; "
+        "it is tried again by itself and when its pods change (muster's log has the error)",
+    )
+    assert metrics(lab)["muster_quarantined_total decode"] >= 1
+    path = f"/apis/scheduling.x-k8s.io/v1alpha1/namespaces/{namespace}/podgroups/mpi"
+    cluster.patch(path, {"spec": {"minMember": 2}})
+    runs(cluster, namespace, "podgroup-mpi", 3)
 
 
 def test_pods_that_name_a_group_nobody_makes_start_as_they_come(cluster: Cluster, namespace: str) -> None:

@@ -40,6 +40,16 @@ SLOW = 300.0  # seconds: probes, back-offs and a Lease that runs out, on a busy 
 CRASHES = 1200.0  # seconds: two minutes of failed probes, and once more where the ended kube-scheduler is back first
 LITTLE = {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "1Gi"}}
 REPOSITORY = "registry.example/muster"
+HANGS = b"""
+import signal, threading
+
+def hang(*_):
+    from muster.live import Driver
+    Driver._turn = Driver._gather = lambda *_: threading.Event().wait()
+
+signal.signal(signal.SIGUSR1, hang)
+"""
+"""In the image beside Muster: at SIGUSR1 its planner stands still, and every other thread goes on."""
 
 
 @dataclass(frozen=True)
@@ -113,20 +123,27 @@ class Installed:
         self.lab.kubectl("delete", "pod", "-n", SPACE, before, "--wait=false")
         return self.has_a_leader(other_than=before)
 
-    @contextlib.contextmanager
-    def keeps_crashing(self, name: str) -> Iterator[None]:
+    def keeps_crashing(self, name: str) -> contextlib.AbstractContextManager[None]:
         """The pod's muster is killed whenever it runs, as the kernel kills one that is out of memory."""
+        return self._keeps(name, signal.SIGKILL)
+
+    def keeps_hanging(self, name: str) -> contextlib.AbstractContextManager[None]:
+        """The pod's muster never plans, however often it is started; its probes have an answer."""
+        return self._keeps(name, signal.SIGUSR1)
+
+    @contextlib.contextmanager
+    def _keeps(self, name: str, sig: signal.Signals) -> Iterator[None]:
         uid = self.pod(name)["metadata"]["uid"]
         ended = threading.Event()
 
-        def crash() -> None:
+        def send() -> None:
             while not ended.wait(1.0):
                 with contextlib.suppress(OSError):  # it, or its cgroup, is gone
                     for pid in self.lab.real_nodes[0].cgroup.pids():
-                        if _is_muster_of(uid, pid):
-                            os.kill(pid, signal.SIGKILL)
+                        if _is_muster_of(uid, pid) and _takes(sig, pid):
+                            os.kill(pid, sig)
 
-        thread = threading.Thread(target=crash)
+        thread = threading.Thread(target=send)
         thread.start()
         try:
             yield
@@ -224,8 +241,10 @@ def test_a_configuration_that_is_wrong_stops_nobody_and_is_said(installed: Insta
     )
     installed.starts("third")
     installed.lab.kubectl("delete", "job", "third")
-    installed.upgrade(order="strict")
+    installed.upgrade(order="strict", tls={"mode": "chart"})  # from here on the kubelet probes by https
     installed.rolls_out("the mended configuration is rolled out")
+    who = installed.lab.kubectl("get", "configmap", "-n", SPACE, "muster-ca", "-o", "jsonpath={.data}")
+    assert "BEGIN CERTIFICATE" in who
     installed.starts("fourth")
     installed.lab.kubectl("delete", "job", "fourth")
 
@@ -246,6 +265,29 @@ def test_a_muster_that_crashes_again_and_again_keeps_nobody_else_from_leading(in
     installed.lab.kubectl("delete", "job", "crashed")
     installed.lab.kubectl("delete", "pod", "-n", SPACE, before, "--wait=false")
     installed.rolls_out("two replicas are Ready again")
+
+
+@pytest.mark.long
+def test_a_muster_whose_planner_hangs_is_started_again_and_keeps_nobody_else_from_leading(
+    installed: Installed,
+) -> None:
+    installed.upgrade(config={"health": {"cycle": "10s"}})
+    installed.rolls_out("two replicas are Ready that miss a plan after 10 s")
+    before = installed.has_a_leader()
+    with installed.keeps_hanging(before):
+        wait_until(
+            lambda: installed.restarts(before)["muster"],
+            within=SLOW,
+            what="the kubelet has started the muster that hangs again",
+            also=installed.said,
+        )
+        # Its kube-scheduler is ended after two minutes, too.
+        installed.has_a_leader(other_than=before, within=CRASHES)
+        installed.starts("hung", within=CRASHES)
+    installed.lab.kubectl("delete", "job", "hung")
+    wait_until(lambda: installed.is_ready(before), within=SLOW, what="it is whole again", also=installed.said)
+    installed.starts("unhung")
+    installed.lab.kubectl("delete", "job", "unhung")
 
 
 def test_an_uninstall_runs_its_hook_as_a_pod_and_takes_everything_along(installed: Installed) -> None:
@@ -283,6 +325,15 @@ def _is_muster_of(uid: str, pid: int) -> bool:
     return False
 
 
+def _takes(sig: signal.Signals, pid: int) -> bool:
+    """Whether the process does with it what it is sent for: SIGUSR1 would end one that has not read HANGS yet."""
+    if sig != signal.SIGUSR1:
+        return True
+    status = Path(f"/proc/{pid}/status").read_text()
+    caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
+    return bool(int(caught.split()[1], 16) >> (sig - 1) & 1)
+
+
 def _muster(folder: Path) -> Image:
     """Muster's wheel on this machine's Python, which has what it needs."""
     wheel = ("pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(CHECKOUT))
@@ -294,7 +345,9 @@ def _muster(folder: Path) -> Image:
     with zipfile.ZipFile(made) as packed:
         files = {name: packed.read(name) for name in packed.namelist() if not name.endswith("/")}
     version = made.name.split("-")[1]
-    image = realnode.python_image(f"{REPOSITORY}:{version}", realnode.ENVIRONMENT, files)
+    image = realnode.python_image(
+        f"{REPOSITORY}:{version}", realnode.ENVIRONMENT, files | {"sitecustomize.py": HANGS}
+    )
     env = {**image.env, "PYTHONPATH": "/app"}  # before the packages of this machine
     return replace(image, env=env, entrypoint=("python", "-c", "from muster.cli import main; main()"))
 

@@ -204,6 +204,21 @@ def test_a_shape_survives_its_file_and_says_what_differs() -> None:
     assert shape.differences(replace(shape, replicas=2)) == ["replicas: has 1, asked for 2"]
 
 
+def test_an_operator_that_no_lab_can_run_is_refused_by_name() -> None:
+    with pytest.raises(
+        BadRequestError,
+        match=r"^OPERATORS=slurm: this lab can run jobset, trainer, lws, kuberay, training-operator$",
+    ):
+        Shape(operators=("jobset", "slurm"))
+    with pytest.raises(
+        BadRequestError, match=r"^OPERATORS=trainer: it makes objects of jobset: OPERATORS=jobset,trainer$"
+    ):
+        Shape(operators=("trainer",))
+    refused = make("lab", f"NAME={mine('refused')}", "OPERATORS=slurm")
+    assert (refused.stdout, "this lab can run jobset" in refused.stderr) == ("", True)
+    assert not lab_folder(mine("refused")).exists()
+
+
 # --- pods end as a kubelet ends them ------------------------------------------------------------------------
 
 

@@ -27,7 +27,7 @@ def lessons(cluster: Cluster) -> dict[str, dict[str, object]]:
         return {}
     text = (found.get("data") or {}).get("lessons.json")
     rows = json.loads(text)["lessons"] if text else []
-    return {model: lesson for _, model, lesson in rows}
+    return {model: lesson for _, _, model, lesson in rows}
 
 
 def trains(lab: Lab, cluster: Cluster, namespace: str, name: str) -> None:

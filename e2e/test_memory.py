@@ -28,6 +28,7 @@ pytestmark = pytest.mark.lab
 ROOM = on_node("node-10", "node-11")
 
 
+@pytest.mark.ends("EndedPinUndone")
 def test_a_node_left_out_after_a_refusal_stays_left_out_when_muster_is_killed(
     lab: Lab, cluster: Cluster, namespace: str
 ) -> None:

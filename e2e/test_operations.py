@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from e2e.cluster import Cluster, Json, Pod
 from e2e.lab import Lab, NodeGroup, Shape, credentials
 from e2e.scenario import (
+    FOR_MUSTER,
     bound,
     configured,
     delete_job,
@@ -30,7 +31,7 @@ from e2e.scenario import (
     rewrite,
     said,
     show,
-    unsound,
+    stays,
     wait_until,
 )
 
@@ -115,7 +116,7 @@ def test_in_mode_observe_muster_explains_and_changes_nothing(new_lab: Callable[.
         "subjects": [{"kind": "ServiceAccount", "name": "reader", "namespace": "default"}],
     }
     cluster.request("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding)
-    token = cluster.request("POST", f"{reader}/reader/token", {"spec": {}})["status"]["token"]
+    token = cluster.request("POST", f"{reader}/reader/token", FOR_MUSTER)["status"]["token"]
 
     def told() -> dict[str, Json]:
         answer = httpx.get(
@@ -163,6 +164,7 @@ def test_in_mode_observe_muster_explains_and_changes_nothing(new_lab: Callable[.
     ],
     ids=["no-choice", "no-profile", "no-time", "unknown-key"],
 )
+@pytest.mark.complains("a configuration is wrong on purpose", "configuration: ")
 def test_a_bad_configuration_names_the_field_and_the_last_good_one_stays(
     lab: Lab, cluster: Cluster, namespace: str, changes: Json, message: str, tmp_path: Path
 ) -> None:
@@ -207,20 +209,20 @@ def test_no_configuration_at_all_is_refused_by_name(lab: Lab, tmp_path: Path) ->
 def test_a_profile_and_an_order_that_change_while_it_runs_take_effect(
     lab: Lab, cluster: Cluster, namespace: str
 ) -> None:
-    room = on_node("node-00", "node-01")
+    capacity = on_node("node-00", "node-01")
     pid = lab.pid("muster-0")
     cluster.submit(job("holder", 1, gpus=8, affinity=on_node("node-00")), namespace=namespace)
     runs(cluster, namespace, "holder", 1)
-    cluster.submit(job("head", 2, gpus=8, affinity=room), namespace=namespace)
+    cluster.submit(job("head", 2, gpus=8, affinity=capacity), namespace=namespace)
     waits(cluster, namespace, "job-head")
     with configured(lab, order="strict", profile="gang"):
-        cluster.submit(job("small", 1, gpus=1, affinity=room), namespace=namespace)
+        cluster.submit(job("small", 1, gpus=1, affinity=capacity), namespace=namespace)
         waits(cluster, namespace, "job-small", "BehindHead")
     # backfill again: what had to wait is let past without anything else happening
     runs(cluster, namespace, "small", 1)
     says_mode(cluster, namespace, "job-small", "pinned")
     with configured(lab, profile="gang"):
-        cluster.submit(job("scored", 1, gpus=1, affinity=room), namespace=namespace)
+        cluster.submit(job("scored", 1, gpus=1, affinity=capacity), namespace=namespace)
         runs(cluster, namespace, "scored", 1)
         says_mode(cluster, namespace, "job-scored", "scored")
     assert lab.pid("muster-0") == pid
@@ -232,16 +234,16 @@ def test_a_profile_and_an_order_that_change_while_it_runs_take_effect(
 def test_a_restart_with_100_jobs_waiting_writes_nothing_new(
     lab: Lab, cluster: Cluster, namespace: str
 ) -> None:
-    room = on_node("node-00")
+    capacity = on_node("node-00")
     cluster.submit(
-        job("holder", 1, gpus=7, affinity=room),
+        job("holder", 1, gpus=7, affinity=capacity),
         job("elastic", 3, gpus=1, min_replicas=1, success_on="0", affinity=on_node("node-01")),
         namespace=namespace,
     )
     runs(cluster, namespace, "holder", 1)
     runs(cluster, namespace, "elastic", 3)
     cluster.submit(
-        *(job(f"w{number:02d}", 2, gpus=1, affinity=room) for number in range(100)),
+        *(job(f"w{number:02d}", 2, gpus=1, affinity=capacity) for number in range(100)),
         job("never", 1, gpus=9),
         job("racked", 5, gpus=8, annotations={"muster.dev/topology-required": "topology.kubernetes.io/rack"}),
         pod("odd-0", job="odd", roles="worker=2"),
@@ -349,10 +351,10 @@ def member(lab: Lab, folder: Path, *groups: str) -> Path:
 def test_only_the_break_glass_group_releases_a_job_and_others_change_nothing(
     lab: Lab, cluster: Cluster, namespace: str, tmp_path: Path
 ) -> None:
-    room = on_node("node-00")
-    cluster.submit(job("holder", 1, gpus=4, affinity=room), namespace=namespace)
+    capacity = on_node("node-00")
+    cluster.submit(job("holder", 1, gpus=4, affinity=capacity), namespace=namespace)
     runs(cluster, namespace, "holder", 1)
-    cluster.submit(job("big", 2, gpus=4, affinity=room), namespace=namespace)
+    cluster.submit(job("big", 2, gpus=4, affinity=capacity), namespace=namespace)
     waits(cluster, namespace, "job-big")
     wait_until(lambda: len(gated(cluster.pods(namespace, "big"))) == 2, what="both pods of big wait")
     before = pod_versions(cluster, namespace)
@@ -382,7 +384,7 @@ def test_only_the_break_glass_group_releases_a_job_and_others_change_nothing(
         also=lambda: str(gang(cluster, namespace, "job-big")),
     )
     # nothing sends it back, and the rest binds when there is room
-    holds_for(lambda: len(bound(cluster.pods(namespace, "big"))) == 1, seconds=3, what="it is left alone")
+    stays(cluster, lambda: len(bound(cluster.pods(namespace, "big"))) == 1, what="it is left alone")
     delete_job(cluster, namespace, "holder")
     runs(cluster, namespace, "big", 2)
     wait_until(
@@ -418,7 +420,7 @@ def test_with_preemption_a_whole_lower_gang_goes_back_and_comes_back_later(
     cluster.submit(job("rival", 2, gpus=8, priority="usual"))
     waits(cluster, "default", "job-rival")
     wait_until(lambda: len(gated(cluster.pods("default", "rival"))) == 2, what="both pods of rival wait")
-    holds_for(lambda: len(bound(cluster.pods("default", "low"))) == 2, seconds=2, what="low runs on")
+    stays(cluster, lambda: len(bound(cluster.pods("default", "low"))) == 2, what="low runs on")
     # of the two that run, only the one that makes room goes, and both its replicas do
     cluster.submit(job("high", 2, gpus=8, priority="urgent"))
     high = runs(cluster, "default", "high", 2)
@@ -442,4 +444,3 @@ def test_with_preemption_a_whole_lower_gang_goes_back_and_comes_back_later(
     assert len(gated(cluster.pods("default", "rival"))) == 2
     status = cluster.get("/apis/batch/v1/namespaces/default/jobs/low")["status"]
     assert status.get("failed", 0) == 0, status
-    assert unsound(cluster, "default") == []

@@ -20,6 +20,7 @@ from e2e.scenario import (
     pod,
     show,
     stateful_set,
+    stays,
     wait_until,
 )
 
@@ -87,27 +88,27 @@ def holder(cluster: Cluster, namespace: str, *nodes: str) -> Json:
 def test_a_statefulset_that_creates_pods_one_after_another_starts_on_a_reservation(
     cluster: Cluster, namespace: str
 ) -> None:
-    room = holder(cluster, namespace, "node-00", "node-01", "node-02")
-    cluster.submit(stateful_set("ps", 3, ordered=True, gpus=8, affinity=room), namespace=namespace)
+    capacity = holder(cluster, namespace, "node-00", "node-01", "node-02")
+    cluster.submit(stateful_set("ps", 3, ordered=True, gpus=8, affinity=capacity), namespace=namespace)
     # Its first pod fits by itself, and waits for all three.
     waits(cluster, namespace, "statefulset-ps", "needs 24 GPUs (3 replicas of 8)")
-    holds_for(
+    stays(
+        cluster,
         lambda: [one.name for one in gated(living(cluster, namespace, "ps"))] == ["ps-0"],
-        seconds=2,
         what="ps-0 waits for the room of all three",
     )
     delete(cluster, namespace, "jobs", "holder")
     # From the first pod on the others' room is kept: somebody who comes in between does not get it.
     wait_until(lambda: bound(living(cluster, namespace, "ps-0"), 1), what="ps-0 runs")
-    cluster.submit(job("greedy", 1, gpus=8, affinity=room), namespace=namespace)
+    cluster.submit(job("greedy", 1, gpus=8, affinity=capacity), namespace=namespace)
     pods = runs(cluster, namespace, "ps", 3, "statefulset-ps")
     assert [one.name for one in pods] == ["ps-0", "ps-1", "ps-2"]
     waits(cluster, namespace, "job-greedy")
 
 
 def test_a_parallel_statefulset_is_a_gang_and_scales(cluster: Cluster, namespace: str) -> None:
-    room = holder(cluster, namespace, "node-00", "node-01")
-    cluster.submit(stateful_set("ps", 2, gpus=8, affinity=room), namespace=namespace)
+    capacity = holder(cluster, namespace, "node-00", "node-01")
+    cluster.submit(stateful_set("ps", 2, gpus=8, affinity=capacity), namespace=namespace)
     waits(cluster, namespace, "statefulset-ps")
     wait_gated(cluster, namespace, "ps", 2)
     delete(cluster, namespace, "jobs", "holder")
@@ -120,10 +121,10 @@ def test_a_parallel_statefulset_is_a_gang_and_scales(cluster: Cluster, namespace
 
 
 def test_a_statefulset_pod_that_comes_back_gets_its_place_again(cluster: Cluster, namespace: str) -> None:
-    room = on_node("node-00", "node-01")
-    cluster.submit(stateful_set("ps", 2, gpus=8, affinity=room), namespace=namespace)
+    capacity = on_node("node-00", "node-01")
+    cluster.submit(stateful_set("ps", 2, gpus=8, affinity=capacity), namespace=namespace)
     first = runs(cluster, namespace, "ps", 2, "statefulset-ps")[0]
-    cluster.submit(job("greedy", 1, gpus=8, affinity=room), namespace=namespace)
+    cluster.submit(job("greedy", 1, gpus=8, affinity=capacity), namespace=namespace)
     waits(cluster, namespace, "job-greedy")
     cluster.delete_pod(first)
     wait_until(
@@ -138,8 +139,8 @@ def test_a_statefulset_pod_that_comes_back_gets_its_place_again(cluster: Cluster
 
 
 def test_a_deployment_is_a_gang_named_after_itself_and_scales(cluster: Cluster, namespace: str) -> None:
-    room = holder(cluster, namespace, "node-00", "node-01")
-    cluster.submit(deployment("serve", 4, gpus=4, affinity=room), namespace=namespace)
+    capacity = holder(cluster, namespace, "node-00", "node-01")
+    cluster.submit(deployment("serve", 4, gpus=4, affinity=capacity), namespace=namespace)
     waits(cluster, namespace, "deployment-serve", "needs 16 GPUs (4 replicas of 4)")
     wait_gated(cluster, namespace, "serve", 4)
     delete(cluster, namespace, "jobs", "holder")
@@ -207,8 +208,8 @@ def test_a_job_with_more_completions_than_parallelism_goes_on_until_all_are_done
 def test_a_success_policy_on_the_leader_ends_the_job_with_others_still_gated(
     cluster: Cluster, namespace: str
 ) -> None:
-    room = on_node("node-00")
-    elastic = job("elastic", 4, gpus=4, min_replicas=1, success_on="0", affinity=room)
+    capacity = on_node("node-00")
+    elastic = job("elastic", 4, gpus=4, min_replicas=1, success_on="0", affinity=capacity)
     cluster.submit(elastic, namespace=namespace)
     leader = runs(cluster, namespace, "elastic", 2, "job-elastic")[0]
     wait_gated(cluster, namespace, "elastic", 2)
@@ -228,6 +229,7 @@ def test_a_job_that_has_failed_for_good_is_finished(cluster: Cluster, namespace:
     is_finished(cluster, namespace, "job-fails")
 
 
+@pytest.mark.ends("EndedLeftover")
 def test_a_work_queue_ends_although_replicas_of_it_never_ran(cluster: Cluster, namespace: str) -> None:
     """parallelism 4, no completions: when one pod has succeeded, Muster takes away those that still wait."""
     queue = job(

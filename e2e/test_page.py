@@ -25,7 +25,7 @@ from e2e.lab import Lab
 from e2e.scenario import bound, delete_job, gated, in_state, job, on_node, pod, runs_whole, show, wait_until
 from e2e.test_say_why import account, ask
 from e2e.test_words import Training
-from muster.core.view import Board, View
+from muster.core.views.view import Board, View
 from muster.server.access import Verdict
 from muster.server.service import make_service_app
 from muster.types import Config, Facts, JobKey, Report
@@ -113,11 +113,11 @@ def waits(cluster: Cluster, namespace: str, name: str, replicas: int) -> None:
 def test_the_picture_shows_who_has_what_and_the_queue_says_why(
     page: Page, cluster: Cluster, namespace: str, admin: str, shots: Path
 ) -> None:
-    room = on_node("node-00", "node-01")
+    capacity = on_node("node-00", "node-01")
     foreign = pod("stranger", gpus=3, scheduler="default-scheduler", affinity=on_node("node-02"))
-    cluster.submit(foreign, job("train", 3, gpus=4, affinity=room), namespace=namespace)
+    cluster.submit(foreign, job("train", 3, gpus=4, affinity=capacity), namespace=namespace)
     runs_whole(cluster, namespace, "train", 3)
-    cluster.submit(job("large", 2, gpus=8, affinity=room), namespace=namespace)
+    cluster.submit(job("large", 2, gpus=8, affinity=capacity), namespace=namespace)
     waits(cluster, namespace, "large", 2)  # a job is as old as its first pod
     cluster.submit(job("never", 3, gpus=16), namespace=namespace)
     waits(cluster, namespace, "never", 3)
@@ -158,10 +158,10 @@ def test_the_picture_shows_who_has_what_and_the_queue_says_why(
 def test_a_job_that_grows_is_seen_to_grow_without_a_reload(
     page: Page, cluster: Cluster, namespace: str, admin: str
 ) -> None:
-    room = on_node("node-03")
-    cluster.submit(job("holder", 1, gpus=6, affinity=room), namespace=namespace)
+    capacity = on_node("node-03")
+    cluster.submit(job("holder", 1, gpus=6, affinity=capacity), namespace=namespace)
     runs_whole(cluster, namespace, "holder", 1)
-    elastic = job("grows", 4, gpus=2, min_replicas=1, max_replicas=4, success_on="0", affinity=room)
+    elastic = job("grows", 4, gpus=2, min_replicas=1, max_replicas=4, success_on="0", affinity=capacity)
     cluster.submit(elastic, namespace=namespace)
     runs_whole(cluster, namespace, "grows", 1)
 
@@ -489,7 +489,7 @@ def test_shares_speeds_and_the_reason_of_an_elastic_job(
         speed=((1, 1.0), (2, 1.9), (4, 3.1)),
     )
     view = viewed(snapshot(nodes=2, jobs=[train], now=now))
-    why = "2 more GPUs would give it +9 %; a job of another namespace gains +31 %"
+    why = "2 more GPUs would speed it up by 9 %; a job of another namespace gains +31 %"
     view = replace(view, plan=replace(view.plan, whys={train.key: why}))
     page = Page(chrome, made(view).address)
     page.open("tenant", "namespace=team&job=team/job-train")

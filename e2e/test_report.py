@@ -26,7 +26,7 @@ from e2e.cluster import Cluster, Json, Pod
 from e2e.elastic import settles, shared_by, shares, train
 from e2e.lab import Lab, NodeGroup, Shape
 from e2e.operators import custom, jobset, jobset_job, owned, serve, withdraw
-from e2e.scenario import bound, delete_job, job, looking, pod, runs_whole, show, wait_until
+from e2e.scenario import FOR_MUSTER, bound, delete_job, job, looking, pod, runs_whole, show, wait_until
 
 pytestmark = pytest.mark.lab
 
@@ -72,7 +72,7 @@ def believer(kubeconfig: Path) -> str:
     """A token of Muster's own account. One for all: each that is new costs the reviews of which Muster asks for 20 a
     second."""
     path = "/api/v1/namespaces/muster-system/serviceaccounts/muster/token"
-    return str(Cluster(kubeconfig).request("POST", path, {"spec": {}})["status"]["token"])
+    return str(Cluster(kubeconfig).request("POST", path, FOR_MUSTER)["status"]["token"])
 
 
 def heard(lab: Lab, cluster: Cluster, namespace: str, name: str) -> Json:

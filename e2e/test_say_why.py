@@ -33,11 +33,13 @@ from e2e.scenario import (
     pod_versions,
     said,
     show,
+    stays,
     wait_until,
 )
-from muster.core import dump
+from muster.core import snapshot_codec
 from muster.core.cycle import cycle
-from muster.core.view import View
+from muster.core.views.view import View
+from muster.server.access import AUDIENCE
 from muster.settings import load_settings, profile_of
 
 pytestmark = pytest.mark.lab
@@ -48,8 +50,17 @@ WAITS = "needs 16 GPUs (2 replicas of 8)"
 SHOWN = ("SHARE", "GPUS", "SPEED", "PROGRESS", "END", "AGE", "REASON")
 
 
-def account(cluster: Cluster, namespace: str, name: str, role: str = "", everywhere: bool = False) -> str:
-    """A token of a new service account, bound to a ClusterRole in its namespace or everywhere."""
+def account(
+    cluster: Cluster,
+    namespace: str,
+    name: str,
+    role: str = "",
+    everywhere: bool = False,
+    audience: str = AUDIENCE,
+) -> str:
+    """A token of a new service account, bound to a ClusterRole in its namespace or everywhere.
+
+    audience: whom it is for, "" = the API server."""
     accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
     cluster.request("POST", accounts, {"metadata": {"name": name}})
     if role:
@@ -63,7 +74,8 @@ def account(cluster: Cluster, namespace: str, name: str, role: str = "", everywh
             "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
         }
         cluster.request("POST", f"/apis/rbac.authorization.k8s.io/v1{inside}/{kind.lower()}s", binding)
-    answer = cluster.request("POST", f"{accounts}/{name}/token", {"spec": {}})
+    spec = {"audiences": [audience]} if audience else {}
+    answer = cluster.request("POST", f"{accounts}/{name}/token", {"spec": spec})
     return str(answer["status"]["token"])
 
 
@@ -114,7 +126,7 @@ def test_a_tenant_is_told_why_by_events_kubectl_and_explain(
     other = new_namespace()
     holder_runs(cluster, other)
     one_waits(cluster, namespace)
-    tenant = as_account(lab, account(cluster, namespace, "tenant", "view"), tmp_path)
+    tenant = as_account(lab, account(cluster, namespace, "tenant", "view", audience=""), tmp_path)
 
     # Events, on a pod and on the Job, without a name of the other namespace's job
     sentence = f"Resources: {WAITS}; 1 of 2 replicas fit now"
@@ -191,14 +203,33 @@ def test_explain_takes_the_namespace_of_the_context(
 
 def test_v1_jobs_needs_a_token_that_may_list_gangs(lab: Lab, cluster: Cluster, namespace: str) -> None:
     nobody = account(cluster, namespace, "nobody")
+    elsewhere = account(cluster, namespace, "elsewhere", "view", audience="")
     for path in ("/v1/jobs", f"/v1/jobs?namespace={namespace}", "/debug/snapshot"):
         for token in ("", "not-a-token"):
             answer = ask(lab, path, token)
             assert (answer.status_code, answer.headers["WWW-Authenticate"]) == (401, "Bearer")
+        answer = ask(lab, path, elsewhere)
+        assert (answer.status_code, answer.headers["WWW-Authenticate"]) == (401, "Bearer")
+        assert (
+            "expected a token for the audience muster.dev, found one for https://" in answer.json()["error"]
+        )
+        assert "kubectl create token NAME -n NAMESPACE --audience=muster.dev" in answer.json()["error"]
         answer = ask(lab, path, nobody)
         assert answer.status_code == 403
         assert "you may not list gangs.muster.dev" in answer.json()["error"]
     assert ask(lab, "/v1/jobs?namespace=No%20Namespace", nobody).status_code == 400
+
+
+def test_a_token_for_muster_is_nothing_to_the_api_server(
+    lab: Lab, cluster: Cluster, namespace: str, tmp_path: Path
+) -> None:
+    token = account(cluster, namespace, "tenant", "view")
+    wait_until(
+        lambda: ask(lab, f"/v1/jobs?namespace={namespace}", token).status_code == 200,
+        what="the tenant reads his jobs",
+    )
+    with pytest.raises(LabError, match=r"(?i)unauthorized|logged in"):
+        lab.kubectl("--kubeconfig", str(as_account(lab, token, tmp_path)), "-n", namespace, "get", "gangs")
 
 
 def test_a_tenant_sees_its_own_jobs_and_others_as_counts_and_a_cluster_reader_sees_all(
@@ -284,17 +315,17 @@ def test_a_snapshot_reads_back_to_the_same_plan(lab: Lab, cluster: Cluster, name
         plain = wait_until(with_all, what="the right, and all jobs: the pods of some are made later")
     finally:
         cluster.delete(f"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/{namespace}-reader")
-    snapshot, name = dump.load(plain)
+    snapshot, name = snapshot_codec.load(plain)
     profile = profile_of(load_settings(lab.folder / "config" / "muster-0.yaml"))
     assert (name, plain["order"]) == (profile.name, profile.order)
     assert names(plain, namespace) == {"job-holder", "job-big", "job-elastic", "job-racked", "lonely"}
     again = View(snapshot, cycle(snapshot, profile), profile, free=snapshot.free)
-    assert json.loads(json.dumps(dump.dump(again)))["plan"] == plain["plan"]
+    assert json.loads(json.dumps(snapshot_codec.dump(again)))["plan"] == plain["plan"]
 
 
 def names(snapshot: Json, namespace: str) -> set[str]:
     """Of the namespace's jobs in a snapshot."""
-    return {key.name for key in dump.load(snapshot)[0].jobs if key.namespace == namespace}
+    return {key.name for key in snapshot_codec.load(snapshot)[0].jobs if key.namespace == namespace}
 
 
 # --- what is written, and when ------------------------------------------------------------------------------
@@ -303,11 +334,11 @@ def names(snapshot: Json, namespace: str) -> set[str]:
 def test_starting_one_of_100_waiting_jobs_writes_nothing_to_the_others(
     lab: Lab, cluster: Cluster, namespace: str
 ) -> None:
-    room, count = on_node("node-00"), 100
-    cluster.submit(job("holder", 1, gpus=8, affinity=room), namespace=namespace)
+    capacity, count = on_node("node-00"), 100
+    cluster.submit(job("holder", 1, gpus=8, affinity=capacity), namespace=namespace)
     wait_until(lambda: in_state(cluster, namespace, "job-holder", "Running"), what="the holder runs")
     for number in range(count):
-        cluster.submit(job(f"w{number:03d}", 1, gpus=8, affinity=room), namespace=namespace)
+        cluster.submit(job(f"w{number:03d}", 1, gpus=8, affinity=capacity), namespace=namespace)
 
     def waiting() -> int:
         return sum(g.get("status", {}).get("state") == "Waiting" for g in cluster.gangs(namespace).values())
@@ -351,7 +382,7 @@ def test_starting_one_of_100_waiting_jobs_writes_nothing_to_the_others(
         what="the last of them has moved up",
         also=lambda: sorted(queue()),
     )
-    holds_for(lambda: waiting() == count - 1, seconds=3, what="the others wait on")
+    stays(cluster, lambda: waiting() == count - 1, what="the others wait on")
     after = (gang_versions(cluster, namespace), told(cluster, namespace), pod_versions(cluster, namespace))
     assert changed(before[0], after[0]) <= {"job-holder", f"job-{first}"}
     assert {event.split("/")[0].rsplit("-0-", 1)[0] for event in after[1] - before[1]} <= {"holder", first}
@@ -407,6 +438,7 @@ def test_pods_that_contradict_each_other_are_told_which_annotation_and_what_was_
     )
 
 
+@pytest.mark.unsound("t-0 may start before t-1 is there, which makes the job Invalid")
 def test_sizes_that_contradict_each_other_are_told_too(cluster: Cluster, namespace: str) -> None:
     pods: list[Json] = [
         pod("t-0", job="t", min_replicas=1, max_replicas=2),
@@ -465,13 +497,13 @@ def test_when_waiting_jobs_are_expected_to_start_follows_from_what_owners_declar
         job("runs", 1, gpus=8, affinity=on_node("node-00"), annotations=work(600)), namespace=namespace
     )
     wait_until(lambda: bound(cluster.pods(namespace, "runs"), 1), what="runs runs")
-    for name, room, declared in (
+    for name, capacity, declared in (
         ("a-first", on_node("node-00"), work(300)),
         ("b-second", on_node("node-00"), work(100)),
         ("c-unknown", on_node("node-00"), {}),
         ("d-behind", on_node("node-00"), {}),
     ):
-        cluster.submit(job(name, 1, gpus=8, affinity=room, annotations=declared), namespace=namespace)
+        cluster.submit(job(name, 1, gpus=8, affinity=capacity, annotations=declared), namespace=namespace)
         wait_until(
             lambda name=name: in_state(cluster, namespace, f"job-{name}", "Waiting"),  # type: ignore[misc]
             what=f"{name} waits",

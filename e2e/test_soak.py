@@ -10,8 +10,9 @@ from e2e.cluster import Cluster
 from e2e.elastic import replayed, shared_by
 from e2e.lab import Lab
 from e2e.soak.__main__ import COST, summary
+from e2e.soak.arrivals import Course
 from e2e.soak.checker import Rules
-from e2e.soak.drive import Course, drive
+from e2e.soak.drive import drive
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(1200)]
 
@@ -26,9 +27,7 @@ def test_jobs_that_come_and_go_all_the_time_break_no_rule(
     lab: Lab, cluster: Cluster, new_namespace: Callable[[], str]
 ) -> None:
     # On a machine that others use, too, what `make soak` allows 10 s may stand still for longer.
-    rules = Rules(
-        dict.fromkeys(lab.nodes, 8), idle=30.0, stopping=30.0, cost=COST["cost"], overhead=COST["overhead"]
-    )
+    rules = Rules(dict.fromkeys(lab.nodes, 8), idle=30.0, cost=COST["cost"], overhead=COST["overhead"])
     snapshots = changes = 0
 
     def show(*_: object) -> None:

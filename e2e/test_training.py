@@ -24,7 +24,8 @@ from e2e.elastic import measured
 from e2e.lab import Lab, Shape
 from e2e.lab.places import CHECKOUT
 from e2e.lab.realnode import PYTHON, why_not
-from e2e.scenario import bound, gang, gated, job, show, unsound, wait_until
+from e2e.referee import watching
+from e2e.scenario import bound, gang, gated, job, show, wait_until
 
 ROUNDS = int(os.environ.get("TRAINING_ROUNDS", "1"))
 pytestmark = [
@@ -250,17 +251,19 @@ def test_a_training_is_grown_shrunk_moved_and_preempted_and_its_loss_keeps_falli
     order: list[Callable[[Training, str], None]] = [shrinks_and_grows, moves, crashes]
     order += [is_preempted] if ROUNDS > 1 else []
     rng = random.Random(int(os.environ.get("TRAINING_SEED", "1")))
-    for number in range(ROUNDS):
-        for place, happens in enumerate(order):
-            if happens is crashes and number >= CRASHES:
-                continue
-            happens(training, f"guests-{number}-{place}")
-            wait_until(
-                lambda: not unsound(cluster, SPACE),
-                what="no node over-committed, no gang partly bound",
-                also=lambda: "\n".join(unsound(cluster, SPACE)),
-            )
-        rng.shuffle(order)
+    with watching(cluster) as referee:
+        for number in range(ROUNDS):
+            for place, happens in enumerate(order):
+                if happens is crashes and number >= CRASHES:
+                    continue
+                happens(training, f"guests-{number}-{place}")
+                wait_until(
+                    lambda: not referee.open(),
+                    what="nothing is under way",
+                    also=lambda: "\n".join(referee.open()),
+                )
+            rng.shuffle(order)
+    assert referee.faults == []
 
     (folder / "enough").touch()
     done = wait_until(

@@ -9,23 +9,23 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 
-from muster.core import kept
-from muster.core.cycle import cycle
+from muster.cluster.decode import seconds
+from muster.core.actions import gang_codec
 from muster.core.ledger import Ledger
+from muster.core.workload.owners import watched
 from muster.points import Profile
 from muster.types import (
     GPU,
     Action,
-    AskNodes,
+    CreateProvisioningRequest,
     DeleteGang,
-    DropNodes,
+    DeleteProvisioningRequest,
     Event,
     Evict,
     Expose,
     GangGone,
     GangRecord,
     GangSeen,
-    Hold,
     JobKey,
     NodeGone,
     NodeRecord,
@@ -33,6 +33,7 @@ from muster.types import (
     Nominate,
     Outcome,
     Owner,
+    OwnerGone,
     OwnerRecord,
     OwnerSeen,
     Phase,
@@ -40,8 +41,9 @@ from muster.types import (
     PodGone,
     PodRecord,
     PodSeen,
-    Retrack,
-    Say,
+    RecordEvent,
+    Reservation,
+    RestoreFinalizer,
     Shape,
     Ungate,
     WriteGang,
@@ -68,7 +70,7 @@ class FakeCluster:
         self.pods: dict[str, PodRecord] = {}
         self.gangs: dict[tuple[str, str], GangRecord] = {}
         self.owners: dict[str, OwnerRecord] = {}
-        self.said: list[Say] = []
+        self.said: list[RecordEvent] = []
         self.requests: set[str] = set()
         self.sent: list[Action] = []
         self.counts = {"gang-writes": 0, "patches": 0}
@@ -96,6 +98,26 @@ class FakeCluster:
         self.owners[owner.uid] = OwnerRecord(owner, namespace, size=replicas, completions=replicas)
         count = replicas if exist is None else exist
         return [self.pod(owner, i, gpus, namespace, priority, annotations) for i in range(count)]
+
+    def stateful_set(
+        self, name: str, replicas: int, gpus: int = 1, *, exist: int | None = None, **annotations: str
+    ) -> Owner:
+        """A StatefulSet of `replicas` pods, of which the first `exist` are created now."""
+        owner = Owner("apps/v1", "StatefulSet", name, f"set-{name}-{self.tick()}")
+        self.owners[owner.uid] = OwnerRecord(owner, "team")
+        self.scale(owner, replicas, gpus, exist=exist, **annotations)
+        return owner
+
+    def scale(
+        self, owner: Owner, replicas: int, gpus: int = 1, *, exist: int | None = None, **annotations: str
+    ) -> None:
+        """Its owner wants so many: those that are missing are created, those beyond it deleted."""
+        self.owners[owner.uid] = replace(self.owners[owner.uid], size=replicas)
+        mine = [p for p in self.pods.values() if p.controller == owner]
+        for pod in mine[replicas:]:
+            del self.pods[pod.uid]
+        for index in range(len(mine), replicas if exist is None else exist):
+            self.pod(owner, index, gpus, annotations=annotations)
 
     def bare(
         self, name: str, job: str, gpus: int = 1, namespace: str = "team", **annotations: str
@@ -228,7 +250,7 @@ class FakeCluster:
                     return [Outcome(action, 404)]
                 self.delete(action.uid)
                 return [PodGone(action.uid), Outcome(action, 201)]
-            case Retrack():
+            case RestoreFinalizer():
                 if action.uid not in self.pods:
                     return [Outcome(action, 404)]
                 pod = self.pods[action.uid]
@@ -240,8 +262,8 @@ class FakeCluster:
             case DeleteGang():
                 self.gangs.pop((action.job.namespace, action.gang), None)
                 return [GangGone(action.job.namespace, action.gang, action.object_uid), Outcome(action, 200)]
-            case AskNodes() | DropNodes():
-                wanted = isinstance(action, AskNodes)
+            case CreateProvisioningRequest() | DeleteProvisioningRequest():
+                wanted = isinstance(action, CreateProvisioningRequest)
                 (self.requests.add if wanted else self.requests.discard)(action.name)
                 return [Outcome(action, 201)]
             case Expose():
@@ -251,7 +273,7 @@ class FakeCluster:
                 notes = {**pod.annotations, "muster.dev/exposed": "true"}
                 pod = self.update(pod, phase=Phase.UNGATED, annotations=notes)
                 return [PodSeen(pod), Outcome(action, 200)]
-            case Say():
+            case RecordEvent():
                 self.said.append(action)
                 return [Outcome(action, 201)]
 
@@ -270,21 +292,27 @@ class FakeCluster:
             key=action.job,
             name=action.gang,
             object_uid=before.object_uid if before else f"gang-{self.tick()}",
+            owner=before.owner if before else action.owner,
             version=self.tick(),
             state=str(status["state"]),
             code=str(status["code"]),
             reason=str(status["reason"]),
+            submitted=seconds(status["submitted"]),  # type: ignore[arg-type]
+            since=seconds(status["since"]),  # type: ignore[arg-type]
+            created=before.created if before else self.now,
+            queued_from=float(ledger.get("queuedFrom") or 0.0),  # type: ignore[attr-defined]
             replicas=str(status["replicas"]),
             placement=tuple(
-                Hold(p["role"], p["node"], p.get("pod", ""), p.get("uid", "")) for p in placement
+                Reservation(p["role"], p["node"], p.get("pod", ""), p.get("uid", "")) for p in placement
             ),
             backoff=int(ledger.get("backoff") or 0),  # type: ignore[attr-defined]
             not_before=float(ledger.get("notBefore") or 0.0),  # type: ignore[attr-defined]
-            barred=tuple(action.barred),
+            node_backoffs=tuple(action.node_backoffs),
             asked=action.asked,
-            keeps=str(status.get("keeps") or ""),
+            shrink_blocked_by=str(status.get("keeps") or ""),
             sizes=action.sizes,
-            **kept.from_plain(json.loads(json.dumps((ledger.get("elastic") or [{}])[0]))),  # type: ignore[attr-defined]
+            whole={w["role"]: w["min"] for w in ledger["whole"]} if ledger.get("whole") else None,  # type: ignore[attr-defined,index]
+            **gang_codec.from_plain(json.loads(json.dumps((ledger.get("elastic") or [{}])[0]))),  # type: ignore[attr-defined]
         )
         return [*events, GangSeen(self.gangs[key]), Outcome(action, 200)]
 
@@ -317,6 +345,10 @@ class Muster:
         for uid in self._known - set(self.cluster.pods):
             self.ledger.apply(PodGone(uid), self.cluster.now)
         self._known = set(self.cluster.pods)
+        records = self.ledger.owners.records.values()
+        gone = [r.owner for r in records if r.owner.uid not in self.cluster.owners and watched(r.owner)]
+        for owner in gone:
+            self.ledger.apply(OwnerGone(owner.uid), self.cluster.now)
         for name in [n for n in self.ledger.charges.nodes if n not in self.cluster.nodes]:
             self.ledger.apply(NodeGone(name), self.cluster.now)
         for event in self.cluster.events():
@@ -327,7 +359,7 @@ class Muster:
         self.cluster.now += seconds
         self.sync()
         snapshot = self.ledger.snapshot(self.cluster.now)
-        self.plan = cycle(snapshot, self.ledger.profile)
+        self.plan = self.ledger.plan(snapshot)
         actions = self.ledger.adopt(snapshot, self.plan)
         for number, action in enumerate(actions):
             if die_after is not None and number >= die_after:

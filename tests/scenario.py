@@ -17,11 +17,10 @@ from typing import Any
 import numpy as np
 
 from muster.core.cycle import cycle
-from muster.core.room import used_by
+from muster.core.placement.capacity import used_by
 from muster.points import Profile
 from muster.types import (
     GPU,
-    Hold,
     Job,
     JobKey,
     Member,
@@ -30,6 +29,7 @@ from muster.types import (
     Phase,
     Plan,
     Port,
+    Reservation,
     Role,
     Shape,
     Snapshot,
@@ -170,8 +170,10 @@ def job(name: str, *, roles: Sequence[Role] | None = None, **words: Any) -> Job:
     held = words.pop("held", ())
     if roles is None:
         roles = [role(each, count, job=name, **ours) for each, count in words.items()]
-    holds = tuple(
-        Hold(h[0], h[1], f"{name}-{h[0]}-{h[2]}", f"{name}-{h[0]}-{h[2]}") if len(h) > 2 else Hold(h[0], h[1])
+    reservations = tuple(
+        Reservation(h[0], h[1], f"{name}-{h[0]}-{h[2]}", f"{name}-{h[0]}-{h[2]}")
+        if len(h) > 2
+        else Reservation(h[0], h[1])
         for h in held
     )
     members = [m for r in roles for m in r.members]
@@ -180,15 +182,15 @@ def job(name: str, *, roles: Sequence[Role] | None = None, **words: Any) -> Job:
     if started:
         fields.setdefault("started_at", NOW - 1000.0)
         pins = tuple(
-            Hold(r.name, m.node, m.pod, m.uid)
+            Reservation(r.name, m.node, m.pod, m.uid)
             for r in roles
             for m in r.members
-            if m.phase is Phase.UNGATED and m.node and m.uid not in {h.uid for h in holds}
+            if m.phase is Phase.UNGATED and m.node and m.uid not in {h.uid for h in reservations}
         )
-        holds += pins
+        reservations += pins
     fields.setdefault("submitted", NOW - 60.0)
     fields.setdefault("newest_pod", NOW - 60.0)
-    return Job(key(name), roles=tuple(roles), holds=holds, **fields)
+    return Job(key(name), roles=tuple(roles), reservations=reservations, **fields)
 
 
 def snapshot(
@@ -201,7 +203,7 @@ def snapshot(
     blocks: int = 0,
     foreign: Mapping[str, Shape] | None = None,
     ports: Mapping[str, Sequence[Port]] | None = None,
-    barred: Mapping[tuple[str, str], Mapping[str, float]] | None = None,
+    node_backoffs: Mapping[tuple[str, str], Mapping[str, float]] | None = None,
 ) -> Snapshot:
     """A cluster and its jobs; jobs without a submission time of their own are in the order given.
 
@@ -227,7 +229,7 @@ def snapshot(
         free=free,
         jobs=ordered,
         ports={table.index[n]: frozenset(p) for n, p in (ports or {}).items()},
-        barred={(key(j), r): until for (j, r), until in (barred or {}).items()},
+        node_backoffs={(key(j), r): until for (j, r), until in (node_backoffs or {}).items()},
         ours_on=ours,
     )
 
@@ -236,8 +238,8 @@ def used_places(each: Job) -> list[tuple[str, Shape]]:
     """(node, shape) of each replica that uses or will use a node, each once."""
     shapes = {r.name: r.shape for r in each.roles}
     places = {m.uid: (m.node, m.shape) for r in each.roles for m in r.members if m.node}
-    for i, hold in enumerate(each.holds):
-        places.setdefault(hold.uid or f"open-{i}", (hold.node, shapes[hold.role]))
+    for i, reservation in enumerate(each.reservations):
+        places.setdefault(reservation.uid or f"open-{i}", (reservation.node, shapes[reservation.role]))
     return list(places.values())
 
 
@@ -254,16 +256,20 @@ def plan(before: Snapshot, profile: Profile = FIFO, **changes: Any) -> Plan:
 
 def starts(after: Plan) -> dict[str, dict[str, int]]:
     """Replicas by node of every job that has places (not bound yet) after the plan."""
-    return {k.name: dict(Counter(h.node for h in holds)) for k, holds in after.holds.items() if holds}
+    return {
+        k.name: dict(Counter(h.node for h in reservations))
+        for k, reservations in after.reservations.items()
+        if reservations
+    }
 
 
 def starts_by_role(after: Plan) -> dict[str, dict[str, dict[str, int]]]:
     """Replicas by role and node of every job that has places after the plan."""
     result: dict[str, dict[str, dict[str, int]]] = {}
-    for k, holds in after.holds.items():
-        for hold in holds:
-            places = result.setdefault(k.name, {}).setdefault(hold.role, {})
-            places[hold.node] = places.get(hold.node, 0) + 1
+    for k, reservations in after.reservations.items():
+        for reservation in reservations:
+            places = result.setdefault(k.name, {}).setdefault(reservation.role, {})
+            places[reservation.node] = places.get(reservation.node, 0) + 1
     return result
 
 

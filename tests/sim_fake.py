@@ -10,7 +10,7 @@ import heapq
 import numpy as np
 
 from muster.points import Profile
-from muster.sim.engine import Interrupted, Options, Progress
+from muster.sim.options import Interrupted, Options, Progress
 from muster.sim.result import Result, Segment
 from muster.sim.workload import Cluster, Workload
 from muster.types import Config

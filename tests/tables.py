@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from muster.types import JobKey, Nodes, Shares, Snapshot, Table
+from muster.types import Grants, JobKey, Nodes, Snapshot, Table
 
 
 def table(
@@ -40,7 +40,7 @@ def table(
     made.keys = [JobKey("test", f"job-{n}") for n in range(jobs)]
     made.row = {key: n for n, key in enumerate(made.keys)}
     made.gpus, made.per_node, made.products = gpus, per_node, {}
-    made.most, made.least, made.request = ints(most), ints(least), ints(request)
+    made.max, made.min, made.request = ints(most), ints(least), ints(request)
     made.have, made.unit, made.fixed, made.priority = ints(have), ints(unit), ints(0), ints(0)
     made.submitted = floats(range(jobs) if submitted is None else submitted)
     made.first_start, made.run_start = floats(first_start), floats(run_start)
@@ -64,7 +64,7 @@ def snapshot(of: Table, now: float = 0.0, seed: int = 0) -> Snapshot:
 
 def granted(plugin: object, of: Table, now: float = 0.0, plan: Sequence[int] | None = None) -> list[int]:
     """What a Share plugin grants; `plan` is what the one before it granted."""
-    before = Shares(of.have if plan is None else np.array(plan, dtype=np.int64))
+    before = Grants(of.have if plan is None else np.array(plan, dtype=np.int64))
     replicas = plugin.share(before, snapshot(of, now)).replicas  # type: ignore[attr-defined]
     result: list[int] = replicas.tolist()
     return result

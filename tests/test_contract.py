@@ -1,15 +1,18 @@
 """What every installed plugin keeps to, whoever wrote it."""
 
+import copy
 import dataclasses
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster.core.place import Need, candidates_of
-from muster.core.room import Room
+from muster.core.placement.capacity import Capacity
+from muster.core.placement.place import Need, candidates_of
+from muster.core.progress.estimate import declared
+from muster.core.sharing.job_table import table_in
 from muster.errors import ConfigurationError
 from muster.points import (
     Candidates,
@@ -24,7 +27,7 @@ from muster.points import (
     installed,
     load,
 )
-from muster.types import Job, Snapshot
+from muster.types import Grants, Job, Snapshot
 from tests.scenario import job, snapshot
 
 PLUGINS = sorted(installed())
@@ -88,7 +91,7 @@ def views(draw: st.DrawFn) -> tuple[Job, Candidates, Snapshot]:
     own, others = draw(where), draw(where)
     waiting = job("x", worker=len(own) + draw(st.integers(1, 20)), gpus=draw(st.integers(0, 9)), on=own)
     before = snapshot(nodes=nodes, gpus=gpus, jobs=[waiting, job("y", worker=len(others), on=others)])
-    candidates = candidates_of(Room(before), Need(waiting.roles[0], draw(st.integers(1, 20))))
+    candidates = candidates_of(Capacity(before), Need(waiting.roles[0], draw(st.integers(1, 20))))
     mine = np.array([own.count(n) for n in before.nodes.names], dtype=np.int64)
     return waiting, dataclasses.replace(candidates, own=mine, others=candidates.others - mine), before
 
@@ -131,3 +134,24 @@ def test_sort_keys_compare_with_each_other(name: str, view: tuple[Job, Candidate
     keys = [plugin(name).sort_key(j, before) for j in before.jobs.values()]
     backwards = keys[::-1]
     assert sorted(keys) == sorted(backwards)
+
+
+@pytest.mark.parametrize("name", [p for p in PLUGINS if isinstance(load(p), Share)])
+@given(waiting=st.integers(1, 4), running=st.integers(0, 3))
+@settings(max_examples=10)
+def test_a_policy_that_is_asked_twice_in_a_cycle_says_the_same_and_remembers_nothing(
+    name: str, waiting: int, running: int
+) -> None:
+    jobs = [job(f"w{i}", worker=4, gpus=1, least=1, most=4) for i in range(waiting)]
+    jobs += [job(f"r{i}", worker=4, gpus=1, least=1, most=4, on=["n0", "n1"]) for i in range(running)]
+    before = snapshot(nodes=2, gpus=8, jobs=jobs)
+    jobs = list(before.jobs.values())
+    table = table_in(before, Capacity(before), {}, jobs, lambda each: declared(each, before.now))
+    shown = dataclasses.replace(before, table=table)
+    made = plugin(name)
+    was = copy.deepcopy(made)
+    first, again = (made.share(Grants(table.have), shown) for _ in range(2))
+    assert first.replicas.tolist() == again.replicas.tolist()
+    assert (first.details, first.why, first.order) == (again.details, again.why, again.order)
+    assert made == was
+    assert all(before.jobs[each.key] is each for each in jobs), "a policy wrote to what it was shown"

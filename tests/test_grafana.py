@@ -17,9 +17,9 @@ from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
-from muster.core.view import Board
+from muster.core.views.view import Board
 from muster.serve import cycle_metrics
-from muster.server.extender import make_extender_app
+from muster.server.answering import ExtenderMetrics
 from muster.server.service import make_service_app
 from tests.scenario import job, snapshot
 from tests.server.reading import viewed
@@ -45,7 +45,7 @@ def families() -> dict[str, Metric]:
     )
     registry = CollectorRegistry()
     observe = cycle_metrics(registry, board)
-    make_extender_app(board, registry)
+    ExtenderMetrics(registry)
     app = make_service_app(board, Nobody(), registry, reports=lambda _: None, pods=Nobody())
     observe(0.01, board.view.plan)
     with TestClient(app) as client:
@@ -103,6 +103,7 @@ def test_every_metric_of_muster_has_a_place_on_the_dashboard_or_a_reason_not_to(
         "muster_snapshot_timestamp_seconds",
         "muster_extender_requests",  # answers count in muster_extender_seconds
         "muster_extender_verdicts",
+        "muster_extender_starts",  # /healthz tells where nobody answers
     }
 
 
@@ -126,6 +127,7 @@ def test_no_metric_has_a_label_a_job(families: dict[str, Metric]) -> None:
     assert labels <= {
         "state",
         "code",
+        "reason",
         "share",
         "bound",
         "direction",

@@ -1,26 +1,322 @@
-"""When the live driver acts."""
+"""When the live driver acts, and what becomes of it when it can't."""
 
 from __future__ import annotations
 
+import json
+import math
 import socket
+import threading
 import time
-from typing import cast
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, cast
 
-from muster.cluster.api import Api
-from muster.cluster.lease import Holder
-from muster.core.view import Board, empty_view
+import pytest
+
+from muster import live
+from muster.cluster import lease
+from muster.cluster.api import NOT_SENT, Api, Errand, TermOverError
+from muster.core.ledger import Ledger
+from muster.core.views.view import Board, empty_view
+from muster.errors import ClusterError
 from muster.live import Driver, Settled
 from muster.points import Profile
+from muster.types import NodeSeen, Outcome, Plan, Snapshot, Ungate
+from tests.cluster_fake import FakeCluster
+
+HOST = socket.gethostname()
+SETTLED = Settled(scheduler="muster", observe=False, lease_namespace="n", lease_name="l")
+OURS = lease.Record(f"{HOST}_1", "a", 1, lasts=15.0)
+ANOTHERS = lease.Record("another_1", "b", 2, lasts=15.0)
 
 
-def test_it_does_not_lead_before_its_verbs_can_be_called() -> None:
+class Silent:
+    """An API server that keeps what was asked of it, and says 404."""
+
+    def __init__(self) -> None:
+        self.answers = threading.Event()
+        self.answers.set()
+        self.sent: list[str] = []
+        self._errand: Errand | None = None
+
+    def during(self, errand: Errand) -> Silent:
+        own = Silent()
+        own.sent, own.answers, own._errand = self.sent, self.answers, errand
+        return own
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,  # noqa: ARG002
+        content_type: str = "",  # noqa: ARG002
+        *,
+        patient: bool = True,  # noqa: ARG002
+    ) -> tuple[int, bytes]:
+        self.answers.wait(30)
+        if self._errand is not None and not self._errand.may():
+            raise TermOverError
+        self.sent.append(f"{method} {path.rpartition('/')[2]}")
+        return 404, b"{}"
+
+
+@pytest.fixture
+def api() -> Silent:
+    return Silent()
+
+
+@pytest.fixture
+def driver(api: Silent) -> Iterator[Driver]:
+    """Its lists are in, and two pods of a gang wait."""
+    made = Driver(cast(Api, api), Board(empty_view(Profile())), SETTLED, Profile())
+    for reflector in made._reflectors:
+        reflector.synced.set()
+    cluster = FakeCluster()
+    cluster.job("train", 2, gpus=8)
+    made.take(cluster.events())
+    yield made
+    made.stop()
+    made._hands.close()
+
+
+def leads(driver: Driver, record: lease.Record = OURS) -> None:
+    """The Lease is read as it says there, as just renewed."""
+    driver._following.look(lambda: replace(record, renewed=time.time()))
+
+
+def turned(driver: Driver, true: Callable[[], bool]) -> None:
+    """The circle goes round in a thread until something is so; it must come to be."""
+    circle = threading.Thread(target=driver.run, daemon=True)
+    circle.start()
+    until(true)
+    driver.stop()
+    circle.join(10)
+    assert not circle.is_alive()
+
+
+def test_it_does_not_lead_before_its_verbs_can_be_called(driver: Driver) -> None:
     """kube-scheduler would refuse each pod whose gate came off until then, and try it again a second later."""
-    settled = Settled(scheduler="muster", observe=False, lease_namespace="n", lease_name="l")
-    driver = Driver(cast(Api, None), Board(empty_view(Profile())), settled, Profile())
-    driver._holder = Holder(f"{socket.gethostname()}_1", time.time() + 3600)
+    leads(driver)
     driver.opened = lambda: False
-    assert not driver._leads()
+    assert driver._now() is None
     driver.opened = lambda: True
-    assert driver._leads()
-    driver._holder = Holder("another_1", time.time() + 3600)
-    assert not driver._leads()
+    assert driver._now() is driver._following.term is not None
+    leads(driver, ANOTHERS)
+    assert driver._now() is None
+
+
+def test_a_replica_that_follows_plans_and_sends_nothing(driver: Driver, api: Silent) -> None:
+    leads(driver, ANOTHERS)
+    turned(driver, lambda: driver.cycles > 0)
+    assert api.sent == []
+    assert len(driver._board.view.plan.reservations) == 1
+    assert not driver._board.view.leading
+
+
+def test_a_leader_sends_what_it_planned(driver: Driver, api: Silent) -> None:
+    leads(driver)
+    turned(driver, lambda: bool(api.sent))
+    assert driver._board.view.leading
+    assert api.sent[0].startswith("PATCH train-0")
+
+
+def test_nothing_is_sent_before_the_verbs_are_answered_by_the_view_that_has_its_places(
+    driver: Driver, api: Silent
+) -> None:
+    leads(driver)
+    told: list[tuple[int, list[str]]] = []
+    driver.shown = lambda view: told.append((len(view.reservations), list(api.sent)))
+    turned(driver, lambda: bool(api.sent))
+    assert told[0] == (2, [])
+
+
+def test_a_term_that_ends_while_the_plan_is_made_sends_nothing(
+    driver: Driver, api: Silent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = Ledger.plan
+    ended = 0
+
+    def plan(ledger: Ledger, snapshot: Snapshot) -> Plan:
+        nonlocal ended
+        found = planned(ledger, snapshot)
+        if driver._following.term is not None and driver._following.term.open():
+            ended += len(found.reservations)
+            leads(driver, ANOTHERS)
+        return found
+
+    monkeypatch.setattr(Ledger, "plan", plan)
+    leads(driver)
+    turned(driver, lambda: driver.cycles > 1)
+    assert ended == 1, "the plan had places to give"
+    assert api.sent == []
+    assert not driver._board.view.leading
+
+
+def test_a_cycle_that_fails_is_tried_again_until_it_is_good(
+    driver: Driver, api: Silent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "FAILED_PAUSE", 0.001)
+    left = [RuntimeError("of a plugin"), OverflowError("10P")]
+    seen: list[list[str]] = []
+
+    def fails() -> None:
+        seen.append(driver.ailing(time.monotonic() + 61, 60))
+        if left:
+            raise left.pop(0)
+
+    driver.injected = fails
+    leads(driver)
+    turned(driver, lambda: bool(api.sent))
+    assert [found[0].partition(": ")[2] for found in seen[1:3]] == [
+        "RuntimeError: of a plugin",
+        "OverflowError: 10P",
+    ]
+    assert driver.ailing(time.monotonic(), 60) == []
+
+
+def test_a_plan_that_failed_is_made_again_although_nothing_new_happens(
+    driver: Driver, api: Silent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The snapshot had taken note of all events when the plan failed."""
+    monkeypatch.setattr(live, "FAILED_PAUSE", 0.001)
+    planned, left = Ledger.plan, [KeyError("of the core")]
+
+    def plan(ledger: Ledger, snapshot: Snapshot) -> Plan:
+        if left:
+            raise left.pop()
+        return planned(ledger, snapshot)
+
+    monkeypatch.setattr(Ledger, "plan", plan)
+    driver._drain(0.0)
+    leads(driver)
+    turned(driver, lambda: bool(api.sent))
+    assert left == []
+
+
+def test_a_cycle_that_hangs_is_named_and_the_verbs_keep_the_last_plan(driver: Driver) -> None:
+    hangs, goes_on = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        if driver.cycles:
+            hangs.set()
+            goes_on.wait(30)
+
+    driver.injected = hang
+    leads(driver)
+    planned = threading.Thread(target=driver.run, daemon=True)
+    planned.start()
+    assert hangs.wait(30)
+    before = driver._board.view
+    driver.take([NodeSeen(node) for node in FakeCluster(nodes=1).nodes.values()])
+    (named,) = driver.ailing(time.monotonic() + 61, 60)
+    assert named.startswith("no good cycle for 6")
+    assert driver.ailing(time.monotonic(), 60) == []
+    assert driver._board.view is before
+    assert len(before.reservations) == 2
+    driver.stop()
+    goes_on.set()
+    planned.join(10)
+
+
+def test_who_steps_down_drops_what_is_queued_and_tells_the_ledger(driver: Driver, api: Silent) -> None:
+    """Another replica leads meanwhile: what was decided is of the old term, also once this one leads again."""
+    leads(driver)
+    driver._drain(0.0)
+    term = driver._now()
+    assert term is not None
+    driver._term, driver._before = term, driver._following.record
+    (key,) = driver._ledger.entries
+    api.answers.clear()
+    actions = tuple(Ungate(key, f"u{n}", f"p{n}", "1", "n0", pin=True, cause="start") for n in range(40))
+    driver._hands.carry_out(actions, term)
+    leads(driver, ANOTHERS)
+    leads(driver, replace(OURS, transitions=3))
+    again = driver._now()
+    assert again is not None
+    assert again is not term
+    driver._step_down()
+    assert driver._hands._starts.waiting == 0
+    assert driver._ledger.listens == math.inf
+    api.answers.set()
+    driver._hands.close(all_of_it=True)
+    assert api.sent == []
+    told = [driver._inbox.get_nowait() for _ in range(driver._inbox.qsize())]
+    outcomes = [event for events in told for event in events if isinstance(event, Outcome)]
+    assert sorted(outcome.action.uid for outcome in outcomes if isinstance(outcome.action, Ungate)) == sorted(
+        action.uid for action in actions
+    )
+    assert {outcome.status for outcome in outcomes} == {NOT_SENT}
+
+
+def test_a_circle_that_goes_round_well_is_good_with_nothing_to_do(driver: Driver) -> None:
+    leads(driver, ANOTHERS)
+    began = time.monotonic()
+    rounds: list[None] = []
+    driver.injected = lambda: rounds.append(None)
+    turned(driver, lambda: len(rounds) > 2)
+    assert driver.ailing(began + 60.0, 60.0) == []
+    assert driver.ailing(began + 600.0, 60.0)
+
+
+class Restored:
+    """An API server whose etcd is set back to an earlier state; watches stand until they are broken."""
+
+    def __init__(self) -> None:
+        self.version = 500
+        self.nodes = {"n0": 100, "n1": 400}
+        self.broken = threading.Event()
+
+    def request(self, method: str, path: str, *_: Any, **__: Any) -> tuple[int, bytes]:
+        if method != "GET":
+            return 404, b"{}"
+        nodes = [
+            {
+                "metadata": {"name": name, "resourceVersion": str(version)},
+                "status": {"allocatable": {"pods": "9"}},
+            }
+            for name, version in self.nodes.items()
+        ]
+        items = nodes if path.startswith("/api/v1/nodes") else []
+        found = {"metadata": {"resourceVersion": str(self.version)}, "items": items}
+        return 200, json.dumps(found).encode()
+
+    def get(self, path: str) -> bytes:
+        if "/leases/" in path:
+            raise ClusterError("none", 404)
+        return self.request("GET", path)[1]
+
+    def lines(self, _: str) -> Iterator[bytes]:
+        self.broken.wait(30)
+        raise ClusterError("connection reset")
+        yield b""
+
+
+def test_after_etcd_was_restored_from_an_older_backup_only_what_is_there_is_known() -> None:
+    server = Restored()
+    board = Board(empty_view(Profile()))
+    driver = Driver(cast(Api, server), board, SETTLED, Profile())
+    driver.start()
+    circle = threading.Thread(target=driver.run, daemon=True)
+    circle.start()
+    until(lambda: set(board.view.snapshot.nodes.names) == {"n0", "n1"})
+    server.version, server.nodes = 200, {"n0": 150, "n2": 160}
+    server.broken.set()  # as its API server was started anew
+    until(lambda: set(board.view.snapshot.nodes.names) == {"n0", "n2"})
+    assert board.view.synced
+    driver.stop()
+    circle.join(30)  # it may be starting over once more, with other reflectors
+    assert not circle.is_alive()
+    until(lambda: not watching())
+
+
+def watching() -> list[str]:
+    """Threads that watch."""
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("watch-")]
+
+
+def until(true: Callable[[], bool]) -> None:
+    """It must come to be."""
+    deadline = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < deadline, "it never came to be"
+        time.sleep(0.005)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from muster import profiles
 from muster.core.cycle import cycle
-from muster.core.dump import dump
-from muster.core.view import View
+from muster.core.snapshot_codec import dump
+from muster.core.views.view import View
 from muster.points import Profile
 from muster.types import GPU_MEMORY, PRODUCT, Facts, Job, Meter, Report, Snapshot
 from tests.scenario import NOW, job, node, role, snapshot
@@ -105,7 +105,7 @@ def test_a_profile_plans_without_complaints_the_same_again_and_within_capacity(
     name: str, before: Snapshot
 ) -> None:
     plan = cycle(before, profile(name))
-    assert plan.complaints == ()
+    assert plan.plugin_errors == ()
     again = cycle(before, profile(name))
     assert dump(View(before, plan, profile(name))) == dump(View(before, again, profile(name)))
     used: Counter[str] = Counter()
@@ -113,11 +113,11 @@ def test_a_profile_plans_without_complaints_the_same_again_and_within_capacity(
         gone = {shrink.uid for shrink in plan.shrinks if shrink.job == key}
         back = key in plan.preempted
         stay = [m.node for m in each.roles[0].members if m.node and m.uid not in gone and not back]
-        places = [h.node for h in (*plan.holds.get(key, ()), *plan.later.get(key, ()))]
+        places = [h.node for h in (*plan.reservations.get(key, ()), *plan.later.get(key, ()))]
         count = len(stay) + len(places)
         assert count == 0 or each.roles[0].min <= count <= each.roles[0].max
-        want = plan.wants.get(key)
-        if want is None or want.beside is None:
+        grant = plan.grants.get(key)
+        if grant is None or grant.beside is None:
             used.update([*stay, *places])
         assert each.started or count or plan.statuses[key].waits, f"{key} waits and is not told why"
     assert all(count <= 4 for count in used.values())
@@ -131,5 +131,5 @@ def test_no_policy_fails_on_a_disturbed_job_or_grants_what_it_may_not_have(
     name: str, live: bool, before: Snapshot
 ) -> None:
     """More than there is may be promised (coach guesses at places); then the last in the queue wait."""
-    complaints = cycle(before, profile(name, live=live)).complaints
-    assert not [words for words in complaints if "clipped" in words or "left out" in words]
+    plugin_errors = cycle(before, profile(name, live=live)).plugin_errors
+    assert not [words for words in plugin_errors if "clipped" in words or "left out" in words]

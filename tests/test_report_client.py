@@ -61,10 +61,10 @@ def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def until(holds: Callable[[], object], what: str) -> None:
+def until(reservations: Callable[[], object], what: str) -> None:
     """Returns when it holds."""
     deadline = time.monotonic() + PATIENT
-    while not holds():
+    while not reservations():
         assert time.monotonic() < deadline, what
         time.sleep(0.01)
 
@@ -326,11 +326,18 @@ def test_over_https_the_server_s_certificate_is_checked_against_the_ca_of_the_po
     doubting._thread.join(PATIENT)  # it reads MUSTER_CA_FILE for each post
     assert "certificate verify failed" in said[0]
     assert doubting.answer is None
+    monkeypatch.setenv("MUSTER_CA", "somebody else")  # the file counts more
     monkeypatch.setenv("MUSTER_CA_FILE", str(tmp_path / "ca.crt"))
     trusting.report(step=2)
     assert trusting.flush(PATIENT)
     trusting.close()
-    assert server.bodies == [("/v1/report", {"step": 2.0})]
+    monkeypatch.delenv("MUSTER_CA_FILE")
+    monkeypatch.setenv("MUSTER_CA", (tmp_path / "ca.crt").read_text())
+    told = Reporter(said.append)
+    told.report(step=3)
+    assert told.flush(PATIENT)
+    told.close()
+    assert server.bodies == [("/v1/report", {"step": 2.0}), ("/v1/report", {"step": 3.0})]
 
 
 @pytest.mark.parametrize("answer", [["a", "list"], "text", None, {"every": "often"}, {"every": -5}])

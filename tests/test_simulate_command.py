@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 from muster.cli import main
 from muster.errors import ConfigurationError, UsageError
 from muster.sim import arguments, engine, pictures
-from muster.sim.engine import Options
+from muster.sim.options import Options
 from muster.sim.workload import Cluster, Group
 from tests.sim_fake import fifo
 

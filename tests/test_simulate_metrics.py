@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from muster.sim import metrics
+from muster.sim import figures
 from muster.sim.result import Result
 from muster.sim.workload import Problem
 
@@ -37,7 +37,7 @@ def result(**fields: object) -> Result:
 
 
 def test_the_figures_of_three_jobs() -> None:
-    found = metrics.figures(result())
+    found = figures.figures(result())
     assert found == {
         "jobs": 3,
         "completed": 2,
@@ -64,12 +64,12 @@ def test_the_figures_of_three_jobs() -> None:
 
 def test_makespan_counts_from_the_first_submission_not_from_zero() -> None:
     later = result(submitted=np.array([900.0, 1800.0, 3600.0]))
-    assert metrics.figures(later)["makespan_h"] == 3.25
+    assert figures.figures(later)["makespan_h"] == 3.25
 
 
 def test_json_is_keyed_by_the_profile_as_given_and_has_null_for_what_does_not_exist() -> None:
     none = result(ended=np.full(3, NAN), cut="interrupted at 5 s", notes=("own",))
-    text = metrics.as_json({"fifo:order=strict": none}, [Problem(3, "what", "left out")], ["shared"])
+    text = figures.as_json({"fifo:order=strict": none}, [Problem(3, "what", "left out")], ["shared"])
     plain = json.loads(text)
     assert list(plain) == ["fifo:order=strict"]
     one = plain["fifo:order=strict"]
@@ -80,7 +80,7 @@ def test_json_is_keyed_by_the_profile_as_given_and_has_null_for_what_does_not_ex
 
 def test_jobs_csv_has_a_row_a_profile_and_job_and_numbers_that_read_back() -> None:
     third = result(submitted=np.array([0.1, 1800.0, 3600.0]), ended=np.array([1 / 3, 12600.0, NAN]))
-    text = metrics.jobs_csv({"x:a=1,b=2": result(), "y": third})
+    text = figures.jobs_csv({"x:a=1,b=2": result(), "y": third})
     rows = list(csv.DictReader(io.StringIO(text)))
     assert text.splitlines()[0] == "profile,job,submit_s,start_s,end_s,jct_s,restarts,gpu_seconds"
     assert [(row["profile"], row["job"]) for row in rows] == [
@@ -93,8 +93,8 @@ def test_jobs_csv_has_a_row_a_profile_and_job_and_numbers_that_read_back() -> No
 
 def test_problems_of_the_trace_and_of_the_run_are_listed_once() -> None:
     shared, own = Problem(3, "a, b", "left out"), Problem(0, "never fits", "never started")
-    assert metrics.all_problems(result(problems=(own, shared)), [shared]) == [shared, own]
+    assert figures.all_problems(result(problems=(own, shared)), [shared]) == [shared, own]
     assert (
-        metrics.problems_csv([shared, own])
+        figures.problems_csv([shared, own])
         == 'line,what,done\n3,"a, b",left out\n,never fits,never started\n'
     )

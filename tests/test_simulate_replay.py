@@ -13,9 +13,10 @@ from click.testing import CliRunner, Result
 from muster import profiles
 from muster.cli import main
 from muster.core.cycle import cycle
-from muster.core.dump import dump
-from muster.core.view import View
-from tests.scenario import job, node, snapshot
+from muster.core.snapshot_codec import dump, load
+from muster.core.views.view import View
+from muster.types import Grant
+from tests.scenario import job, key, node, snapshot
 
 
 def dumped(profile: str = "fifo") -> dict[str, Any]:
@@ -60,7 +61,7 @@ def test_another_profile_shows_where_it_differs(tmp_path: Path) -> None:
     found = json.loads(done.stdout)
     assert (found["profile"], found["dump_profile"]) == ("fifo:order=strict", "fifo")
     changed = dumped()
-    changed["plan"]["holds"] = []
+    changed["plan"]["reservations"] = []
     shown = replay(dump=changed, folder=tmp_path).stdout
     assert "Differs from the plan in the dump in 1 point:" in shown
     (difference,) = json.loads(replay("--json", dump=changed, folder=tmp_path).stdout)["differences"]
@@ -72,7 +73,7 @@ def test_another_profile_shows_where_it_differs(tmp_path: Path) -> None:
     [
         ("{", "dump, line 1: is no snapshot: Expecting property name"),
         ("[]", "dump: is no snapshot: must be an object"),
-        ({"version": 99}, "not a snapshot of version 1: version is 99"),
+        ({"version": 99}, "not a snapshot of version 2 or before: version is 99"),
         ({"version": 1, "profile": "fifo"}, "the snapshot can't be read: KeyError: 'snapshot'"),
     ],
 )
@@ -96,3 +97,17 @@ def test_a_dump_brings_its_profile_and_one_of_plugins_not_known_here_is_replayed
         in replay(dump=plain, folder=tmp_path).stderr
     )
     assert replay("--profile", "fifo", dump=plain, folder=tmp_path).exit_code == 0
+
+
+def test_a_dump_of_version_1_is_read_and_replays_to_its_own_plan(tmp_path: Path) -> None:
+    """Made by the code before its words changed, of every field that has another name since."""
+    old = (Path(__file__).parent / "dumps" / "version-1.json").read_text()
+    assert all(f'"{name}":' in old for name in ("holds", "keeps", "want", "coming", "anew", "barred"))
+    done = replay("--all", dump=old, folder=tmp_path)
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout.endswith("The plan is the one in the dump.\n")
+    snapshot, _ = load(json.loads(old))
+    kept, again = (snapshot.jobs[key(name)] for name in ("kept", "again"))
+    assert kept.shrink_blocked_by == "its budget says no"
+    assert (again.returning, again.restarting, again.grant) == (True, True, Grant(max_nodes=1, restart=True))
+    assert snapshot.node_backoffs == {(key("waits"), "worker"): {"n0": snapshot.now + 60.0}}

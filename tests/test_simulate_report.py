@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.sim import arguments, curves, pictures, report
-from muster.sim.engine import Options
+from muster.sim import arguments, history_lines, html_report, pictures
+from muster.sim.options import Options
+from muster.sim.request import Outcome, Request
 from muster.sim.result import Result, Segment
-from muster.sim.session import Outcome, Request
-from muster.sim.workload import Cluster, Group, Linear, Problem, Submission, Workload
+from muster.sim.submission import Linear, Submission
+from muster.sim.workload import Cluster, Group, Problem, Workload
 from tests.sim_fake import fifo
 
 RECORD = Options(record=True, restart=30.0)
@@ -69,7 +70,7 @@ def test_the_page_needs_nothing_from_elsewhere_and_has_its_pictures_beside_it(
     tmp_path: Path,
 ) -> None:
     made = outcome()
-    report.write(made, tmp_path)
+    html_report.write(made, tmp_path)
     text = (tmp_path / "report.html").read_text()
     page = Page(text)
     assert len(page.sources) == 3
@@ -101,24 +102,24 @@ def test_a_run_that_was_cut_before_anything_ended_still_gives_a_page(tmp_path: P
         **{**vars(nothing), "started": never, "ended": never, "cut": "interrupted at 0 s", "gauges": {}}
     )
     made = outcome(results={"fifo": cut}, skipped=("gang",))
-    report.write(made, tmp_path)
+    html_report.write(made, tmp_path)
     told = " ".join(Page((tmp_path / "report.html").read_text()).words)
     assert "This report is partial. fifo: interrupted at 0 s; not run at all: gang." in told
     assert not list(tmp_path.glob("*.png"))
-    report.write(outcome(results={}, skipped=("fifo",)), tmp_path)
+    html_report.write(outcome(results={}, skipped=("fifo",)), tmp_path)
     assert "No profile was run." in (tmp_path / "report.html").read_text()
 
 
 def test_a_long_trace_lists_its_longest_jobs_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "ROWS", 3)
-    text = report.page(outcome(30), [])
+    monkeypatch.setattr(html_report, "ROWS", 3)
+    text = html_report.page(outcome(30), [])
     assert "The 3 jobs of 30 that take longest under fifo" in text
     assert text.count('<td data-value="job-') + text.count('<td data-value="&lt;b&gt;&amp;"') == 3
 
 
 def test_the_best_of_a_row_is_marked_only_where_there_is_a_better() -> None:
     def marked(figure: str, *values: float) -> set[int]:
-        return report._best(figure, [f"{value:.1f}" for value in values], values)
+        return html_report._best(figure, [f"{value:.1f}" for value in values], values)
 
     assert marked("avg_jct_h", 2.0, 1.0, 3.0, 1.01) == {1, 3}
     assert marked("cluster_efficiency", 0.2, 0.9, np.nan) == {1}
@@ -129,8 +130,8 @@ def test_the_best_of_a_row_is_marked_only_where_there_is_a_better() -> None:
 def test_more_jobs_than_bands_share_a_grey_one() -> None:
     made = outcome(50)
     runs = list(made.results.values())
-    chosen = curves.largest(runs, pictures.SHOWN)
-    bands = curves.gpus_by_job(runs[0], curves.span_of(runs), chosen)
+    chosen = history_lines.largest(runs, pictures.SHOWN)
+    bands = history_lines.gpus_by_job(runs[0], history_lines.span_of(runs), chosen)
     assert (len(bands.names), bands.others, len(bands.means)) == (30, 20, 31)
     assert chosen == sorted(chosen)
     assert min(runs[0].gpu_seconds[chosen]) >= max(np.delete(runs[0].gpu_seconds, chosen))
@@ -147,7 +148,7 @@ def test_bands_keep_the_area_of_the_segments(found: list[tuple[float, float, int
     none = blank.astype(int)
     names = [str(s.job) for s in segments]
     result = Result("p", names, blank, blank, blank, none, none, blank, 8, segments=segments)
-    bands = curves.gpus_by_job(result, (0.0, 1001.0), range(min(shown, len(found))))
+    bands = history_lines.gpus_by_job(result, (0.0, 1001.0), range(min(shown, len(found))))
     assert float((bands.means * np.diff(bands.edges)).sum()) == pytest.approx(area)
     assert (bands.means >= 0).all()
 
@@ -159,12 +160,12 @@ def test_the_queues_mean_is_kept_by_its_curve(found: list[tuple[float, int]]) ->
     result = Result(
         "p", ["a"], blank, blank, blank, blank.astype(int), blank.astype(int), blank, 8, queue=steps
     )
-    edges, means = curves.queue(result, (0.0, 1000.0))
+    edges, means = history_lines.queue(result, (0.0, 1000.0))
     ends = [at for at, _ in steps[1:]] + [1000.0]
     area = sum((end - at) * length for (at, length), end in zip(steps, ends, strict=True))
     assert float((means * np.diff(edges)).sum()) == pytest.approx(area, abs=1e-6)
 
 
 def test_a_distribution_of_many_keeps_its_ends() -> None:
-    at, shares = curves.distribution(np.arange(10_000.0), most=100)
+    at, shares = history_lines.distribution(np.arange(10_000.0), most=100)
     assert (len(at), at[0], at[-1], shares[-1]) == (100, 0.0, 9999.0, 1.0)

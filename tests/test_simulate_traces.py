@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from muster.errors import UsageError
 from muster.sim import generate, presets
-from muster.sim.engine import Options
+from muster.sim.options import Options
+from muster.sim.submission import Curve, Linear, RoleSpec, Submission
 from muster.sim.traces import Asked, UnreadableError, options, read
 from muster.sim.traces.written import as_csv, as_json
-from muster.sim.workload import Cluster, Curve, Group, Linear, Problem, RoleSpec, Submission, Workload
+from muster.sim.workload import Cluster, Group, Problem, Workload
 from muster.types import Config
 
 MODELS = {

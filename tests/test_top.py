@@ -42,9 +42,9 @@ def test_in_a_pipe_every_job_is_there_uncut() -> None:
         "",
         "NAME        STATE     SHARE    GPUS   SPEED  PROGRESS       LEFT     END   AGE  RESIZES  WHY",
         "job-bert    Resizing  4/2/8 ▼    16  58.1/s  ━━━━━━━━   7%   25h   2 Jan  120m        1  4 more GPUs would"
-        " give it +18 %, but 1 job that gains less and is shorter comes first",
+        " speed it up by 18 %, but 1 job that gains less and is shorter comes first",
         "job-resnet  Running   4/1/8 ▲     4   412/s  ━━━━━━━━  43%   80m  13:20Z   60m        3  2 more GPUs would"
-        " give it +9 %; job-bert gains +31 % by its last 4",
+        " speed it up by 9 %; job-bert is 31 % faster with its last 4",
         "job-rigid   Running   2/2/2       2                                         3m           its size is fixed"
         " at 2 replicas; keeps its size: a Job without successPolicy would wait for indexes that never ran",
         "job-next    Waiting   0/1/4     (8)                                         5m           needs 8 GPUs (1"
@@ -61,9 +61,9 @@ def test_on_80_columns_what_tells_least_goes_and_no_line_is_longer() -> None:
         "Jobs  3 running, 1 resizing, 2 waiting, 1 finished; the longest waits 5m",
         "",
         "NAME        STATE     SHARE    GPUS  WHY",
-        "job-bert    Resizing  4/2/8 ▼    16  4 more GPUs would give it +18 %, but 1 job…",
+        "job-bert    Resizing  4/2/8 ▼    16  4 more GPUs would speed it up by 18 %, but…",
         "job-theirs  Running   6/1/6       6  at its maximum",
-        "job-resnet  Running   4/1/8 ▲     4  2 more GPUs would give it +9 %; job-bert g…",
+        "job-resnet  Running   4/1/8 ▲     4  2 more GPUs would speed it up by 9 %; job-…",
         "job-rigid   Running   2/2/2       2  its size is fixed at 2 replicas; keeps its…",
         "job-next    Waiting   0/1/4     (8)  needs 8 GPUs (1 replica of 8)",
         "job-late    Waiting   0/4/4    (32)  needs 32 GPUs (4 replicas of 8)",

@@ -2,7 +2,7 @@
 Pure: the same seed and arguments give the same jobs.
 
 What a bench can wait for is a part of Philly: jobs of 5 minutes to an hour, of at most half of the cluster. A pair
-(size, length) outside of it is drawn anew, so that what is left has Philly's proportions and nothing is squeezed to
+(size, length) outside of it is drawn again, so that what is left has Philly's proportions and nothing is squeezed to
 a bound. Arrivals are uniform over the time in which the jobs ask for `load` times the GPU-seconds that there are.
 """
 
@@ -19,8 +19,8 @@ import numpy as np
 from e2e.bench.trainings import Trained
 from e2e.demo.workload import largest
 from muster.sim.philly import CLASSES, PHILLY
+from muster.sim.submission import Model
 from muster.sim.synthetic import made, philly_lengths
-from muster.sim.workload import Model
 from muster.types import Config
 
 SHORTEST = 300.0

@@ -41,15 +41,15 @@ from e2e.bench.predicted import (
 from e2e.bench.report import OUT, Progress, Result
 from e2e.bench.trainings import Seen, Trained, Trainings
 from e2e.cluster import Cluster, Pod
-from e2e.demo.drive import TICK, Watch, a_namespace, under_way
+from e2e.demo.drive import TICK, Watch, under_way
 from e2e.elastic import INDEX, reader
 from e2e.lab import Lab, NodeGroup, Shape
 from e2e.lab.errors import LabError
-from e2e.scenario import RUN_SECONDS, job
+from e2e.scenario import RUN_SECONDS, a_namespace, job
 from muster.sim import models
 from muster.sim.replaying import replay
+from muster.sim.submission import Model
 from muster.sim.traces import Asked, read
-from muster.sim.workload import Model
 
 LOAD = 2.0
 """GPU-seconds asked for by GPU-seconds there are while jobs arrive. What a job of AFS's traces sees on that paper's

@@ -1,7 +1,7 @@
 """In-process: one planning cycle of a large cluster, what a whole turn costs, and pod events a second.
 
 5,000 nodes that are full of 2,000 running jobs, 10,000 jobs waiting, profile fifo, order backfill. "Nothing
-kept": columns, masks and jobs are made anew, as after a start; then a turn after one arrival, which is what a
+kept": columns, masks and jobs are made again, as after a start; then a turn after one arrival, which is what a
 driver does. Events go as bytes through the reflector, as from a watch, on one core."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, TypeVar, cast
 from e2e.bench import load, raw, synthetic
 from e2e.bench.figures import median
 from e2e.bench.report import Progress, Result
-from muster import live
+from muster import threads
 from muster.cluster import resources
 from muster.cluster.api import Api
 from muster.cluster.watch import Reflector
@@ -46,7 +46,7 @@ def measure(progress: Progress, *, nodes: int = 5000, running: int = 2000, waiti
     """The rows of all that is measured without a cluster."""
     result = Result("planning", f"in-process: {nodes} nodes, {running} running and {waiting} waiting jobs")
     result.data["arguments"] = {"nodes": nodes, "running": running, "waiting": waiting}
-    gc.set_threshold(*live.YOUNG)  # as the driver does
+    gc.set_threshold(*threads.YOUNG)  # as the driver does
     progress.say("planning: building the cluster")
     _cycles(result, progress, nodes, running, waiting)
     progress.say("planning: events")

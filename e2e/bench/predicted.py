@@ -17,8 +17,8 @@ from e2e.bench.report import Result
 from e2e.bench.trainings import Trained
 from e2e.lab.errors import LabError
 from e2e.lab.shape import NODES_A_RACK
-from muster.sim.site import RACK
-from muster.sim.workload import Model
+from muster.sim.sim_nodes import RACK
+from muster.sim.submission import Model
 
 MUSTER = (sys.executable, "-m", "muster.cli")
 PAUSE = 30.0
@@ -59,7 +59,7 @@ STRICT = Side("fifo, order: strict", "fifo", order="strict")
 
 @dataclass(frozen=True)
 class Said:
-    """Average JCT and wait for the first start (s of the clock that the jobs are in), and how many started anew or
+    """Average JCT and wait for the first start (s of the clock that the jobs are in), and how many started again or
     changed."""
 
     jct: float

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import cache
 
 from muster.core.ledger import Ledger
-from muster.core.view import View
+from muster.core.views.view import View
 from muster.points import Profile
 from muster.types import (
     GPU,
@@ -19,7 +19,6 @@ from muster.types import (
     Event,
     GangRecord,
     GangSeen,
-    Hold,
     Job,
     JobKey,
     Member,
@@ -29,6 +28,7 @@ from muster.types import (
     Phase,
     PodRecord,
     PodSeen,
+    Reservation,
     Role,
     Shape,
     WriteGang,
@@ -113,13 +113,15 @@ def scored_view(view: View, job: str, replicas: int) -> tuple[View, str]:
     asks = replace(shape(1, 4), unmodelled=("podAntiAffinity",))
     key = JobKey("team-0", job, "")
     names = view.snapshot.nodes.names
-    holds = tuple(Hold("worker", names[i], f"{job}-{i}", f"uid-{job}-{i}") for i in range(replicas))
-    members = tuple(Member(h.uid, h.pod, Phase.UNGATED, asks) for h in holds)
+    reservations = tuple(
+        Reservation("worker", names[i], f"{job}-{i}", f"uid-{job}-{i}") for i in range(replicas)
+    )
+    members = tuple(Member(h.uid, h.pod, Phase.UNGATED, asks) for h in reservations)
     role = Role("worker", replicas, replicas, asks, members=members)
-    found = Job(key, roles=(role,), holds=holds, started=True, scored=asks.unmodelled)
+    found = Job(key, roles=(role,), reservations=reservations, started=True, scored=asks.unmodelled)
     snapshot = replace(view.snapshot, jobs={**view.snapshot.jobs, key: found})
-    places = {**view.holds, **{h.uid: (key, h) for h in holds}}
-    return replace(view, snapshot=snapshot, holds=places), holds[0].uid
+    places = {**view.reservations, **{h.uid: (key, h) for h in reservations}}
+    return replace(view, snapshot=snapshot, reservations=places), reservations[0].uid
 
 
 def written(actions: Iterable[Action]) -> Iterator[Event]:
@@ -136,7 +138,7 @@ def written(actions: Iterable[Action]) -> Iterator[Event]:
                 code=str(status["code"]),
                 reason=str(status["reason"]),
                 submitted=NOW,
-                placement=action.holds,
+                placement=action.reservations,
                 replicas=str(status["replicas"]),
             )
             yield GangSeen(record)

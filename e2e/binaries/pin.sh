@@ -3,6 +3,7 @@
 # version; the lab only builds from what is committed).
 #
 #   pin.sh kubernetes-1.37 k8s.io/kubernetes v1.37.1 kube-apiserver kube-controller-manager kube-scheduler kubectl
+#   pin.sh lws sigs.k8s.io/lws v0.8.0 ./cmd       (a package by its folder; `.` is the module's own)
 #
 # k8s.io/kubernetes cannot be required as it is: its go.mod replaces every staging module by a folder of its own
 # repository. We replace the same modules by their published versions (v1.37.1 -> v0.37.1).
@@ -25,7 +26,11 @@ if [ "$module" = k8s.io/kubernetes ]; then
 fi
 packages=
 for command in "$@"; do
-    if [ "$command" = . ]; then packages="$packages $module@$version"; else packages="$packages $module/cmd/$command@$version"; fi
+    case $command in
+        .) packages="$packages $module@$version" ;;
+        ./*) packages="$packages $module/${command#./}@$version" ;;
+        *) packages="$packages $module/cmd/$command@$version" ;;
+    esac
 done
 # shellcheck disable=SC2086  # one word a package
 go get -tool $packages

@@ -11,7 +11,7 @@ import json
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -19,14 +19,14 @@ from typing import Any, Generic, TypeVar
 import urllib3
 from kubernetes import client
 
-from e2e.cluster import Cluster, Pod, Refused
+from e2e.cluster import Cluster, Pod
 from e2e.demo.course import Course, Finish, Instruction, Resubmit, Sighting
 from e2e.demo.workload import Submission, Workload, manifest, object_name
-from e2e.scenario import RUN_SECONDS, delete_job, wait_until
+from e2e.referee import ENDS, Rules, watching
+from e2e.scenario import RUN_SECONDS, a_namespace, delete_job
 
 TICK = 0.05  # seconds of this machine's clock
 CALLERS = 8
-GONE_WITHIN = 120.0
 
 Json = dict[str, Any]
 
@@ -49,8 +49,12 @@ def drive(
 ) -> float:
     """Run the workload with a scheduler, in a namespace of its own that is gone afterwards; when it was over, in
     seconds of the trace's clock. `show` is called with that clock at each step. Refused and AssertionError where
-    the lab does not do what it should."""
-    with a_namespace(cluster, f"demo-{scheduler}") as namespace, Watch(cluster, namespace, sighting) as watch:
+    the lab does not do what it should, or the referee finds a fault of Muster's."""
+    with (
+        watching(cluster, Rules(reasons=ENDS)) as referee,
+        a_namespace(cluster, f"demo-{scheduler}") as namespace,
+        Watch(cluster, namespace, sighting) as watch,
+    ):
         with ThreadPoolExecutor(CALLERS) as callers:
             calls: list[Future[None]] = []
             waiting = list(workload.jobs)
@@ -76,6 +80,8 @@ def drive(
                 time.sleep(TICK)
         under_way(calls)
         course.close(now)
+    if referee.faults:
+        raise AssertionError("the referee has found:\n" + "\n".join(referee.faults))
     return now
 
 
@@ -175,27 +181,3 @@ def under_way(calls: list[Future[None]]) -> list[Future[None]]:
         if call.done():
             call.result()
     return [call for call in calls if not call.done()]
-
-
-@contextlib.contextmanager
-def a_namespace(cluster: Cluster, prefix: str) -> Iterator[str]:
-    """A namespace that is gone afterwards, with all jobs and pods in it."""
-    made = cluster.submit(
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"generateName": f"{prefix}-"}}
-    )
-    name: str = made[0]["metadata"]["name"]
-    wait_until(
-        lambda: cluster.get(f"/api/v1/namespaces/{name}/serviceaccounts/default"),
-        within=60,
-        what=f"service account default in namespace {name}",
-    )
-    try:
-        yield name
-    finally:
-        # The next run gets an empty cluster.
-        with contextlib.suppress(Refused):
-            cluster.delete(f"/apis/batch/v1/namespaces/{name}/jobs", propagationPolicy="Background")
-            cluster.delete(f"/api/v1/namespaces/{name}")
-    wait_until(
-        lambda: not cluster.pods(name), within=GONE_WITHIN, what=f"the pods of namespace {name} are gone"
-    )

@@ -14,7 +14,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from e2e.lab import build
+from e2e.lab import build, operators
+from e2e.lab import rights as kept_rights
 from e2e.lab.errors import BadRequestError, LabError
 from e2e.lab.lab import Lab, all_labs
 from e2e.lab.say import say
@@ -137,6 +138,13 @@ def main() -> None:
     show_default=True,
     help="GPUs that such a node says it has: a number only, the CPU stands in for the device.",
 )
+@click.option(
+    "--operators",
+    "operator_names",
+    default="",
+    metavar="NAME,NAME",
+    help=f"Real controllers beside it, from their Go modules: {', '.join(operators.OPERATORS)}.",
+)
 @click.option("--audit", is_flag=True, help="Keep who wrote what: logs/audit.json in the lab's folder.")
 @_says_what_went_wrong
 def up(
@@ -161,6 +169,7 @@ def up(
     scheduler_args: tuple[str, ...],
     real: int,
     real_gpus: int,
+    operator_names: str,
     audit: bool,
 ) -> None:
     """Start a lab, or find it running; the last line of stdout is the export of its KUBECONFIG.
@@ -184,6 +193,7 @@ def up(
         scheduler_args=scheduler_args,
         real=real,
         real_gpus=real_gpus,
+        operators=_names(operator_names),
         audit=audit,
     )
     lab = Lab(name).up(shape)
@@ -202,10 +212,12 @@ def down(name: str) -> None:
 @main.command("build")
 @click.option("--k8s", type=click.Choice(supported()), default=DEFAULT_KUBERNETES, show_default=True)
 @click.option("--real", is_flag=True, help="And what a node that really runs containers needs.")
+@click.option("--operators", "operator_names", default="", metavar="NAME,NAME", help="And these operators.")
 @_says_what_went_wrong
-def build_programs(k8s: str, real: bool) -> None:
+def build_programs(k8s: str, real: bool, operator_names: str) -> None:
     """Find or build every program of a lab, and print where each is."""
     wanted = binaries(k8s) | (real_binaries(k8s) if real else {})
+    wanted |= operators.binaries(_names(operator_names))
     for name, path in build.find_all(wanted.values()).items():
         click.echo(f"{name}\t{path}")
 
@@ -324,6 +336,17 @@ def pause(process: str, name: str) -> None:
 def resume(process: str, name: str) -> None:
     """Let a paused process go on."""
     Lab(name).resume(process)
+
+
+@main.command()
+def rights() -> None:
+    """Compare what Muster's account may do with what all labs of the last `make test` used (e2e/lab/rights.py)."""
+    sys.exit(kept_rights.main())
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """("jobset", "trainer") of "jobset,trainer"."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 if __name__ == "__main__":

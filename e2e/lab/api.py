@@ -78,6 +78,11 @@ class Api:
         """A merge patch."""
         return self._call("PATCH", path, None, body, {"Content-Type": "application/merge-patch+json"})
 
+    def apply(self, path: str, body: Json) -> Json:
+        """Server-side apply, taking over whatever others set."""
+        whole = {"fieldManager": "lab", "force": "true"}
+        return self._call("PATCH", path, whole, body, {"Content-Type": "application/apply-patch+yaml"})
+
     def delete(self, path: str) -> Json:
         return self._call("DELETE", path)
 
@@ -116,3 +121,12 @@ def answers(url: str) -> bool:
         return httpx.get(url, timeout=3, verify=False, trust_env=False).status_code == 200
     except httpx.HTTPError:
         return False
+
+
+def text(url: str) -> str:
+    """What a URL on loopback says, self-signed ones too; "" where it does not answer, or not with 200."""
+    try:
+        answer = httpx.get(url, timeout=3, verify=False, trust_env=False)
+    except httpx.HTTPError:
+        return ""
+    return answer.text if answer.status_code == 200 else ""

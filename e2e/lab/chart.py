@@ -7,30 +7,38 @@ All that is added to the chart's configuration is the path of a kubeconfig file.
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from e2e.lab import credentials, places
+from e2e.lab import credentials, places, rights
 from e2e.lab.api import Api, ApiError
 from e2e.lab.controlplane import gates, scheduler_serving
 from e2e.lab.errors import LabError
+from e2e.lab.programs import output
 from e2e.lab.shape import Shape
 
 CHART = places.CHECKOUT / "charts" / "muster"
 NAMESPACE = "muster-system"
 RELEASE = "muster"
 GATE = "muster.dev/queue"
-ACCOUNT, HOOK_ACCOUNT = "muster", "muster-hooks"
+ACCOUNT, SCHEDULER_ACCOUNT, HOOK_ACCOUNT = "muster", "muster-scheduler", "muster-hooks"
 LEASE = "muster-scheduler"
+HOOK_RIGHTS = {
+    "ServiceAccount": f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts",
+    "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+}
+"""What a hook of the chart has for itself, and where it is made."""
 TEN_YEARS = 10 * 365 * 86400
 
 
@@ -115,20 +123,22 @@ class Chart:
         files."""
         with Api(self.folder / "kubeconfig" / "admin") as api:
             data = api.get(f"/api/v1/namespaces/{NAMESPACE}/configmaps/{RELEASE}")["data"]
-            for account in (ACCOUNT, HOOK_ACCOUNT):
-                self._credentials(api, account)
-            if "webhook" in yaml.safe_load(data["muster.yaml"]):
-                secret = api.get(f"/api/v1/namespaces/{NAMESPACE}/secrets/{RELEASE}-webhook")
-                for file, content in secret["data"].items():
-                    credentials.write(self.folder / "webhook" / file, base64.b64decode(content))
+            self._credentials(api, ACCOUNT)
+            if self.shape.own_scheduler:
+                self._credentials(api, SCHEDULER_ACCOUNT)
+            rights.note(api, self.folder)
         for pair in pairs(self.shape):
             service, extender, webhook, _ = (self.ports[name] for name in pair.ports)
             muster = yaml.safe_load(data["muster.yaml"])
             scheduler = yaml.safe_load(data.get("scheduler.yaml", "{}"))
             # The one change: in the cluster both find the API by themselves.
-            scheduler.setdefault("clientConnection", {})["kubeconfig"] = str(self.kubeconfig(ACCOUNT))
+            scheduler.setdefault("clientConnection", {})["kubeconfig"] = str(
+                self.kubeconfig(SCHEDULER_ACCOUNT)
+            )
             if "webhook" in muster:  # what the pod mounts from the Secret
                 muster["webhook"]["certificates"] = str(self.folder / "webhook")
+            if "certificates" in muster.get("tls", {}):
+                muster["tls"]["certificates"] = str(self.folder / "tls")
             if pair.index:  # pods have an address each, the lab's pairs share one
                 muster["ports"] |= {"service": service, "extender": extender}
                 if "webhook" in muster:
@@ -137,6 +147,28 @@ class Chart:
                     verbs["urlPrefix"] = f"http://127.0.0.1:{extender}"
             credentials.write(self.config(pair.muster), yaml.safe_dump(muster, sort_keys=False))
             credentials.write(self.config(pair.scheduler), yaml.safe_dump(scheduler, sort_keys=False))
+        self.mount()
+
+    def mount(self) -> None:
+        """The files of the Secrets that the pod mounts, as they are now."""
+        settings = self.muster_configuration()
+        secrets = {"webhook": f"{RELEASE}-webhook"} if "webhook" in settings else {}
+        if "certificates" in settings.get("tls", {}):
+            values = json.loads(
+                self.helm("get", "values", RELEASE, "--namespace", NAMESPACE, "--output", "json")
+            )
+            secrets["tls"] = values["tls"].get("secret") or f"{RELEASE}-tls"
+        with Api(self.folder / "kubeconfig" / "admin") as api:
+            for folder, name in secrets.items():
+                secret = api.get(f"/api/v1/namespaces/{NAMESPACE}/secrets/{name}")
+                for file, content in secret["data"].items():
+                    credentials.write(self.folder / folder / file, base64.b64decode(content))
+
+    @property
+    def scheme(self) -> str:
+        """What the service port speaks."""
+        file = self.config(Pair(0).muster)
+        return "https" if file.exists() and "tls" in self.muster_configuration() else "http"
 
     def config(self, name: str) -> Path:
         return self.folder / "config" / f"{name}.yaml"
@@ -196,28 +228,33 @@ class Chart:
                 return ""
         return str(lease["spec"].get("holderIdentity") or "")
 
+    @contextlib.contextmanager
+    def hook_rights(self) -> Iterator[Path]:
+        """The account that a hook of the chart runs with, as helm makes it before the hook and deletes it after: its
+        kubeconfig."""
+        text = self.helm("get", "hooks", RELEASE, "--namespace", NAMESPACE)
+        rights = [one for one in yaml.safe_load_all(text) if one and one["kind"] in HOOK_RIGHTS]
+        paths = [HOOK_RIGHTS[one["kind"]] for one in rights]
+        with Api(self.folder / "kubeconfig" / "admin") as api:
+            made: list[str] = []
+            try:
+                for path, one in zip(paths, rights, strict=True):
+                    api.post(path, one)
+                    made.append(f"{path}/{one['metadata']['name']}")
+                self._credentials(api, HOOK_ACCOUNT)
+                yield self.kubeconfig(HOOK_ACCOUNT)
+            finally:
+                for each in reversed(made):
+                    api.delete(each)
+
     def helm(self, *arguments: str) -> str:
         """Run helm against this lab; its stdout. LabError with its stderr."""
         own = {
             f"HELM_{kind}_HOME": str(self.folder / "helm" / kind.lower())
             for kind in ("CACHE", "CONFIG", "DATA")
         }
-        done = subprocess.run(
-            [
-                str(self.programs["helm"]),
-                "--kubeconfig",
-                str(self.folder / "kubeconfig" / "admin"),
-                *arguments,
-            ],
-            capture_output=True,
-            text=True,
-            check=False,
-            stdin=subprocess.DEVNULL,
-            env=os.environ | own,
-        )
-        if done.returncode != 0:
-            raise LabError(f"helm {arguments[0]} failed:\n{done.stderr.strip()}")
-        return done.stdout
+        program = [str(self.programs["helm"]), "--kubeconfig", str(self.folder / "kubeconfig" / "admin")]
+        return output([*program, *arguments], f"helm {arguments[0]}", env=os.environ | own)
 
     def _credentials(self, api: Api, account: str) -> None:
         """A kubeconfig file with a token of a service account of the chart's."""

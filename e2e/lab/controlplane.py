@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from e2e.lab import audit, credentials
+from e2e.lab import audit, credentials, rights
 from e2e.lab.credentials import Authority, Signed
 from e2e.lab.shape import Shape
 
@@ -84,7 +84,7 @@ class ControlPlane:
         credentials.write(
             self.folder / "config" / f"{DEFAULT_SCHEDULER}.yaml", json.dumps(configuration, indent=1)
         )
-        credentials.write(self._audit_policy, json.dumps(audit.policy(), indent=1))
+        credentials.write(self._audit_policy, json.dumps(audit.policy(writes=self.shape.audit), indent=1))
 
     def command(self, name: str) -> list[str]:
         """The argv of one process, for `daemon.start`."""
@@ -159,7 +159,7 @@ class ControlPlane:
             # Its not-ready taint at birth and the controller's removal are two writes a node before 5,000
             # nodes can be used.
             "--disable-admission-plugins=TaintNodesByCondition",
-            *(audit.flags(self._audit_policy, self.audit_log) if self.shape.audit else ()),
+            *(audit.flags(self._audit_policy, self.audit_log) if self.shape.audit or rights.WANTED else ()),
             *self._gates(),
             *self.shape.apiserver_args,
         ]

@@ -90,8 +90,8 @@ def kubeconfig(server: str, authority: bytes, user: Signed | str) -> str:
         credentials = {"token": user}
     else:
         credentials = {
-            "client-certificate-data": base64.b64encode(user.certificate).decode(),
-            "client-key-data": base64.b64encode(user.key).decode(),
+            "client-certificate-data": encoded(user.certificate),
+            "client-key-data": encoded(user.key),
         }
     return yaml.safe_dump(
         {
@@ -102,7 +102,7 @@ def kubeconfig(server: str, authority: bytes, user: Signed | str) -> str:
                     "name": "lab",
                     "cluster": {
                         "server": server,
-                        "certificate-authority-data": base64.b64encode(authority).decode(),
+                        "certificate-authority-data": encoded(authority),
                     },
                 }
             ],
@@ -112,6 +112,11 @@ def kubeconfig(server: str, authority: bytes, user: Signed | str) -> str:
         },
         sort_keys=False,
     )
+
+
+def encoded(text: bytes) -> str:
+    """As the API carries certificates: base64."""
+    return base64.b64encode(text).decode()
 
 
 def write(path: Path, content: bytes | str) -> Path:

@@ -41,7 +41,10 @@ class Daemon:
 
     def signal(self, number: signal.Signals) -> bool:
         """Send a signal if this very process is still there; False otherwise. A pidfd pins it between look
-        and kill."""
+        and kill. It stands still and goes on with its children, as a container does."""
+        if number in (signal.SIGSTOP, signal.SIGCONT):
+            for child in self.children:
+                child.signal(number)
         try:
             handle = os.pidfd_open(self.pid)
         except ProcessLookupError:
@@ -55,6 +58,17 @@ class Daemon:
         finally:
             os.close(handle)
         return True
+
+    @property
+    def children(self) -> list[Daemon]:
+        """Muster's process that answers the verbs."""
+        found: list[Daemon] = []
+        ours = self.alive and self.name.startswith("muster")
+        for task in Path(f"/proc/{self.pid}/task").glob("*/children") if ours else ():
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                pids = [int(pid) for pid in task.read_text().split()]
+                found += [Daemon(f"a child of {self.name}", (), (), pid, _born(pid)) for pid in pids]
+        return found
 
     def wait_gone(self, seconds: float) -> bool:
         """True once the process has ended (zombies count as ended and are reaped where they are ours)."""
@@ -132,11 +146,14 @@ def log_tail(folder: Path, name: str, lines: int = 20) -> str:
 def end(
     daemons: Sequence[Daemon], number: signal.Signals = signal.SIGKILL, seconds: float = 20 * SECOND
 ) -> None:
-    """Signal all of them, then wait for all. LabError naming those that are still there."""
+    """Signal all of them, then wait for all, and for what they have started themselves: that has to end with them,
+    unsignalled. LabError naming those that are still there."""
+    daemons = [*daemons]
+    children = [child for daemon in daemons for child in daemon.children]
     for daemon in daemons:
         daemon.signal(number)
         daemon.signal(signal.SIGCONT)  # a paused process would not see a SIGTERM
-    left = [daemon.name for daemon in daemons if not daemon.wait_gone(seconds)]
+    left = [daemon.name for daemon in [*daemons, *children] if not daemon.wait_gone(seconds)]
     if left:
         raise LabError(f"still running {seconds:.0f} s after {number.name}: {', '.join(left)}")
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -24,14 +25,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from e2e.lab import build, daemon, places, ports, realnode
+from e2e.lab import build, complaints, daemon, operators, places, ports, realnode, rights
 from e2e.lab import chart as charts
 from e2e.lab import shape as shapes
-from e2e.lab.api import Api, ApiError, answers
+from e2e.lab.api import Api, ApiError, answers, text
 from e2e.lab.chart import Chart, Pair
 from e2e.lab.controlplane import DEFAULT_SCHEDULER, PORTS, ControlPlane
 from e2e.lab.daemon import Daemon
 from e2e.lab.errors import BadRequestError, LabError, NotReadyError
+from e2e.lab.operators import Operators
 from e2e.lab.realnode import RealNode
 from e2e.lab.say import say
 from e2e.lab.shape import Shape
@@ -40,6 +42,7 @@ from e2e.lab.versions import binaries, real_binaries
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
+ASIDE = re.compile(r"^muster_quarantined_total(?:\{[^}]*\})? ([0-9.e+]+)$", re.MULTILINE)
 PATIENCE = 120.0  # seconds for a process to become ready: a loaded 2-core machine needs tens
 
 
@@ -52,6 +55,10 @@ class Lab:
         except ValueError as problem:
             raise BadRequestError(str(problem)) from problem
         self.name = name
+        self._expected: list[re.Pattern[str]] = []
+        self._ends: set[str] = set()
+        self._heard: dict[str, int] = {}
+        self._aside: dict[str, tuple[int | None, float]] = {}
 
     # --- life ---------------------------------------------------------------------------------------------
 
@@ -88,6 +95,7 @@ class Lab:
         """End every process of the lab and remove its folder. False where there was none."""
         with self._alone():
             there = self.folder.exists()
+            rights.keep(self.name, self.folder)
             self._remove()
         return there
 
@@ -110,10 +118,9 @@ class Lab:
         """The administrator's."""
         return self.folder / "kubeconfig" / "admin"
 
-    @property
-    def hook_kubeconfig(self) -> Path:
-        """Of the service account that the chart's hooks run with."""
-        return self._chart.kubeconfig(charts.HOOK_ACCOUNT)
+    def hook_rights(self) -> contextlib.AbstractContextManager[Path]:
+        """What the chart's hooks may do, while one runs: the kubeconfig of their service account."""
+        return self._chart.hook_rights()
 
     @property
     def nodes(self) -> list[str]:
@@ -163,7 +170,8 @@ class Lab:
 
     def hook(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """What a hook of the chart runs, with the hook's service account: `lab.hook("release", "--all")`."""
-        return self.muster(*arguments, kubeconfig=self.hook_kubeconfig, check=check)
+        with self.hook_rights() as kubeconfig:
+            return self.muster(*arguments, kubeconfig=kubeconfig, check=check)
 
     def helm(self, *arguments: str) -> str:
         """Run the pinned helm as administrator; its stdout."""
@@ -190,7 +198,11 @@ class Lab:
 
     def service_url(self, replica: int = 0) -> str:
         """Muster's service port (/readyz, /metrics, /v1/jobs)."""
-        return f"http://127.0.0.1:{self.ports[Pair(replica).ports[0]]}"
+        return f"{self._chart.scheme}://127.0.0.1:{self.ports[Pair(replica).ports[0]]}"
+
+    def mount(self) -> None:
+        """What the kubelet does some time after a Secret has changed that Muster's pods mount."""
+        self._chart.mount()
 
     def extender_url(self, replica: int = 0) -> str:
         """Muster's extender port (/filter, /prioritize, /preempt)."""
@@ -218,7 +230,7 @@ class Lab:
         """Names in the order of starting."""
         own = [name for pair in self.pairs for name in charts.processes(self.shape, pair)]
         real = [name for node in self.real_nodes for name in node.processes]
-        return (*self._control_plane.names, *own, *real)
+        return (*self._control_plane.names, *self._operators.names, *own, *real)
 
     @property
     def pairs(self) -> list[Pair]:
@@ -232,6 +244,11 @@ class Lab:
         """None where it does not run."""
         found = self._daemon(name)
         return found.pid if found is not None and found.alive else None
+
+    def children(self, name: str) -> list[Daemon]:
+        """Of a muster: the process that answers the verbs."""
+        found = self._daemon(name)
+        return found.children if found is not None else []
 
     def state(self, name: str) -> str:
         """running, paused, ended or never started."""
@@ -260,6 +277,7 @@ class Lab:
         """End a process and wait until it is gone; a process that has ended already is no error."""
         found = self._daemon(name)
         if found is not None:
+            self._asked(found.name)
             daemon.end([found], sig, patience)
 
     def kill(self, name: str) -> None:
@@ -278,6 +296,7 @@ class Lab:
 
     def pause(self, name: str) -> None:
         """SIGSTOP, until it stands still: alive, and silent. LabError where it does not run."""
+        self._asked(self._resolve(name))
         self._signal(name, signal.SIGSTOP)
         deadline = time.monotonic() + 5.0
         while self.state(name) == "running" and time.monotonic() < deadline:
@@ -294,13 +313,15 @@ class Lab:
                 return api.ready()
         if node := self._real_node(name):
             return node.ready(name)
+        if name in self._operators.names:
+            return self._operators.ready(name)
         scheme, port, path = {
             "etcd": ("http", "etcd", "health"),
             "kwok": ("http", "kwok", "healthz"),
             "kube-controller-manager": ("https", "kube-controller-manager", "healthz"),
         }.get(name, ("https", name, "readyz"))
         if name.startswith("muster-"):
-            scheme, port = "http", f"{name}-service"
+            scheme, port = self._chart.scheme, f"{name}-service"
         return answers(f"{scheme}://127.0.0.1:{self.ports[port]}/{path}")
 
     def wait_ready(self, name: str, patience: float = PATIENCE) -> None:
@@ -328,6 +349,57 @@ class Lab:
             if name in ("etcd", "kube-apiserver"):
                 self.wait_ready(name)
         return mended
+
+    # --- what nobody asked for ----------------------------------------------------------------------------
+
+    def begin(self, *expected: str) -> None:
+        """From here on `troubles` counts. expected: patterns of what logs and deaths may say."""
+        self._expected = [re.compile(one) for one in expected]
+        self._ends = set()
+        self._heard = {path.stem: path.stat().st_size for path in self.folder.glob("logs/*.log")}
+        self._aside = {name: (self.pid(name), aside) for name, aside in self._put_aside().items()}
+
+    def expects(self, pattern: str) -> None:
+        """A complaint of a log, or a death, that is part of what is tried: `troubles` says nothing of it."""
+        self._expected.append(re.compile(pattern))
+
+    def troubles(self) -> list[str]:
+        """Since `begin`: processes that have ended though nobody ended them, complaints in logs, objects that
+        Muster put aside; a sentence each."""
+        if not self.exists or self._state != "up":
+            return []
+        found = [
+            f"{name} has ended, and nobody ended it. The end of its log:\n{daemon.log_tail(self.folder, name)}"
+            for name in self.processes
+            if name not in self._ends and not self.alive(name) and not self._was_to_die(name)
+        ]
+        for name in self.processes:
+            with contextlib.suppress(FileNotFoundError), open(self.log(name), "rb") as log:
+                log.seek(self._heard.get(name, 0))
+                found += complaints.found(name, log)
+        for name, aside in self._put_aside().items():
+            pid, before = self._aside.get(name, (None, 0.0))
+            if aside > (before if pid == self.pid(name) else 0.0):
+                found.append(f"{name} has put objects aside: muster_quarantined_total is {aside:g}")
+        return [one for one in found if not any(pattern.search(one) for pattern in self._expected)]
+
+    def _asked(self, name: str) -> None:
+        """Who ends or stands still because a test wants it; with it those that end when they can't renew a
+        Lease."""
+        self._ends.add(name)
+        if name in ("etcd", "kube-apiserver"):
+            self._ends |= {one for one in self.processes if one.startswith("kube-")} | {DEFAULT_SCHEDULER}
+
+    def _was_to_die(self, name: str) -> bool:
+        found = self._daemon(name)
+        return found is not None and "die" in dict(found.env).get("MUSTER_FAULTS", "")
+
+    def _put_aside(self) -> dict[str, float]:
+        """muster_quarantined_total of each muster that answers."""
+        pairs = self.pairs if self.exists else []
+        alive = [pair for pair in pairs if self.alive(pair.muster)]
+        told = {pair.muster: text(f"{self.service_url(pair.index)}/metrics") for pair in alive}
+        return {name: sum(map(float, ASIDE.findall(said))) for name, said in told.items()}
 
     def restore(self) -> None:
         """Put right what a test has broken: processes run again, without faults in their environment, and the
@@ -378,7 +450,11 @@ class Lab:
         say(f"kube-apiserver at {self._control_plane.server}")
         for name in self._control_plane.names[2:]:
             self._start(name)
-        # 4. nodes, and Muster at the same time
+        # 4. operators first: Muster finds their kinds installed
+        self._operators.install()
+        for name in self._operators.names:
+            self._start(name)
+        # 5. nodes, and Muster at the same time
         with ThreadPoolExecutor(1) as beside:
             installed = beside.submit(self._install) if shape.chart else None
             self._create_nodes()
@@ -386,7 +462,7 @@ class Lab:
                 installed.result()
         for node in self.real_nodes:
             self._join(node)
-        # 5. until a pod created next is bound
+        # 6. until a pod created next is bound
         self._wait_usable()
         self._set_state("up")
         say(
@@ -458,14 +534,16 @@ class Lab:
         node = self._real_node(name)
         if node and name == node.processes[0]:  # a new namespace: what runs in an old one starts again in it
             daemon.end([one for one in map(self._daemon, node.processes[1:]) if one is not None])
-        own = self._control_plane if name in self._control_plane.names else node or self._chart
-        daemon.start(self.folder, name, own.command(name), self._environment(name) | dict(env or {}))
+        own = next((one for one in (self._control_plane, self._operators) if name in one.names), None)
+        command = (own or node or self._chart).command(name)
+        daemon.start(self.folder, name, command, self._environment(name) | dict(env or {}))
         if node and name != node.processes[-1]:  # the next one enters it, or connects to it, at once
             self.wait_ready(name)
 
     def _environment(self, name: str) -> dict[str, str]:
         """What a process has in its environment by itself."""
-        return self._control_plane.environment(name) if name in self._control_plane.names else {}
+        own = next((one for one in (self._control_plane, self._operators) if name in one.names), None)
+        return own.environment(name) if own else {}
 
     def _restore_nodes(self) -> None:
         """Nodes as made: deleted ones again, strange ones away; taints, labels, cordons, conditions."""
@@ -492,7 +570,7 @@ class Lab:
 
     def _wait(
         self,
-        holds: Callable[[], bool],
+        reservations: Callable[[], bool],
         problem: str | Callable[[], str],
         name: str,
         patience: float = PATIENCE,
@@ -503,7 +581,7 @@ class Lab:
         pause = 0.02
         while True:
             with contextlib.suppress(ApiError, OSError):
-                if holds():
+                if reservations():
                     return
             ended = not self.alive(name)
             if ended or time.monotonic() > deadline:
@@ -544,12 +622,14 @@ class Lab:
         wanted = binaries(self.shape.kubernetes)
         if self.shape.real:
             wanted |= real_binaries(self.shape.kubernetes)
+        wanted |= operators.binaries(self.shape.operators)
         return build.find_all(wanted.values())
 
     @cached_property
     def _ports(self) -> dict[str, int]:
         own = [name for pair in charts.pairs(self.shape) for name in pair.ports]
         own += [name for node in shapes.real_nodes(self.shape) for name in realnode.port_names(node.name)]
+        own += operators.port_names(self.shape.operators)
         return ports.reserve(self.folder, [*PORTS, *own])
 
     @cached_property
@@ -560,8 +640,14 @@ class Lab:
     def _chart(self) -> Chart:
         return Chart(self.folder, self.shape, self._control_plane.server, self.ports, self._programs)
 
+    @cached_property
+    def _operators(self) -> Operators:
+        about = (self._control_plane.server, self.ports, self._programs)
+        return Operators(self.folder, self.shape.operators, *about)
+
     def _forget(self) -> None:
-        for name in ("shape", "_programs", "_ports", "_control_plane", "_chart", "real_nodes"):
+        known = ("_programs", "_ports", "_control_plane", "_operators", "_chart", "real_nodes")
+        for name in ("shape", *known):
             self.__dict__.pop(name, None)
 
     @property

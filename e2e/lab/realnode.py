@@ -33,6 +33,7 @@ from e2e.lab.controlplane import LEASE, gates
 from e2e.lab.credentials import Authority
 from e2e.lab.errors import BadRequestError, LabError
 from e2e.lab.images import Image
+from e2e.lab.programs import output
 from e2e.lab.say import say
 from e2e.lab.shape import NodeSpec, Shape
 
@@ -205,15 +206,10 @@ class RealNode:
         for image in images:
             tar = image.write(self.home / "images" / f"{image.name.replace('/', '_')}.tar")
             ctr = [str(self.programs["ctr"]), f"--address={self._socket}", "--namespace=k8s.io"]
-            done = subprocess.run(
+            output(
                 [*self._inside(), *ctr, "images", "import", "--local", "--snapshotter=native", str(tar)],
-                capture_output=True,
-                text=True,
-                check=False,
-                stdin=subprocess.DEVNULL,
+                f"{self.name}: importing {image.name}",
             )
-            if done.returncode != 0:
-                raise LabError(f"{self.name}: importing {image.name}: {(done.stderr or done.stdout).strip()}")
 
     def images(self) -> list[Image]:
         """The sandbox, and this machine's Python as an image."""
@@ -300,14 +296,7 @@ Root = "{self.home / "state" / "runc"}"
 
     def _base_spec(self) -> dict[str, Any]:
         """containerd's default container with this machine's programs in it, read-only."""
-        done = subprocess.run(
-            [str(self.programs["ctr"]), "oci", "spec"],
-            capture_output=True,
-            text=True,
-            check=True,
-            stdin=subprocess.DEVNULL,
-        )
-        spec: dict[str, Any] = json.loads(done.stdout)
+        spec: dict[str, Any] = json.loads(output([str(self.programs["ctr"]), "oci", "spec"], "ctr oci spec"))
         mounts = [(ENVIRONMENT, Path(sys.prefix)), *((path, path) for path in host_folders())]
         for path, source in mounts:
             spec["mounts"].append(

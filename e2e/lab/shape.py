@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from e2e.lab import operators
 from e2e.lab.errors import BadRequestError
 from e2e.lab.versions import DEFAULT_KUBERNETES, supported
 
@@ -53,6 +54,7 @@ class Shape:
     real: int = 0  # nodes that really run containers, besides those of `groups`
     real_gpus: int = 4  # what each of them says it has; the CPU stands in for the device
     pod_network: bool = False  # their pods have addresses (podnet.py); without, they need hostNetwork: true
+    operators: tuple[str, ...] = ()  # real controllers of jobs that run in it (operators.py)
     audit: bool = False  # kube-apiserver keeps who wrote what (lab/audit.py)
 
     def __post_init__(self) -> None:
@@ -62,6 +64,7 @@ class Shape:
             raise BadRequestError(f"K8S={self.kubernetes}: this lab can run {', '.join(supported())}")
         if not 1 <= self.replicas <= 9:
             raise BadRequestError(f"REPLICAS={self.replicas}: from 1 to 9")
+        operators.check(self.operators)
         if not 0 <= self.real <= 9 or self.real_gpus < 0:
             raise BadRequestError(
                 f"REAL={self.real} REAL_GPUS={self.real_gpus}: 0 to 9 nodes, GPUs not negative"

@@ -34,14 +34,14 @@ class Entry:
         """Whether a result meets the target."""
         if self.target is None:
             return True
-        room = abs(self.target) * self.tolerance
+        capacity = abs(self.target) * self.tolerance
         match self.expect:
             case "within":
-                return abs(result - self.target) <= room
+                return abs(result - self.target) <= capacity
             case "at least":
-                return result >= self.target - room
+                return result >= self.target - capacity
             case "at most":
-                return result <= self.target + room
+                return result <= self.target + capacity
             case "sign":
                 return result * self.target > 0
 

@@ -15,7 +15,8 @@ from scipy import stats
 
 from e2e.reproduce.entry import Entry, Expect
 from muster.profiles import build
-from muster.sim.engine import Options, simulate
+from muster.sim.engine import simulate
+from muster.sim.options import Options
 from muster.sim.presets import coach
 from muster.sim.result import Segment
 
@@ -58,14 +59,19 @@ def _deadlocks() -> list[Entry]:
 
 
 def _times() -> list[Entry]:
-    room = "three nodes with room for 12 of the 15 pods: the paper does not say how short it was"
+    capacity = "three nodes with room for 12 of the 15 pods: the paper does not say how short it was"
     test = "independent samples of job times, as the paper tests (p = 0.4, 15 jobs each); "
     return [
         _entry(
-            "three LeNets, stragglers, gang less default", -1.0, "epochs", "sign", _fewer_stragglers, room
+            "three LeNets, stragglers, gang less default", -1.0, "epochs", "sign", _fewer_stragglers, capacity
         ),
         _entry(
-            "three LeNets, JCT, p of the difference", ALPHA, "", "at least", partial(_p, "lenet"), test + room
+            "three LeNets, JCT, p of the difference",
+            ALPHA,
+            "",
+            "at least",
+            partial(_p, "lenet"),
+            test + capacity,
         ),
         _entry(
             "three ResNet18, JCT, p of the difference",
@@ -73,7 +79,7 @@ def _times() -> list[Entry]:
             "",
             "at least",
             partial(_p, "resnet18"),
-            test + room,
+            test + capacity,
         ),
     ]
 

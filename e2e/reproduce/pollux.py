@@ -13,7 +13,8 @@ from pathlib import Path
 
 from e2e.reproduce.entry import Entry
 from muster.profiles import build
-from muster.sim.engine import Options, simulate
+from muster.sim.engine import simulate
+from muster.sim.options import Options
 from muster.sim.result import Result
 from muster.sim.traces import Asked, read
 from muster.sim.workload import Cluster, Group

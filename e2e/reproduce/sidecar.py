@@ -15,7 +15,8 @@ import numpy as np
 
 from e2e.reproduce.entry import Entry
 from muster.profiles import build
-from muster.sim.engine import Options, simulate
+from muster.sim.engine import simulate
+from muster.sim.options import Options
 from muster.sim.presets import sidecar
 from muster.sim.result import Result
 from muster.sim.workload import Workload

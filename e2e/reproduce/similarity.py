@@ -1,8 +1,8 @@
 """Model similarity (papers/model-similarity-rounds-packing): what rounds and packing gain.
 
-The paper's measured times are not published; jobs run by the law of `muster.core.references`, and on Gavel's measured
-table (`muster.sim.presets.similarity_gavel`). The paper's figures are means over ten repetitions, as here (packing:
-three, of 200 jobs each).
+The paper's measured times are not published; jobs run by the law of `muster.policylib.references`, and on Gavel's
+measured table (`muster.sim.presets.similarity_gavel`). The paper's figures are means over ten repetitions, as here
+(packing: three, of 200 jobs each).
 """
 
 from __future__ import annotations

@@ -16,10 +16,12 @@ import numpy as np
 
 from e2e.reproduce.entry import Entry, Expect
 from muster.profiles import build
-from muster.sim.engine import Options, simulate
+from muster.sim.engine import simulate
+from muster.sim.options import Options
 from muster.sim.presets import specon
 from muster.sim.result import Result
-from muster.sim.workload import RoleSpec, Workload
+from muster.sim.submission import RoleSpec
+from muster.sim.workload import Workload
 
 SEEDS = 10
 DEFAULT, OURS = "specon-default", "specon"

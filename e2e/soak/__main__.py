@@ -15,8 +15,9 @@ from e2e.cluster import Cluster
 from e2e.elastic import shared_by, snapshot_of
 from e2e.lab import Lab, NodeGroup, Shape
 from e2e.scenario import wait_until
+from e2e.soak.arrivals import Course
 from e2e.soak.checker import Rules
-from e2e.soak.drive import Course, Moment, Outcome, drive
+from e2e.soak.drive import Moment, Outcome, drive
 from e2e.soak.picture import draw
 
 COST = {"cost": 2.0, "overhead": 0.2, "horizon": 600.0}

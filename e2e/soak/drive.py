@@ -1,4 +1,5 @@
-"""The shell around a soak: submits and ends jobs at drawn times, watches pods and Gangs, feeds the referee."""
+"""The shell around a soak: submits and ends jobs at drawn times, watches pods and Gangs, feeds the checker; the
+referee watches, too."""
 
 from __future__ import annotations
 
@@ -12,37 +13,27 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import urllib3
 from kubernetes import client
 
 from e2e.cluster import Cluster, Pod, Refused
 from e2e.elastic import train
+from e2e.referee import ENDS, watching
+from e2e.referee import Rules as RefereeRules
 from e2e.scenario import delete_job
+from e2e.soak.arrivals import Course, arrivals
 from e2e.soak.checker import Checker, Rules, Sighting, Stand, Tally
 
 TICK = 0.2
 """Seconds between two looks at what came."""
+REFEREE = RefereeRules(start=60.0, again=30.0, reasons=ENDS)
+"""Seconds: nothing breaks here, so starts and stops are short, also on a machine that others use."""
 CLEARED = 240.0
 """Seconds after which all that was deleted must be gone."""
-LEASTS, MOSTS = (1, 1, 2, 4), (4, 8, 8)
 KINDS = {
     "pods": "/api/v1/namespaces/{}/pods",
     "gangs": "/apis/muster.dev/v1alpha1/namespaces/{}/gangs",
 }
-
-
-@dataclass(frozen=True)
-class Course:
-    """seconds: for which jobs come. rate: arrivals a minute. life: mean seconds until a job ends. seed: of all that
-    is drawn. half of the jobs end by themselves, half are deleted. after: seconds that those which end by themselves
-    have for it when no more come; then they are deleted, too."""
-
-    seconds: float = 600.0
-    rate: float = 50.0
-    life: float = 45.0
-    seed: int = 1
-    after: float = 30.0
 
 
 @dataclass(frozen=True)
@@ -85,7 +76,6 @@ def drive(
     """The whole run, until the last pod is gone. show: called every second with how it stands and faults so far."""
     checker = Checker(rules)
     outcome = Outcome(course, rules.total, checker.faults, checker.tally)
-    draw = np.random.default_rng(course.seed)
     began, epoch = time.monotonic(), time.time()
 
     def now() -> float:
@@ -93,29 +83,29 @@ def drive(
 
     due: list[tuple[float, str]] = []  # jobs that are to be deleted
     made: dict[str, Future[None]] = {}
-    arrival, number, told = float(draw.exponential(60.0 / course.rate)), 0, 0.0
+    coming, told = list(arrivals(course)), 0.0
     calls: list[Future[None]] = []
-    with Watch(cluster, namespace) as watch, ThreadPoolExecutor(4) as several:
+    with (
+        watching(cluster, REFEREE) as referee,
+        Watch(cluster, namespace) as watch,
+        ThreadPoolExecutor(4) as several,
+    ):
         while True:
             at = now()
-            while arrival <= min(at, course.seconds):
-                name, number = f"job-{number:04d}", number + 1
-                least, most = int(draw.choice(LEASTS)), int(draw.choice(MOSTS))
-                life = 5.0 + float(draw.exponential(course.life))
-                by_itself = bool(draw.random() < 0.5)
-                checker.submitted(name, least, most, at)
+            while coming and coming[0].at <= at:
+                one = coming.pop(0)
+                checker.submitted(one.name, one.least, one.most, at)
                 manifest = train(
-                    name,
-                    least=least,
-                    most=most,
-                    run_seconds=round(life) if by_itself else None,
-                    stop_seconds=float(draw.choice((0, 0, 1))),
+                    one.name,
+                    least=one.least,
+                    most=one.most,
+                    run_seconds=round(one.life) if one.by_itself else None,
+                    stop_seconds=one.stop,
                 )
-                made[name] = several.submit(_submit, cluster, namespace, manifest)
-                calls.append(made[name])
-                if not by_itself:
-                    due.append((at + life, name))
-                arrival += float(draw.exponential(60.0 / course.rate))
+                made[one.name] = several.submit(_submit, cluster, namespace, manifest)
+                calls.append(made[one.name])
+                if not one.by_itself:
+                    due.append((at + one.life, one.name))
             over = at > course.seconds
             for when, name in [d for d in due if d[0] <= at or over]:
                 due.remove((when, name))
@@ -146,7 +136,7 @@ def drive(
                     tally.growths + tally.shrinks,
                 )
                 outcome.moments.append(moment)
-                show(moment, len(checker.faults))
+                show(moment, len(checker.faults) + len(referee.faults))
             if over and not due and not calls and not checker.used and not checker.going_on():
                 break
             if at > course.seconds + course.after:  # what ends by itself is long: the run is over
@@ -159,11 +149,13 @@ def drive(
                 )
                 break
             time.sleep(TICK)
+        outcome.faults += referee.faults
     return outcome
 
 
 class Watch:
-    """Pods and Gangs of a namespace as they change, from threads of their own; (kind, gone, object, monotonic s)."""
+    """Pods and Gangs of a namespace as they change, from threads of their own; (kind, gone, object, monotonic
+    s)."""
 
     def __init__(self, cluster: Cluster, namespace: str) -> None:
         self._cluster = Cluster(cluster.kubeconfig)

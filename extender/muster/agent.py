@@ -177,7 +177,7 @@ def _value(name: str, value: Any) -> Any:
 
 
 class Tail:
-    """Follows a file that grows, is cut off, or is written anew."""
+    """Follows a file that grows, is cut off, or is written again."""
 
     def __init__(self, path: str, lines: Lines) -> None:
         self._path, self._lines = path, lines

@@ -134,6 +134,7 @@ def explain(job: str, namespace: str | None, kubeconfig: str | None, context: st
     import json
 
     from muster.cluster.api import Api, configuration
+    from muster.cluster.paths import path
     from muster.explain import render
 
     namespace = namespace or context_namespace(kubeconfig, context)
@@ -143,7 +144,7 @@ def explain(job: str, namespace: str | None, kubeconfig: str | None, context: st
     except ClusterError as error:
         if error.status not in (401, 403):
             raise
-        gangs = json.loads(api.get(f"/apis/muster.dev/v1alpha1/namespaces/{namespace}/gangs"))["items"]
+        gangs = json.loads(api.get(path("muster.dev/v1alpha1", "gangs", namespace)))["items"]
     click.echo(render(gangs, namespace, job, time.time()), nl=False)
 
 

@@ -16,8 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from muster import gangs
-from muster.core.reasons import duration, plural
-from muster.core.whys import percent
+from muster.core.reasons.shares import percent
+from muster.core.reasons.waiting import duration, plural
 from muster.errors import MusterError
 from muster.gangs import Gang
 
@@ -87,11 +87,11 @@ def _share(gang: Gang, now: float) -> Lines:
     """How many replicas it is granted, why, and what changing that costs."""
     lines: Lines = []
     share = gangs.share(gang)
-    if share is not None and share.least == share.most:
-        lines.append(("Share", f"{share.now} of {plural(share.most, 'replica')}: its size is fixed"))
+    if share is not None and share.min == share.max:
+        lines.append(("Share", f"{share.now} of {plural(share.max, 'replica')}: its size is fixed"))
     elif share is not None:
-        lines.append(("Share", f"{plural(share.now, 'replica')}; it may have {share.least} to {share.most}"))
-    for label, field in (("Why", "shareReason"), ("Keeps", "keeps")):
+        lines.append(("Share", f"{plural(share.now, 'replica')}; it may have {share.min} to {share.max}"))
+    for label, field in (("Why", "shareReason"), ("Blocked", "keeps")):
         if gangs.text(gang, field):
             lines.append((label, gangs.text(gang, field)))
     resizes, cost = int(gangs.number(gang, "resizes")), gangs.number(gang, "resizeCost")
@@ -157,7 +157,7 @@ def _print_speeds(out: Console, gang: Gang) -> None:
         gain = ""
         if before > 0.0:
             gain = (
-                percent(speed / before - 1.0)
+                f"+{percent(speed / before - 1.0)}"
                 if speed >= before
                 else f"-{round(100 - 100 * speed / before)} %"
             )

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from muster.core.reasons import duration
+from muster.core.reasons.waiting import duration
 
 Gang = Mapping[str, Any]
 
 RUNS = ("Running", "Resizing", "Starting")
 """States of jobs that have GPUs."""
-WAITS = ("Waiting", "Incomplete", "Invalid")
+WAITS = ("Waiting", "Incomplete", "Suspended", "Invalid")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +26,11 @@ class Share:
     """Replicas of the role whose number may change: granted, at least, at most."""
 
     now: int
-    least: int
-    most: int
+    min: int
+    max: int
 
     def __str__(self) -> str:
-        return f"{self.now}/{self.least}/{self.most}"
+        return f"{self.now}/{self.min}/{self.max}"
 
 
 def part(gang: Gang, name: str) -> Gang:

@@ -1,10 +1,12 @@
 """The live driver of the circle event -> Ledger -> Snapshot -> plan -> actions -> outcome.
 
-One thread turns the circle; reflectors and senders feed its inbox; the two web servers only read the Board.
+One thread turns the circle; reflectors and senders feed its inbox; the service port only reads the Board, and the
+process that answers the verbs is told of each View.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 import queue
@@ -16,21 +18,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from muster.cluster import lease
-from muster.cluster.act import Hands
+from muster.cluster.action_executor import ActionExecutor
 from muster.cluster.api import REQUEST_TIMEOUT, Api
-from muster.cluster.budgets import budgets
-from muster.cluster.claims import claims
-from muster.cluster.owners import Owners
-from muster.cluster.quotas import quotas
+from muster.cluster.budget_reader import budgets
+from muster.cluster.claim_reader import claims
+from muster.cluster.learned_store import Shelf
+from muster.cluster.owner_watches import Owners
+from muster.cluster.quota_reader import quotas
 from muster.cluster.reader import Reader
 from muster.cluster.resources import watched
-from muster.cluster.shelf import Shelf
 from muster.cluster.watch import Reflector
-from muster.core.cycle import cycle
 from muster.core.ledger import Ledger
-from muster.core.view import Board, View
+from muster.core.views.view import Board, View
 from muster.errors import ClusterError
 from muster.points import Profile
+from muster.threads import STALLED, YOUNG, beat, supervised
 from muster.types import Event, Plan, Snapshot
 
 log = logging.getLogger(__name__)
@@ -48,15 +50,13 @@ SWITCH = 0.0005
 """Seconds after which a thread that computes lets another one go on (Python's own is 5 ms). Each verb that
 kube-scheduler waits for, and each patch, gives the lock away several times: at 5 ms a filter call during a cycle
 took 8 ms, and kube-scheduler has one thread (measured by `python -m e2e.bench verbs`)."""
-YOUNG = (100_000, 50, 100)
-"""Objects and collections after which Python looks for cycles of garbage. Its own (700, 10, 10) walks a large
-cluster's records again and again and finds nothing: a quarter of a cycle's time, and pauses of 150 ms in every
-thread (measured: 5,000 nodes, 12,000 jobs)."""
 OWNERS_READ = 10.0
 """Seconds that the first plan waits for the sizes that custom owners declare: without them a running job would look
 whole, and one that is not there yet would start in part."""
 LEASE_EVERY = 1.0
 """Seconds between looks at the scheduler's Lease."""
+FAILED_PAUSE = 1.0
+"""Seconds after a cycle that failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,28 +77,54 @@ class Driver:
         self._api, self._board, self._settled = api, board, settled
         self._ledger = Ledger(profile)
         self._inbox: queue.SimpleQueue[list[Event]] = queue.SimpleQueue()
-        self._reflectors = [Reflector(api, r, self.take) for r in watched(settled.scheduler)]
+        self._past = threading.Event()
+        """Set where the API server was set back: what the Ledger has learned is not true any more."""
+        resources = watched(settled.scheduler, namespaces=profile.namespaces.by_labels)
+        self._reflectors = [Reflector(api, r, self.take, self._past.set) for r in resources]
         self._shelf = Shelf(api, settled.lease_namespace, settled.learned)
-        self._hands = Hands(api, self.take, settled.scheduler, shelf=self._shelf)
-        self._owners = Owners(api, self.take)
-        self._claims = Reader("claims", claims(api), self.take)
+        self._hands = ActionExecutor(api, self.take, settled.scheduler, shelf=self._shelf)
+        self._owners = Owners(api, settled.scheduler, self.take)
+        self._claims = Reader("claims", claims(api), self.take, workers=2)
         self._quotas = Reader("quotas", quotas(api), self.take)
         self._budgets = Reader("budgets", budgets(api), self.take)
         self._host = socket.gethostname()
-        self._holder = lease.Holder()
+        self._following = lease.Following(self._host)
         self._stop = threading.Event()
-        self._leading = False
+        self._term: lease.Term | None = None
+        """The term that the Ledger plans for; None while another replica leads."""
+        self._before = lease.NOBODY  # the Lease as the last turn saw it
         self._next_profile: Profile | None = None
+        self._good = time.monotonic()
+        """When the circle last went round without an error."""
+        self._error = ""
         self.cycles = 0
         self.opened: Callable[[], bool] = lambda: True
         """Whether kube-scheduler can call the verbs: before that no gate comes off, since it would be refused."""
+        self.shown: Callable[[View], None] = lambda view: None  # noqa: ARG005
+        """Called with each View; returns when no verb is answered by an older one. Only then is anything sent: kube-
+        scheduler must not ask about a pod without its gate, and be refused by a View that has no place for it."""
         self.observe_cycle: Callable[[float, Plan], None] | None = None
         self.observe_report: Callable[[float], None] | None = None
         """Called with the seconds from a report that told something new to the plan that knew it."""
+        self.injected: Callable[[], None] = lambda: None
+        """Fault injection: called at the beginning of each cycle."""
+        self.quarantined: Callable[[str], None] = lambda stage: None  # noqa: ARG005
+        """Called with the stage in which an object or a job was put aside."""
+        self.failed: Callable[[], None] = lambda: None
+        """Called after a cycle that failed as a whole."""
 
     def take(self, events: list[Event]) -> None:
         """Called from the threads of reflectors, senders and the service port."""
         self._inbox.put(events)
+
+    def ailing(self, now: float, within: float) -> list[str]:
+        """What /healthz names, at `now` (monotonic): the circle has not gone round well for `within` seconds. It does
+        several times a minute where there is nothing to do, too."""
+        silent = now - self._good
+        if silent <= within:
+            return []
+        why = self._error or f"the one that was due is not done, {self._inbox.qsize()} lists of events wait"
+        return [f"no good cycle for {silent:.0f} s: {why}"]
 
     # ---- threads ----
 
@@ -110,7 +136,7 @@ class Driver:
         self._claims.start()
         self._quotas.start()
         self._budgets.start()
-        threading.Thread(target=self._follow_lease, name="lease", daemon=True).start()
+        supervised("lease", self._follow_lease, within=STALLED)
 
     def stop(self) -> None:
         """End `run` soon."""
@@ -132,23 +158,27 @@ class Driver:
         return [r.resource.name for r in self._reflectors if not r.synced.is_set()]
 
     def _follow_lease(self) -> None:
-        while not self._stop.wait(LEASE_EVERY if self._holder.identity and self.opened() else 0.2):
+        following = self._following
+
+        def read() -> lease.Record:
+            return lease.read(self._api, self._settled.lease_namespace, self._settled.lease_name)
+
+        while not self._stop.wait(LEASE_EVERY if following.record.identity and self.opened() else 0.2):
+            beat()
+            before = following.record.identity
             try:
-                holder = lease.read(self._api, self._settled.lease_namespace, self._settled.lease_name)
+                following.look(read)
             except ClusterError as error:
                 log.warning("reading the scheduler's Lease: %s", error)
-                continue
-            if holder.identity != self._holder.identity:
-                log.info("the scheduler's Lease is held by %s", holder.identity or "nobody")
-            self._holder = holder
-            if self._leads() != self._leading:
+            if following.record.identity != before:
+                log.info("the scheduler's Lease is held by %s", following.record.identity or "nobody")
+            if self._now() is not self._term:
                 self._inbox.put([])
 
-    def _leads(self) -> bool:
-        return self.opened() and self._holder.leads(self._host, time.time())
-
-    def _acts(self) -> bool:
-        return self._leads() and not self._settled.observe
+    def _now(self) -> lease.Term | None:
+        """The term in which this replica leads now."""
+        term = self._following.term
+        return term if term is not None and self.opened() and term.open() else None
 
     # ---- the circle ----
 
@@ -159,36 +189,42 @@ class Driver:
         self._await_lists()
         gc.freeze()  # what is known now is not walked again; it goes when the last reference does
         log.info("first lists are in: %s", ", ".join(f"{r.resource.name}" for r in self._reflectors))
-        previous = ""
         due = 0.0
         while not self._stop.is_set():
             self._gather(due)
             began, used = time.monotonic(), time.thread_time()
             try:
-                leads = self._leads()
-                if leads and not self._leading:
-                    self._take_over(previous)
-                if not leads and self._leading:
-                    log.warning(
-                        "no longer leading: the scheduler's Lease is held by %s", self._holder.identity
-                    )
-                    self._ledger.step_down()
-                changed = leads != self._leading or self._next_profile is not None
-                self._leading = leads
-                if not leads and self._holder.identity:
-                    previous = self._holder.identity
+                self.injected()
+                if self._past.is_set():
+                    self._start_over()
+                term, found = self._now(), self._following.record
+                changed = term is not self._term or self._next_profile is not None or bool(self._error)
+                if self._term is not None and term is not self._term:
+                    self._step_down()
+                if term is not None and term is not self._term:
+                    self._take_over(found)
+                self._term, self._before = term, found
                 if changed or self._ledger.due(time.time()):
-                    self._turn(leads)
-            except Exception:
+                    self._error = ""
+                    self._turn(term)
+                if not self._error:
+                    self._good = time.monotonic()
+            except Exception as error:
                 log.exception("a cycle failed; the next one starts from what was observed")
-                self._stop.wait(1.0)
+                self._error = f"{type(error).__name__}: {error}"
+                self.failed()
+                self._confess()
+                self._stop.wait(FAILED_PAUSE)
             rest = min(REST * (time.thread_time() - used), LONGEST_REST)
             due = max(began + COALESCE, time.monotonic() + rest)
+        for reflector in self._reflectors:  # those of now: taking over, and starting over, bring others
+            reflector.stop()
         self._hands.close()
 
     def _await_lists(self) -> None:
         while self.missing and not self._stop.is_set():
             self._drain(0.05)
+            self._good = time.monotonic()  # an API server that is away is no fault of this process
         self._drain(0.0)
         until = time.monotonic() + OWNERS_READ
         while self._ledger.unread_owners and time.monotonic() < until and not self._stop.is_set():
@@ -207,8 +243,10 @@ class Driver:
                 break
             time.sleep(min(pause, COALESCE))
             self._drain(0.0)
-            if self._leading and self._acts():  # a cycle decided; what it waited for is on the API now
-                self._hands.carry_out(self._ledger.proceed(time.time()))
+            term = self._term
+            if term is not None and term.open() and not self._settled.observe:
+                # A cycle decided; what it waited for is on the API now.
+                self._hands.carry_out(self._ledger.proceed(time.time()), term)
 
     def _drain(self, patience: float) -> None:
         try:
@@ -223,15 +261,30 @@ class Driver:
                 events = self._inbox.get_nowait()
             except queue.Empty:
                 break
+        self._confess()
         self._owners.want(self._ledger.unknown_owners, self._ledger.grown_owners())
         self._claims.want(self._ledger.claims)
         self._quotas.want(self._ledger.short)
         self._budgets.want(self._ledger.guarded)
 
-    def _take_over(self, previous: str) -> None:
+    def _step_down(self) -> None:
+        """What was decided and not sent is dropped: the next leader plans."""
+        log.warning("no longer leading: the scheduler's Lease is held by %s", self._following.record.identity)
+        if self._term is not None:
+            self._term.end()
+        dropped = self._hands.drop()
+        if dropped:
+            log.warning("%d actions are not sent", dropped)
+        self._ledger.step_down()
+
+    def _take_over(self, found: lease.Record) -> None:
         """A new leader waits out the old one's requests and lists afresh (design §6)."""
-        if previous and not previous.startswith(f"{self._host}_"):
-            log.info("taking over from %s: its last requests end, then everything is listed afresh", previous)
+        before = self._before
+        if before.identity and not found.follows(before, self._host):
+            log.info(
+                "taking over from %s: its last requests end, then everything is listed afresh",
+                before.identity,
+            )
             self._stop.wait(REQUEST_TIMEOUT)
             self._reflectors = [reflector.successor() for reflector in self._reflectors]
             for reflector in self._reflectors:
@@ -240,28 +293,44 @@ class Driver:
         log.info("leading")
         for event in self._shelf.read():
             self._ledger.apply(event, time.time())
-        self._ledger.take_over()
+        self._ledger.take_over(time.time())
 
-    def _turn(self, leads: bool) -> None:
+    def _start_over(self) -> None:
+        """etcd was restored from an older backup. What happened after that has not happened, and versions count
+        again: all that was learned is forgotten, as at a start of the process."""
+        log.error("the API server was set back to an earlier state; everything is listed afresh")
+        if self._term is not None:
+            self._step_down()
+            self._term = None
+        self._reflectors = [reflector.successor(afresh=True) for reflector in self._reflectors]
+        self._past.clear()
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._inbox.get_nowait()
+        self._ledger = Ledger(self._ledger.profile)
+        for reflector in self._reflectors:
+            reflector.start()
+        self._await_lists()
+
+    def _turn(self, term: lease.Term | None) -> None:
         if self._next_profile is not None:
             self._ledger.use(self._next_profile)
             self._next_profile = None
         began = time.monotonic()
+        leads = term is not None
         snapshot = self._ledger.snapshot(time.time())
-        plan = cycle(snapshot, self._ledger.profile)
-        for complaint in plan.complaints:
+        plan = self._ledger.plan(snapshot)
+        for complaint in plan.plugin_errors:
             log.error("%s", complaint)
-        if leads and not self._settled.observe:
+        if term is not None and not self._settled.observe:
             actions = self._ledger.adopt(snapshot, plan)
-            self._board.view = self._view(snapshot, plan, leads)
-            if self._leads():
-                self._hands.call_back(self._ledger.overtaken)
-                self._hands.carry_out(actions)
-            else:  # adopted and not sent: the next term must take over from what the API says
-                self._leading = False
+            self._show(snapshot, plan, leads)
+            self._hands.call_back(self._ledger.overtaken)
+            self._hands.carry_out(actions, term)  # none is sent where the term has ended meanwhile
         else:
             self._ledger.rest(snapshot.now, plan)
-            self._board.view = self._view(snapshot, plan, leads)
+            self._show(snapshot, plan, leads)
+        self._confess()
         self.cycles += 1
         told, self._ledger.told = self._ledger.told, []
         if self.observe_report is not None:
@@ -270,6 +339,22 @@ class Driver:
         if self.observe_cycle is not None:
             self.observe_cycle(time.monotonic() - began, plan)
 
-    def _view(self, snapshot: Snapshot, plan: Plan, leads: bool) -> View:
-        view = self._ledger.view(snapshot, plan, leading=leads, synced=True)
-        return replace(view, observe=True) if self._settled.observe else view
+    def _show(self, snapshot: Snapshot, plan: Plan, leads: bool) -> None:
+        """Hang the new View out; where that fails, the verbs go on by the last one, and the cycle was no good one."""
+        try:
+            view = self._ledger.view(snapshot, plan, leading=leads, synced=True)
+        except Exception as error:
+            log.exception("no view could be made of a cycle; the last one stays")
+            self._error = f"no view could be made: {type(error).__name__}: {error}"
+            self.quarantined("view")
+            return
+        self._board.view = replace(view, observe=True) if self._settled.observe else view
+        self.shown(self._board.view)
+
+    def _confess(self) -> None:
+        """What raised in the core and was put aside (core.state.quarantine): each new error once, with its
+        traceback."""
+        for fault in self._ledger.take_faults():
+            self.quarantined(fault.stage)
+            if not fault.again:
+                log.error("put aside in %s: %s", fault.stage, fault.subject or "-", exc_info=fault.error)

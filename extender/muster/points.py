@@ -19,14 +19,15 @@ from muster.types import (
     Code,
     Config,
     FloatArray,
+    Grants,
     IntArray,
     Job,
     JobKey,
     Move,
+    Namespaces,
     Nodes,
     Plan,
     Role,
-    Shares,
     Snapshot,
 )
 
@@ -79,14 +80,14 @@ class Share(Protocol):
     have now. The core clips what is illegal: to least, most and sizes, and to capacity in queue order.
 
     A class variable RULE, where there is one, says in a clause for owners what the policy goes by ("GPUs go round
-    evenly"): `core.whys` ends a sentence with it where gain did not decide."""
+    evenly"): `core.reasons.shares` ends a sentence with it where gain did not decide."""
 
-    def share(self, shares: Shares, snapshot: Snapshot) -> Shares: ...
+    def share(self, shares: Grants, snapshot: Snapshot) -> Grants: ...
 
 
 @runtime_checkable
 class Rebalance(Protocol):
-    """Running jobs to be placed anew. The core drops a move that finds no place and undoes it in the trial."""
+    """Running jobs to be placed again. The core drops a move that finds no place and undoes it in the trial."""
 
     def moves(self, snapshot: Snapshot) -> Sequence[Move]: ...
 
@@ -129,7 +130,7 @@ class Fold(Protocol):
     """`Observe` for all jobs at once, on the snapshot's table: an engine without Job objects calls it instead.
 
     memory: (J,) columns by field, as the fold before returned them (empty at first; 0 for a new row). A plugin with
-    a `fold` keeps plain numbers only, and reads them by `core.remembered.columns`, whoever keeps them.
+    a `fold` keeps plain numbers only, and reads them by `policylib.remembered.columns`, whoever keeps them.
     """
 
     def fold(self, snapshot: Snapshot, memory: Mapping[str, FloatArray]) -> Mapping[str, FloatArray]: ...
@@ -212,13 +213,17 @@ class Profile:
     pod after which an owner counts as waiting for its first pods. placement: "pinned" or "scored".
     binder: "own", or "cluster" where the cluster's scheduler binds and nobody calls our verbs.
     preemption: whether the head of the queue may send whole gangs of lower priority back to the gate.
+    conserving: whether GPUs that a Share plugin leaves, or grants to who finds no place there, go to others
+    (`core.sharing.work_conserving`); the papers' own profiles leave them idle.
     named: every plugin of the profile once, with the name of its entry point (for observe and wake).
     resize: how a running job changes: "restart" (ended and started again from its checkpoint), "in-place"
     (survivors go on), "hand-over" (the new replicas are made ready first). round: seconds; shares are computed
-    anew only at whole multiples of it (0 = at every cycle). planner: "cycle", or "pods": what the plain default
+    again only at whole multiples of it (0 = at every cycle). planner: "cycle", or "pods": what the plain default
     scheduler would do, for comparison in simulations only (sim/stock.py). asking: for whom an autoscaler is asked
     for nodes. carried: replicas up to which a start is recorded on its first pod, by the PATCH that starts that one,
-    and not in the Gang, which costs a request more.
+    and not in the Gang, which costs a request more. shared_lessons: whether namespaces learn from each
+    other how fast an image and model trains. incomplete: seconds for which a job that is not whole through its own
+    doing keeps its place in the queue. namespaces: those whose pods are queued.
     """
 
     name: str = "fifo"
@@ -236,13 +241,17 @@ class Profile:
     placement: str = "pinned"
     binder: str = "own"
     preemption: bool = False
+    conserving: bool = False
     patience: float = 300.0
     timeout: float = 120.0
     evidence: float = 5.0
     owner_pause: float = 10.0
-    forget: float = 3600.0
+    incomplete: float = 600.0
+    ttl_after_finished: float = 3600.0
     carried: int = 16
+    shared_lessons: bool = False
     topology_levels: tuple[str, ...] = ()
+    namespaces: Namespaces = field(default_factory=Namespaces)
     asking: Asking = Asking()
     observers: tuple[tuple[str, Observe], ...] = field(default=(), init=False, repr=False, compare=False)
     wakers: tuple[Wake, ...] = field(default=(), init=False, repr=False, compare=False)

@@ -19,7 +19,7 @@ class Recipe:
     """Plugins by extension point. An empty sort is the core's: priority, submission, key.
 
     arguments: plugins' parameters where the profile needs other than their defaults; a configuration's own
-    `pluginArgs` win over them. round (s), resize, planner: as in `Profile`. order: where the profile needs one.
+    `pluginArgs` win over them. round (s), resize, planner, conserving: as in `Profile`. order: where it needs one.
     """
 
     sort: str = ""
@@ -33,6 +33,7 @@ class Recipe:
     round: float = 0.0
     resize: str = "restart"
     planner: str = "cycle"
+    conserving: bool = False
     arguments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
@@ -69,6 +70,9 @@ NAMED: Mapping[str, Recipe] = {
     "afs-p-packed": Recipe(
         scores=PACK, shares=("afs-p", "network-packing"), estimate="measured", resize="in-place"
     ),
+    # our own: marginal gain weighed by rank
+    "tide": Recipe(scores=PACK, shares=("tide",)),
+    "tide-packed": Recipe(scores=PACK, shares=("tide", "network-packing"), resize="in-place"),
     # SpeCon: slow-growing jobs are moved; and what it is compared with, the same first places and no moves
     "specon": Recipe(scores=(("round-robin", 1.0),), rebalance=("specon",)),
     "specon-default": Recipe(scores=(("round-robin", 1.0),)),
@@ -123,17 +127,19 @@ def recipe(name: str, own: Mapping[str, Recipe] | None = None) -> Recipe:
 
 
 def on_a_cluster(recipe: Recipe, resize_cost: bool, estimate: str) -> Recipe:
-    """The recipe with what a live cluster adds: changes have to be worth their cost, speeds are as reported."""
+    """The recipe with what a live cluster adds: changes have to be worth their cost, speeds are as reported, and no
+    GPU idles while a job waits that fits there."""
     shares = recipe.shares
     if not shares and not recipe.rebalance:
         return recipe  # sizes and places stay as they are
     if shares and resize_cost and "resize-cost" not in shares:
         shares = (*shares, "resize-cost")
-    return replace(recipe, shares=shares, estimate=recipe.estimate or estimate)
+    return replace(recipe, shares=shares, estimate=recipe.estimate or estimate, conserving=bool(shares))
 
 
 def rebuilt(recorded: Mapping[str, Any], name: str) -> Profile:
-    """The profile that `core.dump.recorded` wrote down. Raises ConfigurationError where a plugin is not known."""
+    """The profile that `core.snapshot_codec.recorded` wrote down. Raises ConfigurationError where a plugin is not
+    known."""
     at = recorded["points"]
     made = Recipe(
         sort=at["sort"],
@@ -190,6 +196,7 @@ def build(
         round=made.round,
         resize=made.resize,
         planner=made.planner,
+        conserving=made.conserving,
         named=tuple(plugins.items()),
         **optional,
     )

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
 
 import tenacity
 
 from muster.cluster import decode
 from muster.cluster.api import STRATEGIC, Api, message
-from muster.core import identity
+from muster.cluster.paths import path, segment
+from muster.core.workload import identity
 from muster.errors import ClusterError
 from muster.types import GATE, OwnerRecord, Phase, PodRecord
 
@@ -33,20 +33,17 @@ class Released:
 def owners(api: Api) -> dict[str, OwnerRecord]:
     """Owners by uid, as far as they decide a job's name."""
     found: dict[str, OwnerRecord] = {}
-    for path, kind, version in (
-        ("/apis/batch/v1/jobs", "Job", "batch/v1"),
-        ("/apis/apps/v1/replicasets", "ReplicaSet", "apps/v1"),
-    ):
+    for kind, version, plural in (("Job", "batch/v1", "jobs"), ("ReplicaSet", "apps/v1", "replicasets")):
         decoder = decode.workload(kind, version)
-        for record in map(decoder, decode.listed(api.get(path)).items):
+        for record in map(decoder, decode.listed(api.get(path(version, plural))).items):
             found[record.owner.uid] = record
     return found
 
 
 def gated(api: Api, scheduler: str, namespace: str | None, job: str | None) -> list[PodRecord]:
     """Pods that wait behind our gate, of one job or of all."""
-    path = f"/api/v1/namespaces/{quote(namespace)}/pods" if namespace else "/api/v1/pods"
-    pods = [decode.pod(item, scheduler) for item in decode.listed(api.get(path)).items]
+    where = path("v1", "pods", namespace or "")
+    pods = [decode.pod(item, scheduler) for item in decode.listed(api.get(where)).items]
     waiting = [p for p in pods if p.ours and p.phase in (Phase.GATED, Phase.HELD) and not p.deleting]
     if job is None:
         return waiting
@@ -80,7 +77,7 @@ def lift_gate(api: Api, name: str, say: Say) -> None:
     """
     for resource in GATING:
         for version in VERSIONS:
-            status, data = api.request("DELETE", ADMISSION.format(version, resource, quote(name)))
+            status, data = api.request("DELETE", ADMISSION.format(version, resource, segment(name)))
             if status != 404:
                 break
         if status in (200, 202):
@@ -125,7 +122,7 @@ def release(api: Api, pods: Sequence[PodRecord], scheduler: str, patience: float
 
 
 def _path(pod: PodRecord) -> str:
-    return f"/api/v1/namespaces/{quote(pod.namespace)}/pods/{quote(pod.name)}"
+    return path("v1", "pods", pod.namespace, pod.name)
 
 
 def _patch(pod: PodRecord) -> dict[str, Any]:

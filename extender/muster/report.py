@@ -13,7 +13,8 @@ The pod's annotation `muster.dev/report: "true"` gives it all that is read here:
 
     MUSTER_URL          http://muster.muster-system.svc:8080; several, separated by commas. Not set: nothing is sent
     MUSTER_TOKEN_FILE   the pod's token (/var/run/secrets/muster.dev/token), read for each post: it is renewed
-    MUSTER_CA_FILE      for https: who signed the server's certificate, PEM (default: who the system trusts)
+    MUSTER_CA_FILE      for https: who signed the server's certificate, a file, PEM (default: MUSTER_CA)
+    MUSTER_CA           the same as text, as admission gives it (default: who the system trusts)
 
 On a command line: `python -m muster.report --step 3 --loss 0.2`, or `python report.py ...`.
 """
@@ -302,7 +303,9 @@ def _ask(url: str, token: str, body: bytes) -> dict[str, Any]:
         if parts.scheme == "https":
             import ssl
 
-            trusted = ssl.create_default_context(cafile=os.environ.get("MUSTER_CA_FILE") or None)
+            file = os.environ.get("MUSTER_CA_FILE") or None
+            text = None if file else os.environ.get("MUSTER_CA") or None
+            trusted = ssl.create_default_context(cafile=file, cadata=text)
             connection = HTTPSConnection(host, port, timeout=TIMEOUT, context=trusted)
         else:
             connection = HTTPConnection(host, port, timeout=TIMEOUT)

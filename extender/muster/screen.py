@@ -17,7 +17,7 @@ from rich.console import Group
 from rich.text import Text
 
 from muster import gangs
-from muster.core.reasons import duration, plural
+from muster.core.reasons.waiting import duration, plural
 from muster.gangs import RUNS, Gang
 
 RECENT = 60.0
@@ -37,6 +37,7 @@ COLOURS = {
     "Waiting": "cyan",
     "Incomplete": "magenta",
     "Invalid": "red",
+    "Suspended": "dim",
     "Finished": "dim",
 }
 

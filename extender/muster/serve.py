@@ -1,32 +1,38 @@
-"""`muster serve`: the driver, the extender's port, the service port and the configuration, in one process."""
+"""`muster serve`: the driver, the service port and the configuration in one process, the verbs in another."""
 
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import socket
 import threading
+import time
+from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
-import uvicorn
 from prometheus_client import CollectorRegistry, Counter, Histogram
-from starlette.types import ASGIApp
 
+from muster import threads
 from muster.cluster.api import Api, configuration
 from muster.cluster.election import campaign
 from muster.cluster.faults import Faults
-from muster.cluster.shelf import learned_by
+from muster.cluster.learned_store import learned_by
 from muster.cluster.trainer import TrainerStatus
-from muster.core.view import Board, empty_view
-from muster.errors import ConfigurationError
+from muster.core.state.quarantine import STAGES
+from muster.core.views.view import Board, empty_view
+from muster.errors import ConfigurationError, MusterError
 from muster.live import Driver, Settled
+from muster.secured import Secured
 from muster.server.access import ReviewedAccess, ReviewedPods
-from muster.server.beside import Beside, configure
-from muster.server.extender import make_extender_app
-from muster.server.resizes import Resizes
+from muster.server.answering import Answering, ExtenderMetrics, sendable
+from muster.server.kube_scheduler import Beside, configure
+from muster.server.resize_metrics import Resizes
 from muster.server.service import make_service_app
+from muster.server.stumbles import Stumbles
+from muster.server.tls import Ends
+from muster.server.web import web_server
 from muster.server.webhook import Admits, make_webhook_app
 from muster.settings import Settings, load_settings, profile_of
 from muster.types import Plan
@@ -35,69 +41,119 @@ log = logging.getLogger(__name__)
 
 RELOAD_EVERY = 0.5
 """Seconds between looks at the configuration file."""
-KEPT = 120
-"""Seconds for which an idle connection of a kube-scheduler is kept: longer than it does (90). A POST on a connection
-that is just being closed is lost, and it repeats none."""
 
 
 def serve(config_file: Path, kubeconfig: str | None, scheduler_pipe: Path | None = None) -> None:
-    """Run until SIGTERM or SIGINT. Raises ConfigurationError when the first configuration can't be used.
+    """Run until SIGTERM or SIGINT. Raises ConfigurationError when the first configuration can't be used, MusterError
+    when it can't go on.
 
     scheduler_pipe: where the kube-scheduler beside reads the scheduler.yaml that lies beside `config_file`."""
     settings = load_settings(config_file)
-    profile = profile_of(settings)
+    profile = sendable(profile_of(settings))
     faults = Faults.from_environment()
     if faults.rules:
         log.warning("fault injection is on: %s", faults.rules)
+        threads.Supervised.injected = staticmethod(partial(faults.step, "THREAD"))
     credentials = configuration(kubeconfig)
     api = Api(credentials, faults)
     board = Board(empty_view(profile))
     driver = Driver(api, board, _settled(settings), profile)
+    if faults.rules:
+        driver.injected = partial(faults.step, "CYCLE")
     registry = CollectorRegistry()
+    registry.register(threads.ThreadErrors())
     driver.observe_cycle = cycle_metrics(registry, board)
+    quarantined = Counter(
+        "muster_quarantined",
+        "Times that an object or a job was put aside since something raised over it; the log has the first.",
+        ["stage"],
+        registry=registry,
+    )
+    for stage in STAGES:
+        quarantined.labels(stage)
+    driver.quarantined = lambda stage: quarantined.labels(stage).inc()
+    board.aside = Stumbles(quarantined.labels("page").inc).aside
+    driver.failed = Counter(
+        "muster_cycles_failed", "Cycles that failed as a whole; the next starts anew.", registry=registry
+    ).inc
     driver.observe_report = Histogram(
         "muster_report_to_plan_seconds",
         "From a report that tells something new (a speed, a total, a boundary) to the plan that knows it.",
         buckets=(0.05, 0.1, 0.25, 0.5, 1, 2.5, 5),
         registry=registry,
     ).observe
-    access = ReviewedAccess(api.request)
-    called: dict[str, uvicorn.Server] = {}  # by kube-scheduler and the API server
+    access = ReviewedAccess(api.request, for_api_server=settings.readers.api_server_tokens)
+    secured = Secured(settings, api)
+    registry.register(Ends(secured.of))
+    verbs = None
     if settings.binder == "own":  # else the cluster's scheduler binds, and nobody calls the verbs
-        verbs = make_extender_app(board, registry, settings.scheduler_name)
-        called["extender"] = extender = _server(verbs, "127.0.0.1", settings.ports.extender, idle=KEPT)
-        driver.opened = lambda: extender.started
+        verbs = Answering(settings.ports.extender, settings.scheduler_name, ExtenderMetrics(registry))
+        driver.opened = lambda: verbs.opened
+        driver.shown = verbs.show
+    webhook = None
     if settings.webhook is not None:
-        called["webhook"] = _server(
-            make_webhook_app(_admits(settings)),
+        webhook = web_server(
+            make_webhook_app(_admits(settings, secured)),
             settings.ports.address,
             settings.webhook.port,
-            Path(settings.webhook.certificates),
+            secured.of["webhook"],
         )
-    service = _server(
+
+    def closed() -> list[str]:
+        """What nobody can call yet, or just now."""
+        opens = {"extender": verbs is None or verbs.open, "webhook": webhook is None or webhook.started}
+        return [f"the port of the {name}" for name, opened in opens.items() if not opened]
+
+    def ailing() -> list[str]:
+        """What /healthz names: threads, the circle, and the process of the verbs."""
+        now = time.monotonic()
+        circle = driver.ailing(now, settings.health.cycle)
+        return [*threads.ailing(now), *circle, *(verbs.ailing(now) if verbs is not None else ())]
+
+    service = web_server(
         make_service_app(
             board,
             access,
             registry,
             lambda: driver.missing,
-            lambda: [f"the port of the {name}" for name, server in called.items() if not server.started],
+            closed,
             reports=driver.take if settings.reporting.enabled else None,
             pods=ReviewedPods(api.request),
             beside=Beside() if settings.binder == "own" and not settings.leader.own else None,
+            ailing=ailing,
         ),
         settings.ports.address,
         settings.ports.service,
+        secured.of.get("service"),
     )
+
+    servers = [service, *([webhook] if webhook is not None else [])]
+    ended = threading.Event()
 
     def end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
         log.info("ending on signal %d", number)
-        for server in (service, *called.values()):
+        ended.set()
+        for server in servers:
             server.should_exit = True
+        if verbs is not None:
+            verbs.stop()
         driver.stop()
 
+    broken: list[str] = []
+
+    def give_up(why: str) -> None:
+        """In the thread that can't go on. The kubelet starts the container again, and shows the last lines."""
+        if ended.is_set():
+            return
+        log.critical("%s; muster ends", why)
+        broken.append(why)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(threads.GRACE)
+        os._exit(1)
+
+    threads.Supervised.ends = staticmethod(give_up)
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, end)
-    ended = threading.Event()
     if scheduler_pipe is not None:
         configure(config_file.with_name("scheduler.yaml"), scheduler_pipe, ended)
     driver.start()
@@ -106,37 +162,33 @@ def serve(config_file: Path, kubeconfig: str | None, scheduler_pipe: Path | None
         trainer.start()
     if settings.leader.own:
         campaign(credentials, settings.leader.namespace, settings.leader.lease, socket.gethostname(), ended)
-    threads = [threading.Thread(target=service.run, name="service", daemon=True)]
-    threads[0].start()
-    threading.Thread(
-        target=_reload, args=(config_file, settings, driver, ended), name="reload", daemon=True
-    ).start()
-
-    def open_synced(server: uvicorn.Server) -> None:
-        """The port opens after the first sync, so that nothing is refused for want of knowledge."""
-        while not board.view.synced:
-            if ended.wait(0.05):
-                return
-        server.run()
-
-    for name, server in called.items():
-        run = open_synced if name == "extender" else uvicorn.Server.run
-        threads.append(threading.Thread(target=run, args=(server,), name=name, daemon=True))
-        threads[-1].start()
+    serving = [threads.supervised("service", service.run, vital=True)]
+    if webhook is not None:
+        serving.append(threads.supervised("webhook", webhook.run, vital=True))
+    if verbs is not None:
+        serving.append(verbs.start())
+    if secured.of:
+        threads.supervised("certificates", partial(secured.run, ended), within=5 * threads.STALLED)
+    threads.supervised(
+        "reload", partial(_reload, config_file, settings, driver, ended), within=threads.STALLED
+    )
     driver.run()
     ended.set()
     if trainer is not None:
         trainer.stop()
-    for thread in threads:
+    for thread in serving:
         thread.join(timeout=5.0)
+    if broken:
+        raise MusterError(broken[0])
 
 
-def _admits(settings: Settings) -> Admits:
+def _admits(settings: Settings, secured: Secured) -> Admits:
     return Admits(
         gate=settings.mode == "active",
         scheduler=settings.scheduler_name,
         binder=settings.cluster_scheduler if settings.binder == "cluster" else "",
         report_url=settings.reporting.url if settings.reporting.enabled else "",
+        authority=secured.authority if settings.reporting.tell_authority else bytes,
     )
 
 
@@ -150,37 +202,11 @@ def _settled(settings: Settings) -> Settled:
     )
 
 
-def _server(
-    app: ASGIApp, host: str, port: int, certificates: Path | None = None, *, idle: int = 5
-) -> uvicorn.Server:
-    """A web server; HTTPS with tls.crt and tls.key of a folder. Raises ConfigurationError without them.
-
-    idle: seconds after which it closes a connection on which nothing comes."""
-    tls: dict[str, Any] = {}
-    if certificates is not None:
-        tls = {"ssl_certfile": certificates / "tls.crt", "ssl_keyfile": certificates / "tls.key"}
-        missing = [str(path) for path in tls.values() if not path.is_file()]
-        if missing:
-            raise ConfigurationError(f"webhook.certificates: no file {' and '.join(missing)}")
-    return uvicorn.Server(
-        uvicorn.Config(
-            app,
-            host=host,
-            port=port,
-            log_level="warning",
-            access_log=False,
-            http="httptools",
-            proxy_headers=False,  # nobody reads the client's address
-            timeout_keep_alive=idle,
-            **tls,
-        )
-    )
-
-
 def _reload(config_file: Path, settings: Settings, driver: Driver, ended: threading.Event) -> None:
     """A changed file is read again; what can't change while running, and a bad file, is said and left."""
     text = config_file.read_text(encoding="utf-8")
     while not ended.wait(RELOAD_EVERY):
+        threads.beat()
         try:
             found = config_file.read_text(encoding="utf-8")
         except OSError as error:
@@ -191,11 +217,11 @@ def _reload(config_file: Path, settings: Settings, driver: Driver, ended: thread
         text = found
         try:
             fresh = load_settings(config_file)
-            driver.use(profile_of(fresh))
+            driver.use(sendable(profile_of(fresh)))
         except ConfigurationError as error:
             log.error("configuration: %s\nthe last good one stays in force", error)
             continue
-        for field in ("scheduler_name", "mode", "binder", "leader", "ports"):
+        for field in ("scheduler_name", "mode", "binder", "leader", "ports", "tls"):
             if getattr(fresh, field) != getattr(settings, field):
                 log.warning("configuration: %s takes effect at the next start only", field)
         log.info("configuration: profile %s, order %s now in force", fresh.profile, fresh.order)
@@ -212,7 +238,7 @@ def cycle_metrics(registry: CollectorRegistry, board: Board) -> Observe:
     complaints = Counter(
         "muster_plugin_complaints", "Proposals of plugins that were not legal.", registry=registry
     )
-    return Observe(seconds, complaints, Resizes(registry), board)
+    return Observe(seconds, complaints, Resizes(registry, lambda key, error: board.aside(key, error)), board)
 
 
 class Observe:
@@ -223,5 +249,5 @@ class Observe:
 
     def __call__(self, seconds: float, plan: Plan) -> None:
         self._seconds.observe(seconds)
-        self._complaints.inc(len(plan.complaints))
+        self._complaints.inc(len(plan.plugin_errors))
         self._resizes.look(self._board.view)

@@ -26,6 +26,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from muster import profiles
 from muster.errors import ConfigurationError
 from muster.points import Asking, Profile
+from muster.types import Namespaces, Requirement
 
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+")
@@ -89,7 +90,33 @@ class Webhook(_Model):
     port: int = Field(default=9443, ge=1, le=65535)
     """TCP port of POST /mutate, HTTPS."""
     certificates: str = "/etc/muster-webhook"
-    """Folder with tls.crt and tls.key, PEM. Read at start: a renewed certificate needs a restart."""
+    """Folder with tls.crt and tls.key, PEM. Read again when they change."""
+
+
+class Tls(_Model):
+    """HTTPS on the service port: a certificate that others renew (`certificates`), or Muster's own (`secret`)."""
+
+    certificates: str = ""
+    """Folder with tls.crt and tls.key, PEM, and ca.crt where clients are to be told who signed. Read again when they
+    change."""
+    secret: str = Field(default="", pattern=rf"^$|{NAME}")
+    """Secret in the Lease's namespace in which Muster keeps an authority and a certificate of its own making."""
+    hosts: tuple[Annotated[str, Field(min_length=1, max_length=253)], ...] = Field(default=(), strict=False)
+    """With secret: DNS names and addresses by which clients call the service port."""
+    life: Duration = 90 * 86400.0
+    """With secret: of a certificate; the next one is made when two thirds are over."""
+    publish: str = Field(default="", pattern=rf"^$|{NAME}")
+    """ConfigMap in the Lease's namespace whose ca.crt Muster keeps saying who signed; empty: nobody is told."""
+
+    @model_validator(mode="after")
+    def _one(self) -> Tls:
+        if bool(self.certificates) == bool(self.secret):
+            raise PydanticCustomError("profiles", "tls: either certificates or secret must be given")
+        if self.secret and not self.hosts:
+            raise PydanticCustomError(
+                "profiles", "tls.hosts: with secret, a name or address at least must be given"
+            )
+        return self
 
 
 class Reporting(_Model):
@@ -100,6 +127,40 @@ class Reporting(_Model):
     url: str = Field(default="", pattern=r"^$|^https?://[^\s/,]+(/[^\s,]*)?(,https?://[^\s/,]+(/[^\s,]*)?)*$")
     """What the webhook tells pods with `muster.dev/report: "true"` (MUSTER_URL); empty: nothing, because the policy
     does, or nobody."""
+    tell_authority: bool = True
+    """With tls, whether the webhook tells these pods, too, who signed the service port's certificate (MUSTER_CA).
+    false: the url leads elsewhere."""
+    share_lessons: bool = False
+    """true: what one namespace's jobs teach of an image and model (speeds, lengths, what a change costs) is used for
+    those of all others, too. false: for its own only, so that no tenant can mislead or watch another."""
+
+
+class Readers(_Model):
+    """Who reads /v1 and /debug on the service port."""
+
+    api_server_tokens: bool = False
+    """true: tokens for the API server's own audience are taken, too, where people have no others, such as those of an
+    OIDC provider. One that is stolen here works at the API server then. false: those for muster.dev only."""
+
+
+class SelectorRequirement(_Model):
+    """One of a label selector's matchExpressions."""
+
+    key: str = Field(pattern=LABEL)
+    """A label's key."""
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    """As in Kubernetes."""
+    values: tuple[str, ...] = Field(default=(), strict=False)
+    """Of In and NotIn."""
+
+
+class NamespaceSelector(_Model):
+    """A label selector on Namespaces, as in Kubernetes; empty: all."""
+
+    match_labels: dict[str, str] = Field(default_factory=dict)
+    """Labels and their values."""
+    match_expressions: tuple[SelectorRequirement, ...] = Field(default=(), strict=False)
+    """All of which hold, too."""
 
 
 class GangSettings(_Model):
@@ -108,11 +169,15 @@ class GangSettings(_Model):
     timeout: Duration = 120.0
     """From a gang's first bind: a gang that is not whole by then goes back to the gate, so that what it holds
     is not idle. Longer where volumes or nodes take minutes to be there."""
-    forget: Duration = 3600.0
+    ttl_after_finished: Duration = 3600.0
     """From a job's end until its Gang object is removed. Longer keeps `muster explain` answering for it."""
     owner_pause: Duration = 10.0
     """From an owner's newest pod: one that makes no more for so long, though its minimum is not there, counts as
     waiting for its first pods to run; these start, and the others' places are kept. Longer for a slow operator."""
+    incomplete: Duration = 600.0
+    """How long a job keeps its place in the queue while pods of its minimum are missing, held by another gate or
+    suspended, and neither a quota nor an owner that creates them is to blame. From then on it queues from the moment
+    when it is whole. Longer where people create the pods of a job by hand."""
 
 
 class AutoscalerSettings(_Model):
@@ -153,15 +218,22 @@ class ProfileSettings(_Model):
     shares: tuple[str, ...] = Field(default=(), strict=False)
     """Share plugins, a chain in this order."""
     rebalance: tuple[str, ...] = Field(default=(), strict=False)
-    """Rebalance plugins: which running jobs are placed anew."""
+    """Rebalance plugins: which running jobs are placed again."""
     estimate: str = ""
     """Estimate plugin: speed and remaining work of jobs; empty: what their owners declare."""
     resize: Literal["restart", "in-place", "hand-over"] = "restart"
     """How a running job changes: ended and started again, survivors go on, or the new replicas made ready first."""
     round: Duration = 0.0
-    """Shares are computed anew only at whole multiples of it; 0: whenever something changes."""
+    """Shares are computed again only at whole multiples of it; 0: whenever something changes."""
     placement: Literal["pinned", "scored"] = "pinned"
     """pinned: the planner picks the node. scored: kube-scheduler does, by our prioritize verb."""
+
+
+class HealthSettings(_Model):
+    """When /healthz fails, so that the kubelet starts muster again."""
+
+    cycle: Duration = 60.0
+    """Time without a good cycle although one was due. Longer where a single plan takes minutes."""
 
 
 class Settings(_Model):
@@ -188,11 +260,19 @@ class Settings(_Model):
     preemption: bool = False
     """Whether the head of the queue may send gangs of lower priority back to the gate, each whole. Their pods
     end as at any eviction and come back gated; off, because work since the last checkpoint is lost."""
+    namespace_selector: NamespaceSelector = NamespaceSelector()
+    """Namespaces whose pods are queued, as admission gates them (the chart writes both); never kube-system, nor the
+    Lease's own. Labels other than kubernetes.io/metadata.name need the right to list and watch namespaces. At start
+    only."""
     leader: Leader = Leader()
     ports: Ports = Ports()
+    tls: Tls | None = None
+    """Absent: the service port speaks plain HTTP. At start only."""
     webhook: Webhook | None = None
     """Absent: no webhook is served."""
     gang: GangSettings = GangSettings()
+    health: HealthSettings = HealthSettings()
+    readers: Readers = Readers()
     reporting: Reporting = Reporting()
     autoscaler: AutoscalerSettings = AutoscalerSettings()
     resize_cost: bool = True
@@ -281,8 +361,10 @@ def profile_of(settings: Settings) -> Profile:
         preemption=settings.preemption,
         patience=settings.patience,
         timeout=settings.gang.timeout,
-        forget=settings.gang.forget,
+        ttl_after_finished=settings.gang.ttl_after_finished,
         owner_pause=settings.gang.owner_pause,
+        shared_lessons=settings.reporting.share_lessons,
+        incomplete=settings.gang.incomplete,
         binder=settings.binder,
         asking=Asking(
             settings.autoscaler.ask,
@@ -291,7 +373,15 @@ def profile_of(settings: Settings) -> Profile:
             settings.autoscaler.limit,
         ),
         topology_levels=settings.topology_levels,
+        namespaces=_namespaces(settings),
     )
+
+
+def _namespaces(settings: Settings) -> Namespaces:
+    chosen = settings.namespace_selector
+    labels = [Requirement(key, "In", (value,)) for key, value in sorted(chosen.match_labels.items())]
+    expressions = [Requirement(r.key, r.operator, r.values) for r in chosen.match_expressions]
+    return Namespaces((*labels, *expressions), frozenset({"kube-system", settings.leader.namespace}))
 
 
 # ---- problems, one line each: field, what is allowed, what was found ----

@@ -2,7 +2,7 @@
 
 Stage one: with as many jobs as GPUs or more, one GPU each to the jobs with the least work left (time on one GPU).
 Stage two: else one GPU each, and the rest one by one to the winner of a scan over all jobs by inequality (3); see
-`muster.core.afs`, which also says how the same winner is found faster.
+`muster.policylib.afs`, which also says how the same winner is found faster.
 
 Misprint: Algorithm 1 as our text nests it evaluates (3) only inside the swap (line 11 under line 9), which gives
 19.27 h on VC 2869ce; the test of line 11 applies in both cases (15.18 h, the paper's 15.2).
@@ -19,8 +19,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from muster.core import afs, greedy
-from muster.types import FloatArray, Shares, Snapshot, Table
+from muster.policylib import afs, greedy
+from muster.types import FloatArray, Grants, Snapshot, Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +29,16 @@ class AfsL:
 
     RULE: ClassVar[str] = "gains are weighed with the work left, and what ends soon gives its GPUs back"
 
-    def share(self, shares: Shares, snapshot: Snapshot) -> Shares:  # noqa: ARG002
+    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:  # noqa: ARG002
         """Stage one or two, by the number of jobs and GPUs."""
         table = snapshot.table
         if not greedy.crowded(table):
-            return Shares(afs.distribute(table, table.gpus - greedy.leasts(table), _lengths(table)))
+            return Grants(afs.distribute(table, table.gpus - greedy.leasts(table), _lengths(table)))
         granted = greedy.shortest(table, table.remaining)
         left = table.gpus - int(greedy.cost(table, granted).sum())
         if left > 0:  # a job's least is more than what is left: the others share that
             granted = afs.distribute(table, left, _lengths(table), np.flatnonzero(granted))
-        return Shares(granted)
+        return Grants(granted)
 
 
 def _lengths(table: Table) -> FloatArray:

@@ -1,8 +1,9 @@
 """Share `afs-p`: Apathetic Future Share without lengths (papers/afs-coddl, 3.3, "Handling unknown job lengths").
 
 With fewer jobs than GPUs: one GPU each, the rest by a scan in which (3) is tried in both directions and coins decide
-where neither job beats the other (`muster.core.afs.distribute_unknown`). Else processor sharing: a job runs for a
-quantum and keeps all its GPUs as long; the rest get one GPU each in the order of their counters (`core.quantum`).
+where neither job beats the other (`muster.policylib.afs.distribute_unknown`). Else processor sharing: a job runs for
+a quantum and keeps all its GPUs as long; the rest get one GPU each in the order of their counters
+(`policylib.quantum`).
 
 Choices, as in the authors' code where the text is silent: a counter advances at the end of a quantum, only while
 there are as many jobs as GPUs or more (the text: "whenever the job is executed for one unit of time"); without
@@ -16,8 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from muster.core import afs, greedy, quantum
-from muster.types import FloatArray, IntArray, Job, Shares, Snapshot
+from muster.policylib import afs, greedy, quantum
+from muster.types import FloatArray, Grants, IntArray, Job, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +34,15 @@ class AfsP:
         if self.quantum <= 0.0:
             raise ValueError(f"quantum: must be above 0; found {self.quantum}")
 
-    def share(self, shares: Shares, snapshot: Snapshot) -> Shares:  # noqa: ARG002
+    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:  # noqa: ARG002
         """Who is inside a quantum keeps its GPUs; the others share what is left."""
-        return Shares(quantum.share(snapshot, self.NAME, self.quantum, self._rest))
+        return Grants(quantum.share(snapshot, self.NAME, self.quantum, self._rest))
 
     def _rest(self, snapshot: Snapshot, order: IntArray, left: int) -> IntArray:
         table = snapshot.table
-        least = int(greedy.cost(table, table.least)[order].sum())
+        least = int(greedy.cost(table, table.min)[order].sum())
         if least >= left:
-            granted = greedy.in_order(table, order, table.least, left)
+            granted = greedy.in_order(table, order, table.min, left)
             left -= int(greedy.cost(table, granted).sum())
             if left <= 0:
                 return granted

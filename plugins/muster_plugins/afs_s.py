@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from muster.core import greedy
+from muster.policylib import greedy
 from muster.types import IntArray, Snapshot
 from muster_plugins.afs_p import AfsP
 

@@ -15,8 +15,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from muster.core import greedy
-from muster.types import Shares, Snapshot
+from muster.policylib import greedy
+from muster.types import Grants, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Altruistic:
 
     waiting: bool = True
 
-    def share(self, shares: Shares, snapshot: Snapshot) -> Shares:
+    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:
         """What was granted, and more where GPUs are left."""
         table, granted = snapshot.table, shares.replicas
         left = table.gpus - int(greedy.cost(table, granted)[granted > 0].sum())
@@ -39,4 +39,4 @@ class Altruistic:
             return float(speeds[curve[row], following] - speeds[curve[row], here])
 
         rows = np.arange(len(table)) if self.waiting else np.flatnonzero(granted)
-        return Shares(greedy.by_gain(table, granted, left, gain, rows), shares.wants, shares.why)
+        return Grants(greedy.by_gain(table, granted, left, gain, rows), shares.details, shares.why)

@@ -7,8 +7,9 @@ For each job by itself, at the end of each of its epochs:
 
 1. Four mini-epochs with set counts ("statically set number of workers and servers", which the paper does not
    name): `design`, by default (1, 1), (2, 1), (1, 2), (2, 2), all that its static experiments' range {1, 2} has.
-2. The surface e = -b1 (w - b2)^2 - b3 (p - b4)^2 + b5 (epochs/s), fitted anew to all epochs so far. Four points do
-   not determine five coefficients; `muster.core.fits.fit_surface` says what is done: the surface that bends least.
+2. The surface e = -b1 (w - b2)^2 - b3 (p - b4)^2 + b5 (epochs/s), fitted again to all epochs so far. Four points do
+   not determine five coefficients; `muster.core.progress.fits.fit_surface` says what is done: the surface that bends
+   least.
 3. The counts of highest e that the budget allows, at least the minimum of each role.
 4. From one of each (the minimum), the worker or server of larger marginal utility is added while it is positive, up
    to those counts and to what is free.
@@ -37,10 +38,10 @@ from itertools import product
 
 import numpy as np
 
-from muster.core.fits import Surface, fit_convergence, fit_surface
-from muster.core.table import elastic_role
+from muster.core.progress.fits import Surface, fit_convergence, fit_surface
+from muster.core.sharing.job_table import elastic_role
 from muster.points import Estimation
-from muster.types import Config, IntArray, Job, Nodes, Role, Shares, Snapshot, Want
+from muster.types import Config, Grant, Grants, IntArray, Job, Nodes, Role, Snapshot
 
 DESIGN = ((1, 1), (2, 1), (1, 2), (2, 2))
 Counts = tuple[int, int]
@@ -72,19 +73,19 @@ class Coach:
 
     # ---- Share ----
 
-    def share(self, shares: Shares, snapshot: Snapshot) -> Shares:
+    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:
         """Counts for jobs at a boundary and jobs that wait, by submission; the others keep theirs."""
         free = _left(snapshot)
         table = snapshot.table
         replicas = shares.replicas.copy()
-        wants = dict(shares.wants)
+        grants = dict(shares.details)
         why = dict(shares.why)
         for row, key in enumerate(table.keys):
             job = snapshot.jobs[key]
             have = self.have(job)
             runs = bool(shares.replicas[row])
             if runs and not at_boundary(job):
-                wants[row] = replace(wants.get(row, Want()), roles=self.roles(job, have))
+                grants[row] = replace(grants.get(row, Grant()), roles=self.roles(job, have))
                 replicas[row] = self.elastic(job, have)
                 continue
             ideal = self.ideal(job)
@@ -102,14 +103,14 @@ class Coach:
                     continue
                 granted = have  # a job that runs stays as it is
             replicas[row] = self.elastic(job, granted)
-            wants[row] = replace(wants.get(row, Want()), roles=self.roles(job, granted))
+            grants[row] = replace(grants.get(row, Grant()), roles=self.roles(job, granted))
             _take(free, self.roles(job, granted), job, snapshot.nodes)
             if runs and granted != have:
                 why[row] = f"{granted[0]} workers and {granted[1]} servers from this epoch on"
         # One that was scaled down is cut to its most; one that lost replicas goes on as the table has it.
-        replicas = np.minimum(replicas, table.most)
-        replicas = np.where((replicas > 0) & (replicas < table.least), table.have, replicas)
-        return Shares(replicas, wants, why)
+        replicas = np.minimum(replicas, table.max)
+        replicas = np.where((replicas > 0) & (replicas < table.min), table.have, replicas)
+        return Grants(replicas, grants, why)
 
     def ideal(self, job: Job) -> Counts:
         """Steps 1 to 3: what it should have, whatever is free."""
@@ -144,8 +145,8 @@ class Coach:
     def pruned(self, job: Job, ideal: Counts, free: IntArray, nodes: Nodes) -> Counts | None:
         """Step 4: from the minimum, by marginal utility, within what is free; None where the minimum has no room."""
         counts = self.within(job, (1, 1))
-        room = free.copy()
-        if not _take(room, self.roles(job, counts), job, nodes):
+        capacity = free.copy()
+        if not _take(capacity, self.roles(job, counts), job, nodes):
             return None
         surface = None if self.static else surface_of(job)
         while counts != ideal:
@@ -155,7 +156,7 @@ class Coach:
                 options = sorted(options, key=lambda c: -gain(surface, counts, c))  # stable: a worker first
             for option in options:
                 role = self.worker if option[0] > w else self.server
-                if _take(room, {role: 1}, job, nodes):
+                if _take(capacity, {role: 1}, job, nodes):
                     counts = option
                     break
             else:
@@ -255,7 +256,11 @@ def at_boundary(job: Job) -> bool:
 
 def _placed(job: Job, name: str) -> int:
     role = next((r for r in job.roles if r.name == name), None)
-    return 0 if role is None else max(role.bound, sum(1 for hold in job.holds if hold.role == name))
+    return (
+        0
+        if role is None
+        else max(role.bound, sum(1 for reservation in job.reservations if reservation.role == name))
+    )
 
 
 # ---- memory: what `observe` kept ----

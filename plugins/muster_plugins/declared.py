@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from muster.core.table import declared
+from muster.core.progress.estimate import declared
 from muster.points import Estimation
 from muster.types import Job, Snapshot
 
@@ -19,5 +19,5 @@ class Declared:
     """No parameters."""
 
     def estimate(self, job: Job, snapshot: Snapshot) -> Estimation:
-        """As `core.table.declared`."""
+        """As `core.sharing.job_table.declared`."""
         return declared(job, snapshot.now)

@@ -1,6 +1,6 @@
 """Rebalance `defragment`: whole places for a job that waits, and jobs on fewer nodes (design §4; issue 5, point 4).
 
-Two reasons to place a running job anew, in this order:
+Two reasons to place a running job again, in this order:
 1 *room*: a waiting job's minimum is free by count, but scattered. The jobs on the nodes that are cleared with the
   fewest GPUs are placed on others, if the waiting job then fits. Gain: it starts up to `horizon` s sooner, counted
   by its GPUs; cost: what a change costs each moved job, counted by theirs.
@@ -26,7 +26,11 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from muster.core.moving import (
+from muster.core.placement.capacity import Capacity
+from muster.core.placement.place import Assignment, Need, place
+from muster.core.progress.runtime import expected_end
+from muster.core.reasons.waiting import plural
+from muster.core.sharing.moving import (
     as_bound,
     by_node,
     can_change,
@@ -45,10 +49,6 @@ from muster.core.moving import (
     speed_of,
     waits_for_room,
 )
-from muster.core.place import Need, Spot, place
-from muster.core.reasons import plural
-from muster.core.room import Room
-from muster.core.runtime import expected_end
 from muster.points import Profile
 from muster.types import Job, JobKey, Move, Nodes, Snapshot
 from muster_plugins.pack import Pack
@@ -121,44 +121,44 @@ class Defragment:
 
     def _room_for(self, head: Job, movable: Mapping[JobKey, Job], snapshot: Snapshot) -> list[Move]:
         """Moves after which the head's minimum fits, [] where there are none that are worth it."""
-        room = Room(snapshot)
+        capacity = Capacity(snapshot)
         needs = least_of(head)
-        mark = room.mark()
-        if place(room, head, needs, PACKED, snapshot) is not None:
-            room.undo(mark)
+        mark = capacity.mark()
+        if place(capacity, head, needs, PACKED, snapshot) is not None:
+            capacity.undo(mark)
             return []  # it waits for something else than room
         nodes = snapshot.nodes
         cleared: list[Job] = []
         standing = by_node(movable)
-        for row in self._clearings(needs, standing, room, nodes):
+        for row in self._clearings(needs, standing, capacity, nodes):
             for job in standing[nodes.names[row]]:
                 if job not in cleared:
-                    leave(room, job, nodes)
+                    leave(capacity, job, nodes)
                     cleared.append(job)
             if len(cleared) > self.most:
                 break
-            spots = self._both(head, needs, cleared, room, snapshot)
-            if spots is not None:
-                return self._worth(head, needs, cleared, spots, snapshot)
-        room.undo(mark)
+            assignments = self._both(head, needs, cleared, capacity, snapshot)
+            if assignments is not None:
+                return self._worth(head, needs, cleared, assignments, snapshot)
+        capacity.undo(mark)
         return []
 
     def _clearings(
-        self, needs: Sequence[Need], standing: Mapping[str, Sequence[Job]], room: Room, nodes: Nodes
+        self, needs: Sequence[Need], standing: Mapping[str, Sequence[Job]], capacity: Capacity, nodes: Nodes
     ) -> Iterator[int]:
         """Nodes that would take more of the head without their movable jobs, fewest GPUs to clear first."""
         largest = needs[0].role.shape
-        fits = room.fits(largest).copy()
+        fits = capacity.fits(largest).copy()
         found = []
         for name, jobs in standing.items():
             row = nodes.index.get(name)
             if row is None or not nodes.open[row]:
                 continue
-            mark = room.mark()
+            mark = capacity.mark()
             for job in jobs:
-                leave(room, job, nodes)
-            more = int(room.fits(largest)[row] - fits[row])
-            room.undo(mark)
+                leave(capacity, job, nodes)
+            more = int(capacity.fits(largest)[row] - fits[row])
+            capacity.undo(mark)
             if more > 0:
                 gpus = sum(
                     m.shape.gpus for job in jobs for role in job.roles for m in role.on if m.node == name
@@ -168,33 +168,33 @@ class Defragment:
             yield row
 
     def _both(
-        self, head: Job, needs: Sequence[Need], cleared: Sequence[Job], room: Room, snapshot: Snapshot
-    ) -> dict[JobKey, list[Spot]] | None:
+        self, head: Job, needs: Sequence[Need], cleared: Sequence[Job], capacity: Capacity, snapshot: Snapshot
+    ) -> dict[JobKey, list[Assignment]] | None:
         """Spots of the cleared jobs beside the head, which is placed first; None where one finds none."""
-        mark = room.mark()
-        if place(room, head, needs, PACKED, snapshot) is None:
-            room.undo(mark)
+        mark = capacity.mark()
+        if place(capacity, head, needs, PACKED, snapshot) is None:
+            capacity.undo(mark)
             return None
-        spots: dict[JobKey, list[Spot]] = {}
+        assignments: dict[JobKey, list[Assignment]] = {}
         for job in sorted(cleared, key=lambda j: (-gpus_of(j), j.key)):
-            found = place(room, job, as_bound(job), PACKED, snapshot)
+            found = place(capacity, job, as_bound(job), PACKED, snapshot)
             if found is None or len(rows_of(found)) > len(rows_on(job, snapshot.nodes)):
-                room.undo(mark)
+                capacity.undo(mark)
                 return None
-            spots[job.key] = found
-        room.undo(mark)
-        return spots
+            assignments[job.key] = found
+        capacity.undo(mark)
+        return assignments
 
     def _worth(
         self,
         head: Job,
         needs: Sequence[Need],
         cleared: Sequence[Job],
-        spots: Mapping[JobKey, Sequence[Spot]],
+        assignments: Mapping[JobKey, Sequence[Assignment]],
         snapshot: Snapshot,
     ) -> list[Move]:
         """The moves, if the head gains more GPU-seconds than they cost; those that stay where they are left out."""
-        moved = [job for job in cleared if rows_of(spots[job.key]) != rows_on(job, snapshot.nodes)]
+        moved = [job for job in cleared if rows_of(assignments[job.key]) != rows_on(job, snapshot.nodes)]
         sooner = min(self.horizon, self._until_room(head, needs, cleared, snapshot))
         gain = sooner * sum(need.count * need.role.shape.gpus for need in needs)
         cost = sum(self._cost(job) * gpus_of(job) for job in moved)
@@ -204,7 +204,7 @@ class Defragment:
         return [
             move_to(
                 job,
-                spots[job.key],
+                assignments[job.key],
                 snapshot.nodes,
                 sooner,
                 self._cost(job),
@@ -218,7 +218,7 @@ class Defragment:
         self, head: Job, needs: Sequence[Need], cleared: Sequence[Job], snapshot: Snapshot
     ) -> float:
         """Seconds until the head would start anyhow: the first known end that makes room for it; infinite if none."""
-        room = Room(snapshot)
+        capacity = Capacity(snapshot)
         waiting = {job.key for job in cleared}
         known = [
             (left, key)
@@ -226,11 +226,11 @@ class Defragment:
             if job.bound and key not in waiting and (left := self._left(job, snapshot)) <= self.horizon
         ]
         for left, key in sorted(known)[:32]:
-            leave(room, snapshot.jobs[key], snapshot.nodes)
-            mark = room.mark()
-            if place(room, head, needs, PACKED, snapshot) is not None:
+            leave(capacity, snapshot.jobs[key], snapshot.nodes)
+            mark = capacity.mark()
+            if place(capacity, head, needs, PACKED, snapshot) is not None:
                 return max(0.0, left)
-            room.undo(mark)
+            capacity.undo(mark)
         return math.inf
 
     # ---- 2 fewer nodes for a job that runs ----
@@ -242,41 +242,41 @@ class Defragment:
 
     def _faster(self, jobs: Sequence[Job], snapshot: Snapshot) -> list[Move]:
         """The moves to fewer nodes that gain most GPU-seconds, each in the room that those before it leave."""
-        room = Room(snapshot)
+        capacity = Capacity(snapshot)
         found: list[tuple[float, JobKey]] = []
         for job in jobs:
-            mark = room.mark()
-            move = self._on_fewer(job, room, snapshot)
-            room.undo(mark)
+            mark = capacity.mark()
+            move = self._on_fewer(job, capacity, snapshot)
+            capacity.undo(mark)
             if move is not None:
                 found.append(((move.cost - move.gain) * gpus_of(job), job.key))
         result: list[Move] = []
         for _, key in sorted(found):
-            mark = room.mark()
-            move = self._on_fewer(snapshot.jobs[key], room, snapshot) if len(result) < self.most else None
+            mark = capacity.mark()
+            move = self._on_fewer(snapshot.jobs[key], capacity, snapshot) if len(result) < self.most else None
             if move is None:
-                room.undo(mark)  # a move before it took the place
+                capacity.undo(mark)  # a move before it took the place
             else:
                 result.append(move)
         return result
 
-    def _on_fewer(self, job: Job, room: Room, snapshot: Snapshot) -> Move | None:
+    def _on_fewer(self, job: Job, capacity: Capacity, snapshot: Snapshot) -> Move | None:
         """The move to fewer nodes, taken in the room; None where there is none that is worth it."""
         before, speed = rows_on(job, snapshot.nodes), speed_of(job, snapshot)
-        leave(room, job, snapshot.nodes)
-        spots = place(room, job, as_bound(job), PACKED, snapshot)
-        if speed is None or spots is None or len(rows_of(spots)) >= len(before):
+        leave(capacity, job, snapshot.nodes)
+        assignments = place(capacity, job, as_bound(job), PACKED, snapshot)
+        if speed is None or assignments is None or len(rows_of(assignments)) >= len(before):
             return None
-        if racks(rows_of(spots), snapshot.nodes, self.rack) > racks(before, snapshot.nodes, self.rack):
+        if racks(rows_of(assignments), snapshot.nodes, self.rack) > racks(before, snapshot.nodes, self.rack):
             return None
-        now, then = speed(config_now(job, snapshot)), speed(config_on(job, spots, snapshot))
+        now, then = speed(config_now(job, snapshot)), speed(config_on(job, assignments, snapshot))
         if not (now > 0.0 and then > now and math.isfinite(then)):
             return None
         gain, cost = (then - now) / now * min(self.horizon, self._left(job, snapshot)), self._cost(job)
         if gain <= cost:
             return None
         words = (
-            f"on {plural(len(rows_of(spots)), 'node')} in place of {len(before)} it would gain {gain:.0f} s within "
-            f"{self.horizon:.0f} s, a change costs {cost:.0f} s"
+            f"on {plural(len(rows_of(assignments)), 'node')} in place of {len(before)} it would gain {gain:.0f} s "
+            f"within {self.horizon:.0f} s, a change costs {cost:.0f} s"
         )
-        return move_to(job, spots, snapshot.nodes, gain, cost, words)
+        return move_to(job, assignments, snapshot.nodes, gain, cost, words)

@@ -60,5 +60,5 @@ class Gang:
 
 def present_or_placed(job: Job, role: Role) -> bool:
     """A role counts when it has a pod or a place, or needs none any more because its replicas have ended."""
-    placed = any(hold.role == role.name for hold in job.holds)
+    placed = any(reservation.role == role.name for reservation in job.reservations)
     return bool(role.members) or placed or role.ended > 0 or role.max == 0

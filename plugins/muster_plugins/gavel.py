@@ -7,7 +7,7 @@ A policy (one file each: gavel_*.py) says what part of its time each job is to s
 
 take its GPUs while their number fits; a job runs on one product at a time, all its GPUs or none. A job whose share
 of a product is 0 comes last (then: by what it is owed from earlier allocations), so no GPU idles while one fits.
-Shares are made anew when jobs have come or gone, at most every `interval` seconds.
+Shares are made again when jobs have come or gone, at most every `interval` seconds.
 
 As in the authors' simulator, and not in the paper: every job starts with half a round received; a job that came
 since the last allocation holds back the GPUs that it would take and does not run before the next (`idle`: false lets
@@ -32,9 +32,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from muster.core.lp import Market
-from muster.core.table import elastic_role
-from muster.types import GPU, PRODUCT, FloatArray, Job, JobKey, Shares, Snapshot, Want
+from muster.core.sharing.job_table import elastic_role
+from muster.policylib.lp import Market
+from muster.types import GPU, PRODUCT, FloatArray, Grant, Grants, Job, JobKey, Snapshot
 from muster_plugins.gavel_draws import Draws
 from muster_plugins.gavel_pairs import rode, there, with_pairs
 
@@ -145,14 +145,14 @@ class Gavel:
 
     # ---- a round ----
 
-    def share(self, shares: Shares, snapshot: Snapshot) -> Shares:
+    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:
         """Who runs in this round, and on which product."""
         table = snapshot.table
         jobs = [snapshot.jobs[key] for key in table.keys]
         kept = [memory_of(job, self.name) for job in jobs]
         need = (table.request * table.unit).tolist()
         granted = np.zeros_like(shares.replicas)
-        wants: dict[int, Want] = {}
+        grants: dict[int, Grant] = {}
         why: dict[int, str] = {}
         taken: set[int] = set()
         left = dict(table.products) or {"": table.gpus}
@@ -172,15 +172,15 @@ class Gavel:
                 owner, *riders = sorted(rows, key=lambda row: not there(jobs[row], product))
                 for row in rows:
                     granted[row] = table.request[row]
-                    wants[row] = Want(product=product, beside=jobs[owner].key if row in riders else None)
+                    grants[row] = Grant(product=product, beside=jobs[owner].key if row in riders else None)
         turn = "in this round the GPUs go to jobs that have had less of their share of time"
         for row in np.flatnonzero(granted == 0).tolist():
             why.setdefault(row, turn)
         largest = tuple(sorted(range(len(table)), key=lambda row: (-need[row], row)))
-        return Shares(granted, wants, why, whole=True, order=largest)
+        return Grants(granted, grants, why, whole=True, order=largest)
 
     def _order(self, names: Sequence[str], kept: Sequence[Memory], snapshot: Snapshot) -> list[str]:
-        """Products as they are handed out: `products` first; without `perf` shuffled anew for each round."""
+        """Products as they are handed out: `products` first; without `perf` shuffled again for each round."""
         place = {name: i for i, name in enumerate(self.products)}
         ordered = sorted(names, key=lambda name: (place.get(name.lower(), len(place)), name))
         if self.perf:

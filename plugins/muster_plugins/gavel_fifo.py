@@ -68,15 +68,15 @@ class GavelFifo(Gavel):
                 queue.pop(0)
         # 2 what is free, until somebody finds no room
         draw = Draws(asking.seed, int(last.get("read", 0)))
-        room = [name for name in names if left[name] > 0]
+        capacity = [name for name in names if left[name] > 0]
         for row in queue:
-            fitting = [name for name in room if left[name] >= need[row]]
+            fitting = [name for name in capacity if left[name] >= need[row]]
             if not fitting:
                 break
             drawn = fitting[draw.below(len(fitting))]
-            chosen = room[-1] if self.pick == "published" else drawn
+            chosen = capacity[-1] if self.pick == "published" else drawn
             if give(row, chosen) and left[chosen] == 0:
-                room.remove(drawn)
+                capacity.remove(drawn)
         shares = np.array([[float(given.get(row) == name) for name in names] for row in range(len(need))])
         placed = [[str(asking.jobs[row].key), given[row], need[row]] for row in sorted(given)]
         return shares, [{"placed": placed, "read": draw.read}] * len(need)

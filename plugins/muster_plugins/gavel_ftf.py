@@ -1,8 +1,8 @@
 """Gavel's finish-time fairness (Narayanan et al., OSDI'20, §4.2; Themis, Mahajan et al., NSDI'20).
 
 The worst job's time to completion over what it would have been with an isolated share (1/n of every product) is
-made least, see `muster.core.lp.finish_time_fair`. How long a job would have taken so far in isolation is summed up
-over the allocations: iterations done in each over its isolated speed at that time. With `perf` false every product
+made least, see `muster.policylib.lp.finish_time_fair`. How long a job would have taken so far in isolation is summed
+up over the allocations: iterations done in each over its isolated speed at that time. With `perf` false every product
 counts as the first of `products`, as in the artifact. The rounds are in gavel.py.
 
 It is not AFS's Themis (an auction with leases): profile `themis`.
@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from muster.core.lp import finish_time_fair, isolated
+from muster.policylib.lp import finish_time_fair, isolated
 from muster.types import FloatArray
 from muster_plugins.gavel import Asking, Gavel, Memory, steps_left
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from muster.core.lp import isolated
+from muster.policylib.lp import isolated
 from muster.types import FloatArray
 from muster_plugins.gavel import Asking, Gavel, Memory
 

@@ -1,7 +1,7 @@
 """Gavel's max-min fairness (Narayanan et al., OSDI'20, §4.1): the job that does worst does as well as can be.
 
 Well = speed over the speed of an equal split of the products, times the job's GPUs (a job on few GPUs is owed
-more time than one on many), see `muster.core.lp.max_min`. With `perf` false every product counts the same for
+more time than one on many), see `muster.policylib.lp.max_min`. With `perf` false every product counts the same for
 every job: the "agnostic" baseline, least attained service (Tiresias's aim). The rounds are in gavel.py.
 
 Deviation: of the many optima the centre is taken; Gavel takes the one that its solver ends at.
@@ -15,7 +15,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from muster.core.lp import max_min
+from muster.policylib.lp import max_min
 from muster.types import FloatArray
 from muster_plugins.gavel import Asking, Gavel, Memory
 

@@ -1,7 +1,7 @@
 """Gavel's minimum makespan (Narayanan et al., OSDI'20, §4.2; its artifact's `min_total_duration`).
 
 The allocation with which the job that takes longest is done soonest: max min of speed / iterations left, see
-`muster.core.lp.least_makespan`. With `perf` false every product counts as the first of `products`, as in the
+`muster.policylib.lp.least_makespan`. With `perf` false every product counts as the first of `products`, as in the
 artifact. The rounds are in gavel.py.
 
 Deviation: Gavel searches the least time by halving, to within 5 %; it is one linear programme, solved exactly.
@@ -15,7 +15,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from muster.core.lp import least_makespan
+from muster.policylib.lp import least_makespan
 from muster.types import FloatArray
 from muster_plugins.gavel import Asking, Gavel, Memory, steps_left
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from muster.core.lp import Market
-from muster.core.table import elastic_role
+from muster.core.sharing.job_table import elastic_role
+from muster.policylib.lp import Market
 from muster.types import Job, Snapshot
 
 
@@ -64,7 +64,7 @@ def rode(job: Job, kept: Mapping[str, Any], snapshot: Snapshot) -> Mapping[str, 
     total = {product: meter.at(now) for product, meter in sorted(job.facts.by_product.items())}
     seen = kept.get("seen", kept["had"])
     spent = {name: dict(parts) for name, parts in kept.get("rode", {}).items()}
-    partner = job.want.beside if job.want is not None else None
+    partner = job.grant.beside if job.grant is not None else None
     if partner is not None:
         for product, seconds in total.items():
             if seconds > seen.get(product, 0.0):
@@ -75,4 +75,4 @@ def rode(job: Job, kept: Mapping[str, Any], snapshot: Snapshot) -> Mapping[str, 
 
 def there(job: Job, product: str) -> bool:
     """Whether it owns GPUs of the product now."""
-    return job.started and job.want is not None and job.want.product == product and job.want.beside is None
+    return job.started and job.grant is not None and job.grant.product == product and job.grant.beside is None

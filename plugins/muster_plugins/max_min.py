@@ -14,8 +14,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from muster.core import greedy
-from muster.types import Shares, Snapshot
+from muster.policylib import greedy
+from muster.types import Grants, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class MaxMin:
 
     RULE: ClassVar[str] = "GPUs go round evenly"
 
-    def share(self, shares: Shares, snapshot: Snapshot) -> Shares:  # noqa: ARG002
+    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:  # noqa: ARG002
         """One step after another for each job, in the order of the present run's start."""
         table = snapshot.table
         running = np.flatnonzero(table.have)
@@ -32,4 +32,4 @@ class MaxMin:
         waiting = np.flatnonzero(table.have == 0)
         waiting = waiting[np.argsort(-table.priority[waiting], kind="stable")]
         order = np.concatenate((running, waiting))
-        return Shares(greedy.level(table, order, table.gpus))
+        return Grants(greedy.level(table, order, table.gpus))

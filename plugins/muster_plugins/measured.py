@@ -17,7 +17,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from muster.core.table import elastic_role, interpolated
+from muster.core.progress.curves import interpolated
+from muster.core.sharing.job_table import elastic_role
 from muster.points import Estimation
 from muster.types import Job, Snapshot
 

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from muster.core import greedy
-from muster.types import IntArray, Shares, Snapshot, Table, Want
+from muster.policylib import greedy
+from muster.types import Grant, Grants, IntArray, Snapshot, Table
 
 Item = tuple[int, int]
 """Replicas, GPUs."""
@@ -34,18 +34,18 @@ class NetworkPacking:
 
     table: int = 4_000_000
 
-    def share(self, shares: Shares, snapshot: Snapshot) -> Shares:
+    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:
         """The legal shares nearest to `shares`, and at most so many nodes for each job as it needs."""
         table = snapshot.table
         plan = shares.replicas
         packed = self._packed(table, plan)
-        wants = dict(shares.wants)
+        grants = dict(shares.details)
         for row in np.flatnonzero(packed).tolist():
             gpus = int(packed[row] * table.unit[row])
             nodes = -(-gpus // table.per_node)
-            before = wants.get(row, Want())
-            wants[row] = Want(before.roles, before.product, nodes, before.batch, before.beside)
-        return Shares(packed, wants, shares.why)
+            before = grants.get(row, Grant())
+            grants[row] = Grant(before.roles, before.product, nodes, before.batch, before.beside)
+        return Grants(packed, grants, shares.why)
 
     def _packed(self, table: Table, plan: IntArray) -> IntArray:
         ladder = [self._legal(table, row) for row in range(len(table))]

@@ -16,8 +16,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from muster.core import greedy
-from muster.types import Shares, Snapshot
+from muster.policylib import greedy
+from muster.types import Grants, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +26,13 @@ class Optimus:
 
     RULE: ClassVar[str] = "GPUs go where they save the most time"
 
-    def share(self, shares: Shares, snapshot: Snapshot) -> Shares:  # noqa: ARG002
+    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:  # noqa: ARG002
         """The least for each in order, then steps by absolute drop of remaining time (s per GPU)."""
         table = snapshot.table
-        granted = greedy.in_order(table, np.arange(len(table)), table.least)
+        granted = greedy.in_order(table, np.arange(len(table)), table.min)
         left = table.gpus - int(greedy.cost(table, granted)[granted > 0].sum())
         if left <= 0:
-            return Shares(granted)
+            return Grants(granted)
         rows = np.flatnonzero(granted)
         with np.errstate(divide="ignore", invalid="ignore"):
             times = table.remaining[rows, None] / table.curves[table.curve[rows]]
@@ -43,4 +43,4 @@ class Optimus:
             time: list[float] = times[at[row]]
             return time[here] - time[following]
 
-        return Shares(greedy.by_gain(table, granted, left, gain, rows))
+        return Grants(greedy.by_gain(table, granted, left, gain, rows))

@@ -9,7 +9,7 @@ until no GPU is left or no job gains. The artifact knows T from the measured tab
 from the measured training run; here they are what the owner declares (`muster.dev/speed`, `remaining-work`) and
 what the job reports (step and total). A job that declares and reports nothing gets its one GPU and no more.
 
-A job whose number changes is placed anew as a whole, fewest GPUs first, the emptiest node first (profile: Score
+A job whose number changes is placed again as a whole, fewest GPUs first, the emptiest node first (profile: Score
 `emptiest`); all others stay where they are.
 
 Deviation: none known; average and every job's completion equal the artifact's (e2e/reproduce/pollux.py).
@@ -19,16 +19,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
-from muster.core.greedy import by_gain, in_order
-from muster.core.table import interpolated
+from muster.cached import MIB, cached
+from muster.core.progress.curves import interpolated
 from muster.points import Estimation
-from muster.types import Job, Shares, Snapshot, Want
+from muster.policylib.greedy import by_gain, in_order
+from muster.types import Grant, Grants, Job, Snapshot
 
-ANEW = Want(anew=True)
+ANEW = Grant(restart=True)
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class OptimusPollux:
             work *= max(0.0, report.total - report.step) / report.total
         return Estimation(work, _speeds(job.speed))
 
-    def share(self, shares: Shares, snapshot: Snapshot) -> Shares:  # noqa: ARG002
+    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:  # noqa: ARG002
         """(J,) replicas, and the order of placing."""
         table = snapshot.table
         remaining = np.where(np.isnan(table.remaining), 0.0, table.remaining).tolist()
@@ -57,15 +57,15 @@ class OptimusPollux:
             before, after = time[row][count], time[row][more]
             return float(remaining[row] * (before - after)) if before and after else 0.0
 
-        start = in_order(table, np.argsort(table.least, kind="stable"), table.least)
+        start = in_order(table, np.argsort(table.min, kind="stable"), table.min)
         left = table.gpus - int((start * table.unit).sum() + table.fixed[start > 0].sum())
         granted = by_gain(table, start, left, drop, np.flatnonzero(start))
         first = "every GPU goes to a job that came before it"
         why = dict.fromkeys(np.flatnonzero(granted == 0).tolist(), first)
         order = tuple(np.argsort(granted, kind="stable").tolist())
-        return Shares(granted, dict.fromkeys(order, ANEW), why, order=order, settled=True)
+        return Grants(granted, dict.fromkeys(order, ANEW), why, order=order, settled=True)
 
 
-@lru_cache(maxsize=1024)
+@cached("measured speeds", 8 * MIB)
 def _speeds(points: tuple[tuple[int, float], ...]) -> tuple[float, ...]:
     return interpolated(points)

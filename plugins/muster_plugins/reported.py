@@ -3,14 +3,15 @@
 The live cluster's own. Sources: papers/afs-coddl 4.5 (overestimate first, re-adjust later), Optimus's speed law and
 loss curve (fits of papers/adaptive-gpu-scheduler-sidecar III-C and papers/gang-scheduler-coach 4.2).
 
-**Speed**, the first of these that there is, and bounds by the later ones (`core.speeds.curve`):
+**Speed**, the first of these that there is, and bounds by the later ones (`core.progress.curves.curve`):
 
-1. measured: the medians of the job's own reports (`core.reports`), of one GPU product (the one that it runs on, else
-   the one with most measured counts). Where it runs now counts before other placements of as many replicas, else the
-   best of them does. With parameter servers: Coach's surface over workers and servers;
+1. measured: the medians of the job's own reports (`core.progress.report_filter`), of one GPU product (the one that it
+   runs on, else the one with most measured counts). Where it runs now counts before other placements of as many
+   replicas, else the best of them does. With parameter servers: Coach's surface over workers and servers;
 2. declared: `muster.dev/speed`. A job that has reported nothing is believed just as `declared` believes it;
-3. learned: measured of a job with the same image and model before (`core.learned`, in `job.memory["learned"]`);
-4. a reference table of models (`core.references`), by the model's name, the GPU product and the batch;
+3. learned: measured of a job with the same image and model before (`core.progress.learned`, in
+`job.memory["learned"]`);
+4. a reference table of models (`policylib.references`), by the model's name, the GPU product and the batch;
 5. overestimate first: linear. A job that reports and is not measured yet is so up to its fair part of the GPUs, or
    what it has; one that reports nothing without a bound, since it may never: GPUs must not idle for it.
 
@@ -32,16 +33,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import NamedTuple
 
-from muster.core.fits import fit_convergence
-from muster.core.learned import MEMORY, Lesson, lesson_of
-from muster.core.references import PAPER, References
-from muster.core.reports import config_of
-from muster.core.speeds import Points, curve, with_servers
-from muster.core.table import declared, elastic_role, interpolated
+from muster.cached import MIB, cached
+from muster.core.progress.curves import Points, curve, interpolated, with_servers
+from muster.core.progress.estimate import declared
+from muster.core.progress.fits import fit_convergence
+from muster.core.progress.learned import MEMORY, Lesson, lesson_of
+from muster.core.progress.report_filter import config_of
+from muster.core.sharing.job_table import elastic_role
 from muster.points import Estimation
+from muster.policylib.references import PAPER, References
 from muster.types import GPU, PRODUCT, Config, Job, Report, Snapshot
 
 NAME = "reported"
@@ -291,7 +293,7 @@ def fair_part(job: Job, snapshot: Snapshot) -> int:
     column = nodes.resource_index.get(GPU)
     gpus = 0 if column is None else int(nodes.total[:, column].sum())
     count = sum(
-        [other.most > 0 for other in snapshot.jobs.values()]
+        [other.max > 0 for other in snapshot.jobs.values()]
     )  # one that is over has no replica to come
     fair = gpus // max(1, count) // max(1, role.shape.gpus)
     return max(1, role.min, fair)
@@ -407,7 +409,7 @@ def converged(losses: tuple[tuple[float, float], ...], target: float | None) -> 
     return gained <= 1e-3 * (max(values) - min(values))
 
 
-@lru_cache(maxsize=4096)
+@cached("ends of training that reports", 8 * MIB)
 def _end(losses: tuple[tuple[float, float], ...], target: float, ceiling: float) -> float:
     """The iteration at which the curve through the points is at `target`; nan where there is no curve."""
     points = _sound(losses)

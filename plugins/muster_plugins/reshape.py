@@ -1,9 +1,9 @@
 """`reshape`: SideCar's adaptive scheduler, which makes jobs smaller for one that arrives and larger when GPUs idle.
 
 Source: papers/adaptive-gpu-scheduler-sidecar, III-C, Algorithms 1 ("reshaping down") and 2 ("reshaping up"); the
-prediction with all its overheads is `muster.core.completion`. A job is one container, so it lives on one node, and
-each has a set of allowed counts ("optional numbers of GPUs", Table III). The makespan MS_predict of a choice is the
-largest predicted completion time over all running jobs and the incoming one.
+prediction with all its overheads is `muster.policylib.completion`. A job is one container, so it lives on one node,
+and each has a set of allowed counts ("optional numbers of GPUs", Table III). The makespan MS_predict of a choice is
+the largest predicted completion time over all running jobs and the incoming one.
 
 Where this differs from the print, and why:
 
@@ -38,10 +38,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from muster.core.completion import Forecast, Overheads, forecast
-from muster.core.table import elastic_role
+from muster.core.sharing.job_table import elastic_role
 from muster.points import Estimation
-from muster.types import GPU, PRODUCT, Config, Job, Shares, Snapshot, Want
+from muster.policylib.completion import Forecast, Overheads, forecast
+from muster.types import GPU, PRODUCT, Config, Grant, Grants, Job, Snapshot
 
 POINTS = 48
 """Points of an accuracy curve that are kept; beyond that every second one goes, the newest stays."""
@@ -103,27 +103,27 @@ class Scene:
         standing.count, standing.node = count, node
         self.latest = None
 
-    def decided(self, shares: Shares) -> Shares:
+    def decided(self, shares: Grants) -> Grants:
         """The shares with what each job has here: so many replicas, on one node of that product."""
         replicas = shares.replicas.copy()
-        wants = dict(shares.wants)
+        grants = dict(shares.details)
         why = dict(shares.why)
         for s in self.jobs:
             replicas[s.row] = s.count
             if s.count:
                 product = self.product.get(s.node, "")
-                wants[s.row] = replace(wants.get(s.row, Want()), max_nodes=1, product=product)
+                grants[s.row] = replace(grants.get(s.row, Grant()), max_nodes=1, product=product)
             if s.why:
                 why[s.row] = s.why
-        return Shares(replicas, wants, why)
+        return Grants(replicas, grants, why)
 
 
 @dataclass(frozen=True, slots=True)
 class Reshape:
     """Parameters, times in s.
 
-    overheads as in `core.completion.Overheads`. settling: how long a job that reports no speed counts as adjusting
-    (the longest that Fig. 3 shows: 242). period: see above.
+    overheads as in `policylib.completion.Overheads`. settling: how long a job that reports no speed counts as
+    adjusting (the longest that Fig. 3 shows: 242). period: see above.
     restart: whether every change restarts the whole job (the paper's "advanced approach" of Fig. 3(b)); a profile
     with it has resize "restart". down, up: Algorithm 1's reshaping and Algorithm 2, to leave one of them out.
     worthwhile: see above. ceiling: what accuracies rise towards. accuracy: the offline profile of accuracies
@@ -160,7 +160,7 @@ class Reshape:
 
     # ---- Share ----
 
-    def share(self, shares: Shares, snapshot: Snapshot) -> Shares:
+    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:
         """Algorithm 1 for each job that waits, by submission; where none is left waiting, Algorithm 2."""
         scene = self.scene(shares, snapshot)
         waiting = [s for s in scene.jobs if not s.count]
@@ -171,7 +171,7 @@ class Reshape:
                 pass
         return scene.decided(shares)
 
-    def scene(self, shares: Shares, snapshot: Snapshot) -> Scene:
+    def scene(self, shares: Grants, snapshot: Snapshot) -> Scene:
         nodes, table = snapshot.nodes, snapshot.table
         column = nodes.resource_index.get(GPU)
         used = dict.fromkeys(nodes.names, 0)  # of `free` of a simulation without places nothing is taken off
@@ -188,7 +188,7 @@ class Reshape:
         jobs: list[Standing] = []
         for row, key in enumerate(table.keys):
             job = snapshot.jobs[key]
-            least, most = int(table.least[row]), int(table.most[row])
+            least, most = int(table.min[row]), int(table.max[row])
             sizes = tuple(n for n in table.sizes.get(row, range(least, most + 1)) if least <= n <= most)
             count = int(shares.replicas[row])
             node = where(job) if count else ""
@@ -355,7 +355,7 @@ def grow_one(scene: Scene, *, worthwhile: bool) -> bool:
 def where(job: Job) -> str:
     """The node of its replicas (the first by name, should it be on several)."""
     names = {m.node for m in elastic_role(job).members if m.node and (m.phase.on_node or m.pinned)}
-    names |= {hold.node for hold in job.holds}
+    names |= {reservation.node for reservation in job.reservations}
     return min(names, default="")
 
 

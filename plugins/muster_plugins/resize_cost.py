@@ -27,8 +27,8 @@ GPU rest, and are as proposed otherwise. A policy whose grants are taken whole o
 Choices: GPUs that are withheld here go to nobody else until the next change (given at once to who gains most by each,
 they made average JCT longer in most of 18 drawn workloads: what a short job frees soon is then held by another that
 rests); and a growth is weighed against its own cost only (weighed against that of those who shrink for it, too, not
-one decision of those workloads was another). PriorityClass comes after all this (`core.priorities`): a job that rests
-gives its GPUs to one of higher priority that would have none.
+one decision of those workloads was another). PriorityClass comes after all this (`core.sharing.priority_class`): a
+job that rests gives its GPUs to one of higher priority that would have none.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from functools import partial
 
 import numpy as np
 
-from muster.core.learned import MEMORY, lesson_of
-from muster.core.table import elastic_role
-from muster.core.whys import clock
-from muster.types import Job, JobKey, Shares, Snapshot, Table, Want
+from muster.core.progress.learned import MEMORY, lesson_of
+from muster.core.reasons.shares import clock
+from muster.core.sharing.job_table import elastic_role
+from muster.types import Grant, Grants, Job, JobKey, Snapshot, Table
 
 SLACK = 1e-6
 """s: times are sums of floats, and a wake-up is to find the rest over."""
@@ -69,7 +69,7 @@ class ResizeCost:
 
     # ---- Share ----
 
-    def share(self, shares: Shares, snapshot: Snapshot) -> Shares:
+    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:
         """The shares, as far as their changes are worth it."""
         table = snapshot.table
         shares = self.fastest(shares, table, snapshot.jobs)
@@ -89,8 +89,8 @@ class ResizeCost:
             gain, within = self.gain(table, row, to)
             cost = self.cost_of(job)
             if to < table.have[row]:
-                if job.keeps:
-                    plan.keep(row, job.keeps)
+                if job.shrink_blocked_by:
+                    plan.keep(row, job.shrink_blocked_by)
                 elif gain <= cost:
                     givers.append(row)
             elif gain > cost:
@@ -105,7 +105,7 @@ class ResizeCost:
             plan.take_starts()
         return plan.shares()
 
-    def fastest(self, shares: Shares, table: Table, jobs: Mapping[JobKey, Job]) -> Shares:
+    def fastest(self, shares: Grants, table: Table, jobs: Mapping[JobKey, Job]) -> Grants:
         """Without the replicas that only slow a job down; as they are where the policy's grants are whole."""
         granted = np.flatnonzero(shares.replicas)
         if shares.whole or not len(granted):
@@ -129,16 +129,16 @@ class ResizeCost:
         lesson = lesson_of(job.memory.get(MEMORY))
         return (lesson.cost if lesson is not None else 0.0) or self.cost
 
-    def resting(self, shares: Shares, snapshot: Snapshot, rows: list[int]) -> dict[int, str]:
+    def resting(self, shares: Grants, snapshot: Snapshot, rows: list[int]) -> dict[int, str]:
         """Rows that may not change yet, with why: of those in `rows`, and of those that are granted another place."""
         table, now = snapshot.table, snapshot.now
-        elsewhere = {row for row in shares.wants if table.have[row] > 0}
+        elsewhere = {row for row in shares.details if table.have[row] > 0}
         result = {}
         for row in sorted(elsewhere.union(rows)):
             job = snapshot.jobs.get(table.keys[row])
             if job is None:
                 continue
-            if row not in rows and (shares.wants[row] == job.want or _places_nothing(shares.wants[row])):
+            if row not in rows and (shares.details[row] == job.grant or _places_nothing(shares.details[row])):
                 continue
             end = self.rests(table, row, self.cost_of(job))
             if end > now + SLACK:
@@ -191,18 +191,18 @@ def _words(to: int, gain: float, within: float, cost: float) -> str:
     return f"{more} gain {gain:.0f} s within {within:.0f} s, a resize costs {cost:.0f} s"
 
 
-def _places_nothing(want: Want) -> bool:
+def _places_nothing(grant: Grant) -> bool:
     """Whether it says nothing that could end a replica which runs."""
-    return not (want.product or want.max_nodes or want.batch or want.beside or want.roles)
+    return not (grant.product or grant.max_nodes or grant.batch or grant.beside or grant.roles)
 
 
 class _Plan:
     """The shares while they are weighed. count: by row; free: GPUs that nobody is granted (below 0: too few)."""
 
-    def __init__(self, shares: Shares, table: Table, jobs: Mapping[JobKey, Job] | None = None) -> None:
+    def __init__(self, shares: Grants, table: Table, jobs: Mapping[JobKey, Job] | None = None) -> None:
         self.given, self.table, self.jobs = shares, table, jobs or {}
         self.count = shares.replicas.tolist()
-        self.wants, self.why = dict(shares.wants), dict(shares.why)
+        self.wants, self.why = dict(shares.details), dict(shares.why)
         self.unit, self.fixed = self.table.unit.tolist(), self.table.fixed.tolist()
         self.free = self.table.gpus - sum(
             self.gpus(row, count) for row, count in enumerate(self.count) if count
@@ -214,12 +214,12 @@ class _Plan:
 
     def shares_gpus(self, row: int) -> bool:
         """Whether it stands, or is to stand, on another job's GPUs."""
-        return any(w is not None and w.beside is not None for w in (self.wants.get(row), self.job(row).want))
+        return any(w is not None and w.beside is not None for w in (self.wants.get(row), self.job(row).grant))
 
     def gpus(self, row: int, count: int) -> int:
         """That so many replicas use, as the row is wanted now: none of their own beside another job."""
-        want = self.wants.get(row)
-        if not count or (want is not None and want.beside is not None):
+        grant = self.wants.get(row)
+        if not count or (grant is not None and grant.beside is not None):
             return 0
         return int(count * self.unit[row] + self.fixed[row])
 
@@ -227,9 +227,9 @@ class _Plan:
         """It stays as it is, with all that it was granted."""
         self.put(row, 0, "")
         self.wants.pop(row, None)
-        want = self.job(row).want
-        if want is not None:
-            self.wants[row] = want
+        grant = self.job(row).grant
+        if grant is not None:
+            self.wants[row] = grant
         self.put(row, int(self.table.have[row]), why)
 
     def put(self, row: int, count: int, why: str) -> None:
@@ -237,15 +237,15 @@ class _Plan:
         self.count[row] = count
         if why:
             self.why[row] = why
-        want = self.wants.get(row)
-        if want is not None and want.roles and count:
+        grant = self.wants.get(row)
+        if grant is not None and grant.roles and count:
             role = elastic_role(self.job(row)).name
-            if role in want.roles:
-                self.wants[row] = replace(want, roles={**want.roles, role: count})
+            if role in grant.roles:
+                self.wants[row] = replace(grant, roles={**grant.roles, role: count})
 
     def sizes(self, row: int, low: int, high: int) -> list[int]:
         """Legal counts above `low` and up to `high`, the largest first."""
-        least, most = int(self.table.least[row]), int(self.table.most[row])
+        least, most = int(self.table.min[row]), int(self.table.max[row])
         legal = self.table.sizes.get(row, range(least, most + 1))
         return sorted((n for n in legal if max(low, least - 1) < n <= min(high, most)), reverse=True)
 
@@ -298,6 +298,6 @@ class _Plan:
                 self.why[row] = why
                 self.wants.pop(row, None)
 
-    def shares(self) -> Shares:
+    def shares(self) -> Grants:
         replicas = np.array(self.count, dtype=np.int64)
-        return replace(self.given, replicas=replicas, wants=self.wants, why=self.why)
+        return replace(self.given, replicas=replicas, details=self.wants, why=self.why)

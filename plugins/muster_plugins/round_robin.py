@@ -4,7 +4,7 @@ The paper compares SpeCon with the default scheduler under "a fixed initial cont
 are evenly distributed based on the number of containers": container 1, 2, 3, 4 on worker 1, 2, 3, 4, container
 5 on worker 1 again (section VI-C). A job's turn is kept in its memory; the next one is one more than the latest
 turn of the jobs that are still there. (After the last of them has ended, and nobody came meanwhile, it starts
-anew at the first node: on an empty cluster one node is as good as another.)
+again at the first node: on an empty cluster one node is as good as another.)
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from muster.types import JobKey, Shares, Snapshot, Want
+from muster.types import Grant, Grants, JobKey, Snapshot
 from muster_plugins.reshape import Reshape
 
 
@@ -27,12 +27,12 @@ class SidecarDefault:
     draw: bool = True
     seed: int = 0
 
-    def share(self, shares: Shares, snapshot: Snapshot) -> Shares:
+    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:
         """Each job that waits, by submission, gets its number if a node has that many idle GPUs."""
         table = snapshot.table
         scene = Reshape().scene(shares, snapshot)
         replicas = shares.replicas.copy()
-        wants = dict(shares.wants)
+        grants = dict(shares.details)
         why = dict(shares.why)
         for standing in scene.jobs:
             if not standing.count:
@@ -44,10 +44,10 @@ class SidecarDefault:
                     continue
                 scene.give(standing, count, node)
             replicas[standing.row] = standing.count
-            wants[standing.row] = replace(
-                wants.get(standing.row, Want()), max_nodes=1, product=scene.product.get(standing.node, "")
+            grants[standing.row] = replace(
+                grants.get(standing.row, Grant()), max_nodes=1, product=scene.product.get(standing.node, "")
             )
-        return Shares(replicas, wants, why, whole=True)
+        return Grants(replicas, grants, why, whole=True)
 
 
 def drawn(sizes: tuple[int, ...], seed: int, key: JobKey) -> int:

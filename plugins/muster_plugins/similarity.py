@@ -26,10 +26,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from muster.core.references import PAPER, References
-from muster.core.similar import known, pairings, ranked, reference
-from muster.core.table import elastic_role
-from muster.types import PRODUCT, Job, JobKey, Phase, Shares, Snapshot, Table, Want
+from muster.core.sharing.job_table import elastic_role
+from muster.policylib.references import PAPER, References
+from muster.policylib.similar import known, pairings, ranked, reference
+from muster.types import PRODUCT, Grant, Grants, Job, JobKey, Phase, Snapshot, Table
 
 MODES = ("gpu", "gpu_ngpu", "gpu_ngpu_bs")
 UNITS = ("samples", "iterations")
@@ -57,11 +57,11 @@ class Similarity:
         if not hasattr(self.references, "characteristics"):
             raise ValueError(f"references: measured jobs, given in code only; found {self.references!r}")
 
-    def share(self, shares: Shares, snapshot: Snapshot) -> Shares:
+    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:
         """Algorithms 2 and 3 for one round; every grant names its product."""
         table = snapshot.table
         free = dict(table.products)
-        granted: dict[int, Grant] = {}
+        granted: dict[int, Choice] = {}
         order = [int(row) for row in np.lexsort((np.arange(len(table)), -table.priority))]
         # what was decided before stays, unless decisions may change
         for row in [] if self.cd else order:
@@ -87,7 +87,7 @@ class Similarity:
 
     # ---- Algorithms 1 and 2 ----
 
-    def _choices(self, row: int, snapshot: Snapshot, free: Mapping[str, int]) -> Iterator[Grant]:
+    def _choices(self, row: int, snapshot: Snapshot, free: Mapping[str, int]) -> Iterator[Choice]:
         """Grants that are free for a job, from the best down; at last, as requested on what nobody has measured."""
         table = snapshot.table
         job, unit = snapshot.jobs[table.keys[row]], int(table.unit[row])
@@ -102,45 +102,45 @@ class Similarity:
             ):
                 if gpus <= free[product]:
                     memory = self.references.memory(model, size / gpus)
-                    yield Grant(product, gpus, 0 if size == job.batch else size, memory, model, size)
+                    yield Choice(product, gpus, 0 if size == job.batch else size, memory, model, size)
             rest = [p for p in table.products if not any(known(p, self.references))]
         else:
             for speed, gpus, product in _measured(job, self._counts(table, row), table.products):
                 if gpus * unit <= free[product] and speed < 0.0:
-                    yield Grant(product, gpus * unit, 0, 0, "", job.batch)
+                    yield Choice(product, gpus * unit, 0, 0, "", job.batch)
             rest = [p for p in table.products if all(c.product != p for c in job.samples)]
         for product in sorted(rest, key=lambda p: (-free[p], p)):
             if int(table.request[row]) * unit <= free[product]:
-                yield Grant(product, int(table.request[row]) * unit, 0, 0, "", job.batch)
+                yield Choice(product, int(table.request[row]) * unit, 0, 0, "", job.batch)
 
     def _counts(self, table: Table, row: int) -> tuple[int, ...]:
         """Replicas that the job may have: those that were asked for, or any that its owner allows."""
         if self.mode == "gpu":
             return (int(table.request[row]),)
-        least, most = int(table.least[row]), int(table.most[row])
+        least, most = int(table.min[row]), int(table.max[row])
         return tuple(c for c in table.sizes.get(row, range(least, most + 1)) if least <= c <= most)
 
     def reference(self, job: Job) -> str | None:
         """Algorithm 1: the reference that is nearest to the job's model, None where nothing is known of it."""
         return reference(self.references, job.model, self.leave_out)
 
-    def _kept(self, row: int, shares: Shares, snapshot: Snapshot) -> Grant | None:
+    def _kept(self, row: int, shares: Grants, snapshot: Snapshot) -> Choice | None:
         """What a running job has, as a grant."""
         table = snapshot.table
         job, have = snapshot.jobs[table.keys[row]], int(shares.replicas[row])
         if not have:
             return None
-        want = job.want or Want()
+        grant = job.grant or Grant()
         model = self.reference(job) or ""
-        beside = want.beside if want.beside in table.row else None
+        beside = grant.beside if grant.beside in table.row else None
         gpus = have * int(table.unit[row])
-        product = want.product or product_of(job, snapshot)
-        return Grant(product, gpus, want.batch, want.gpu_memory, model, want.batch or job.batch, beside)
+        product = grant.product or product_of(job, snapshot)
+        return Choice(product, gpus, grant.batch, grant.gpu_memory, model, grant.batch or job.batch, beside)
 
     # ---- Algorithm 3 ----
 
     def _pack(
-        self, granted: dict[int, Grant], waiting: list[int], order: Sequence[int], snapshot: Snapshot
+        self, granted: dict[int, Choice], waiting: list[int], order: Sequence[int], snapshot: Snapshot
     ) -> None:
         """Each job alone on one GPU, first first, takes the job that costs it least (then: with the greatest sum)."""
         table = snapshot.table
@@ -155,10 +155,10 @@ class Similarity:
             pairs = [p for other in waiting for p in self._pairs(row, first, other, snapshot)]
             if pairs:
                 best = max(pairs, key=lambda p: (p.own, p.both, -places[p.row]))
-                granted[best.row] = best.grant
+                granted[best.row] = best.choice
                 waiting.remove(best.row)
 
-    def _pairs(self, row: int, first: Grant, other: int, snapshot: Snapshot) -> Iterator[Pair]:
+    def _pairs(self, row: int, first: Choice, other: int, snapshot: Snapshot) -> Iterator[Pair]:
         """Ways in which a waiting job may run beside `first`, within the GPU's memory."""
         table = snapshot.table
         job = snapshot.jobs[table.keys[other]]
@@ -173,11 +173,11 @@ class Similarity:
             self.mode == "gpu_ngpu_bs",
         ):  # fmt: skip
             batch = 0 if size == job.batch else size
-            grant = Grant(first.product, 1, batch, memory, model, size, table.keys[row])
-            yield Pair(own, both, other, grant)
+            choice = Choice(first.product, 1, batch, memory, model, size, table.keys[row])
+            yield Pair(own, both, other, choice)
 
 
-class Grant(NamedTuple):
+class Choice(NamedTuple):
     """What a job gets: product as the nodes are labelled; batch: 0 = its own; memory: MiB of each GPU, 0 = as the job
     says; model, size: the reference that stands for it, and its batch size."""
 
@@ -196,13 +196,15 @@ class Pair(NamedTuple):
     own: float
     both: float
     row: int
-    grant: Grant
+    choice: Choice
 
 
 def product_of(job: Job, snapshot: Snapshot) -> str:
     """The product of the first node that the job is on."""
     nodes = snapshot.nodes
-    on = [m.node for m in elastic_role(job).members if m.phase is Phase.BOUND] + [h.node for h in job.holds]
+    on = [m.node for m in elastic_role(job).members if m.phase is Phase.BOUND] + [
+        h.node for h in job.reservations
+    ]
     names = sorted(name for name in on if name in nodes.index)
     return nodes.records[nodes.index[names[0]]].labels.get(PRODUCT, "") if names else ""
 
@@ -216,14 +218,16 @@ def _measured(job: Job, counts: Sequence[int], products: Mapping[str, int]) -> l
     )
 
 
-def _shares(granted: Mapping[int, Grant], waiting: Sequence[int], snapshot: Snapshot) -> Shares:
+def _shares(granted: Mapping[int, Choice], waiting: Sequence[int], snapshot: Snapshot) -> Grants:
     table = snapshot.table
     replicas = np.zeros(len(table), dtype=np.int64)
-    wants, why = {}, {}
-    for row, grant in granted.items():
-        replicas[row] = max(1, grant.gpus // int(table.unit[row]))
-        memory = grant.memory if grant.batch else 0
-        wants[row] = Want(product=grant.product, batch=grant.batch, beside=grant.beside, gpu_memory=memory)
+    grants, why = {}, {}
+    for row, choice in granted.items():
+        replicas[row] = max(1, choice.gpus // int(table.unit[row]))
+        memory = choice.memory if choice.batch else 0
+        grants[row] = Grant(
+            product=choice.product, batch=choice.batch, beside=choice.beside, gpu_memory=memory
+        )
     for row in waiting:
         why[row] = "no GPUs of a product that it may use are free in this round"
-    return Shares(replicas, wants, why, whole=True)
+    return Grants(replicas, grants, why, whole=True)

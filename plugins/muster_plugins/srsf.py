@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from muster.core import greedy
-from muster.types import Shares, Snapshot
+from muster.policylib import greedy
+from muster.types import Grants, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +26,9 @@ class Srsf:
     def __post_init__(self) -> None:
         greedy.check_size(self.size)
 
-    def share(self, shares: Shares, snapshot: Snapshot) -> Shares:  # noqa: ARG002
+    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:  # noqa: ARG002
         """The size or nothing, in the order of remaining service at that size (GPU-s)."""
         table = snapshot.table
         size = greedy.sized(table, self.size)
         service = greedy.cost(table, size) * greedy.times(table, size)
-        return Shares(greedy.by_key(table, service, size))
+        return Grants(greedy.by_key(table, service, size))

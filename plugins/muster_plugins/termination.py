@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from muster.points import Estimation
-from muster.types import Job, Shares, Snapshot
+from muster.types import Grants, Job, Snapshot
 from muster_plugins.reshape import Reshape, Scene, Standing, homes_of
 
 
@@ -30,7 +30,7 @@ class Termination:
     settling: float = 242.0
     accuracy: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
 
-    def share(self, shares: Shares, snapshot: Snapshot) -> Shares:
+    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:
         """The fewest GPUs for each job that waits, by submission; then additions while none waits."""
         scene = self._beliefs().scene(shares, snapshot)
         for standing in scene.jobs:

@@ -26,9 +26,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from muster.core import greedy, quantum
-from muster.core.remembered import columns, folded
-from muster.types import FloatArray, IntArray, Job, Shares, Snapshot
+from muster.policylib import greedy, quantum
+from muster.policylib.remembered import columns, folded
+from muster.types import FloatArray, Grants, IntArray, Job, Snapshot
 
 NAME = "themis"
 
@@ -48,7 +48,7 @@ class Themis:
         if self.lease <= 0.0:
             raise ValueError(f"lease: must be above 0; found {self.lease}")
 
-    def share(self, shares: Shares, snapshot: Snapshot) -> Shares:  # noqa: ARG002
+    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:  # noqa: ARG002
         """Leases that go on, then the auction, then the leftovers."""
         table = snapshot.table
         memory = columns(snapshot, NAME, quantum.FIELDS)
@@ -58,20 +58,20 @@ class Themis:
         granted = np.where(keep, table.have, 0)
         offer = table.gpus - int(greedy.cost(table, granted)[keep].sum())
         if offer <= 0:
-            return Shares(granted)
+            return Grants(granted)
         rho = self._rho(snapshot)
         now = rho[np.arange(len(table)), granted]
         worst = np.lexsort((np.arange(len(table)), table.submitted, -now))
         seen = worst[: max(1, math.ceil((1.0 - self.fairness) * len(table)))]
         won = self._auction(snapshot, granted, offer, rho, seen)
         left = table.gpus - int(greedy.cost(table, won)[won > 0].sum())
-        return Shares(self._leftovers(snapshot, won, left))
+        return Grants(self._leftovers(snapshot, won, left))
 
     def _rho(self, snapshot: Snapshot) -> FloatArray:
         """(J, K+1) finish-time fairness of each job with each number of replicas; inf with none."""
         table = snapshot.table
         speeds = table.curves[table.curve]
-        fair = np.clip(table.gpus // max(1, len(table)) // table.unit, table.least, table.most)
+        fair = np.clip(table.gpus // max(1, len(table)) // table.unit, table.min, table.max)
         alone = speeds[np.arange(len(table)), fair]
         age = np.maximum(snapshot.now - table.submitted, 0.0)
         known = ~np.isnan(table.remaining)

@@ -18,8 +18,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from muster.core import greedy
-from muster.types import Shares, Snapshot
+from muster.policylib import greedy
+from muster.types import Grants, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +37,13 @@ class TiresiasL:
         if self.threshold <= 0.0:
             raise ValueError(f"threshold: must be above 0; found {self.threshold}")
 
-    def share(self, shares: Shares, snapshot: Snapshot) -> Shares:  # noqa: ARG002
+    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:  # noqa: ARG002
         """The size or nothing: the first queue, then the second."""
         table = snapshot.table
         size = greedy.sized(table, self.size)
         second = table.run_gpu_seconds >= self.threshold
         order = np.lexsort((table.submitted, table.first_start, second))
-        return Shares(greedy.in_order(table, order, size))
+        return Grants(greedy.in_order(table, order, size))
 
     def wake(self, snapshot: Snapshot) -> float | None:
         """The next time at which a running job's timer goes off (s)."""

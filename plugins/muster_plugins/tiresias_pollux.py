@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from muster.core.greedy import in_order
-from muster.types import Job, Shares, Snapshot
+from muster.policylib.greedy import in_order
+from muster.types import Grants, Job, Snapshot
 
 NAME = "tiresias-pollux"
 FELL = "fell"
@@ -44,7 +44,7 @@ class TiresiasPollux:
         fell = kept[FELL] if isinstance(kept, Mapping) else None
         return (0, 0.0, job.submitted) if fell is None else (1, fell, job.submitted)
 
-    def share(self, shares: Shares, snapshot: Snapshot) -> Shares:  # noqa: ARG002
+    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:  # noqa: ARG002
         """What it asks for or nothing, in the queues' order."""
         table = snapshot.table
         jobs = [snapshot.jobs[key] for key in table.keys]
@@ -53,4 +53,4 @@ class TiresiasPollux:
         waits = "its {} GPUs are not left by the jobs before it, which have had less service or came first"
         need = (table.request * table.unit).tolist()
         why = {row: waits.format(need[row]) for row in np.flatnonzero(granted == 0).tolist()}
-        return Shares(granted, why=why, whole=True, order=tuple(order), settled=True)
+        return Grants(granted, why=why, whole=True, order=tuple(order), settled=True)

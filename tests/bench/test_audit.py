@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from e2e.bench.calls import about, by_kind
-from e2e.lab.audit import JOBS, MUSTER, Log, Written, named, policy
+from e2e.lab.audit import JOBS, MUSTER, SCHEDULER, Log, Written, named, policy
 
 
 def line(verb: str, resource: str, user: str = MUSTER, agent: str = "muster", **more: Any) -> dict[str, Any]:
@@ -36,10 +36,10 @@ def test_the_steps_of_an_eviction_are_told_apart() -> None:
     assert found == ["dry-run eviction", "finalizer off", "eviction", "gate off", "patch pods"]
 
 
-def test_writers_have_short_names_and_kube_scheduler_is_told_from_muster_by_its_agent() -> None:
+def test_writers_have_short_names_and_kube_scheduler_is_told_from_muster_by_its_account() -> None:
     writers = [
         line("patch", "gangs"),
-        line("create", "pods/binding", agent="kube-scheduler/v1.37.1 (linux/amd64)"),
+        line("create", "pods/binding", user=SCHEDULER),
         line("create", "pods", user=JOBS),
         line("patch", "pods/status", user="kwok"),
     ]

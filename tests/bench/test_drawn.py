@@ -13,7 +13,8 @@ from e2e.bench import demand
 from e2e.bench.drawn import SHORTEST, Drawing, draw, part_of_philly, write
 from e2e.bench.predicted import ELASTIC, RIGID, STRICT, Point
 from e2e.bench.trainings import Trained
-from muster.sim.workload import Curve, Submission, Workload
+from muster.sim.submission import Curve, Submission
+from muster.sim.workload import Workload
 
 MODELS = {
     "chat": Curve("chat", (2.0, 3.0, 3.5, 4.0)),

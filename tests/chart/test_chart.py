@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from e2e.lab import places
-from muster.server.beside import STEADY, TIMEOUT
+from muster.server.kube_scheduler import STEADY, TIMEOUT
 
 CHART = Path(__file__).resolve().parents[2] / "charts" / "muster"
 SUPPORTED = ["v1.34.0", "v1.35.2", "v1.36.0", "v1.37.1"]
@@ -477,13 +477,113 @@ def test_muster_writes_pods_gangs_and_events_and_nothing_else() -> None:
         "/pods": {"patch"},
         "/pods/status": {"patch"},
         "/pods/eviction": {"create"},
-        "muster.dev/gangs": {"create", "update", "patch", "delete"},
-        "muster.dev/gangs/status": {"update", "patch"},
-        "/events": {"create", "patch"},
-        "events.k8s.io/events": {"create", "patch"},
+        "muster.dev/gangs": {"create", "patch", "delete"},
+        "muster.dev/gangs/status": {"patch"},
+        "/events": {"create"},
         "authentication.k8s.io/tokenreviews": {"create"},
         "authorization.k8s.io/subjectaccessreviews": {"create"},
     }
+
+
+def accounts(manifests: list[Manifest], account: str) -> set[tuple[str, str]]:
+    """Roles that are bound to a service account of Muster's: namespace ("" = everywhere) and name."""
+    return {
+        (m["metadata"].get("namespace", ""), m["roleRef"]["name"])
+        for m in manifests
+        if m["kind"] in ("RoleBinding", "ClusterRoleBinding")
+        for subject in m["subjects"]
+        if subject["kind"] == "ServiceAccount" and subject["name"] == account
+    }
+
+
+def test_muster_and_the_kube_scheduler_beside_it_have_an_account_each() -> None:
+    manifests = rendered(IMAGE)
+    assert accounts(manifests, "muster") == {("", "muster"), ("muster-system", "muster")}
+    assert accounts(manifests, "muster-scheduler") == {
+        ("", "system:kube-scheduler"),
+        ("", "system:volume-scheduler"),
+        ("kube-system", "extension-apiserver-authentication-reader"),
+        ("muster-system", "muster-scheduler"),
+    }
+    pod = named(manifests, "Deployment")["spec"]["template"]["spec"]
+    assert (pod["serviceAccountName"], pod["automountServiceAccountToken"]) == ("muster", False)
+    tokens = {
+        name: [m["name"] for m in c["volumeMounts"] if m["mountPath"].endswith("/serviceaccount")]
+        for name, c in containers(manifests).items()
+    }
+    assert tokens == {"muster": ["account"], "kube-scheduler": ["scheduler-account"]}
+    secret = next(v["secret"] for v in pod["volumes"] if v["name"] == "scheduler-account")
+    token = named(manifests, "Secret", secret["secretName"])
+    assert token["metadata"]["annotations"]["kubernetes.io/service-account.name"] == "muster-scheduler"
+
+
+@pytest.mark.parametrize("values", [("binder=cluster",), ("scheduler.enabled=false",)])
+def test_without_a_kube_scheduler_of_its_own_there_is_one_account_and_no_secret(
+    values: tuple[str, ...],
+) -> None:
+    manifests = rendered(IMAGE, *values)
+    assert accounts(manifests, "muster-scheduler") == set()
+    assert not [m for m in manifests if m["kind"] == "Secret" and "token" in m["metadata"]["name"]]
+
+
+def test_the_rights_of_a_hook_are_there_only_while_it_runs() -> None:
+    of_hooks = [m for m in rendered(IMAGE) if m["metadata"]["name"] == "muster-hooks"]
+    assert kinds(of_hooks) == {"ServiceAccount", "ClusterRole", "ClusterRoleBinding"}
+    for one in of_hooks:
+        notes = one["metadata"]["annotations"]
+        assert notes["helm.sh/hook"] == "pre-delete"
+        assert notes["helm.sh/hook-weight"] == "-5", "before the Job, whose weight is 0"
+        assert set(notes["helm.sh/hook-delete-policy"].split(",")) == {
+            "before-hook-creation", "hook-succeeded", "hook-failed",
+        }  # fmt: skip
+    assert "muster-hooks" not in {
+        m["metadata"]["name"] for m in rendered("replicas=0", "hooks.release.enabled=false")
+    }
+
+
+@pytest.mark.parametrize(
+    ("selector", "namespaces"),
+    [
+        ('{"matchLabels":{"kubernetes.io/metadata.name":"team-a"}}', ["team-a"]),
+        (
+            '{"matchExpressions":[{"key":"kubernetes.io/metadata.name","operator":"In","values":["b","a","kube-system"]}]}',
+            ["a", "b"],
+        ),
+        ('{"matchLabels":{"team":"a"}}', []),
+        (
+            '{"matchExpressions":[{"key":"kubernetes.io/metadata.name","operator":"NotIn","values":["x"]}]}',
+            [],
+        ),
+        ("{}", []),
+    ],
+)
+def test_in_fixed_namespaces_what_muster_does_to_pods_it_may_do_there_only(
+    selector: str, namespaces: list[str]
+) -> None:
+    manifests = rendered("replicas=0", flags=(f"--set-json=namespaceSelector={selector}",))
+    everywhere = rights(manifests, "muster")
+    inside = [
+        m["metadata"]["namespace"]
+        for m in manifests
+        if m["kind"] == "Role" and any("pods/eviction" in rule["resources"] for rule in m["rules"])
+    ]
+    assert inside == namespaces
+    assert {("", "muster"), *((n, "muster") for n in namespaces)} <= accounts(manifests, "muster")
+    assert ("/pods/eviction" in everywhere, "patch" in everywhere["/pods"]) == (
+        not namespaces,
+        not namespaces,
+    )
+
+
+def test_muster_s_own_accounts_are_held_to_pods_of_ours_in_every_mode() -> None:
+    for mode in ("active", "observe"):
+        manifests = rendered("replicas=0", f"mode={mode}")
+        policy = named(manifests, "ValidatingAdmissionPolicy", "muster-own")["spec"]
+        assert policy["failurePolicy"] == "Fail"
+        assert "namespaceSelector" not in policy["matchConstraints"], "in every namespace"
+        assert named(manifests, "ValidatingAdmissionPolicyBinding", "muster-own")["spec"][
+            "validationActions"
+        ] == ["Deny"]
 
 
 def test_tenants_read_gangs_by_the_role_view() -> None:
@@ -511,8 +611,23 @@ def admission(manifests: list[Manifest]) -> list[Manifest]:
 def test_observe_adds_no_gate_and_refuses_nothing() -> None:
     found = admission(rendered(IMAGE, "mode=observe"))
     assert kinds(found) == {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
-    actions = [m["spec"]["validationActions"] for m in found if "Binding" in m["kind"]]
-    assert all(action == ["Warn"] for action in actions)
+    actions = {m["metadata"]["name"]: m["spec"]["validationActions"] for m in found if "Binding" in m["kind"]}
+    assert actions.pop("muster-own") == ["Deny"], "that is about muster itself"
+    assert actions.pop("muster-gangs") == ["Deny"], "these are muster's own objects"
+    assert all(action == ["Warn"] for action in actions.values())
+
+
+def test_in_mode_active_what_goes_past_the_queue_is_refused() -> None:
+    found = admission(rendered(IMAGE))
+    actions = {
+        m["metadata"]["name"]: m["spec"]["validationActions"]
+        for m in found
+        if "Validating" in m["kind"] and "Binding" in m["kind"]
+    }
+    denies = {name for name, action in actions.items() if action == ["Deny"]}
+    assert denies == {
+        f"muster-{name}" for name in ("annotations", "gangs", "gate", "hold", "notes", "own", "unqueued")
+    }
 
 
 def test_every_policy_is_bound_and_every_binding_has_its_policy() -> None:
@@ -523,18 +638,42 @@ def test_every_policy_is_bound_and_every_binding_has_its_policy() -> None:
         assert policies == bound
 
 
+def test_what_is_frozen_on_a_pod_is_so_by_its_subresource_status_too() -> None:
+    """A write of pods/status may bring other labels and annotations along."""
+    manifests = rendered(IMAGE)
+    for name in ("muster-hold", "muster-notes", "muster-own"):
+        policy = named(manifests, "ValidatingAdmissionPolicy", name)["spec"]
+        assert [rule["resources"] for rule in policy["matchConstraints"]["resourceRules"]] == [
+            ["pods", "pods/status"]
+        ], name
+
+
+def test_what_every_write_of_a_pod_asks_is_one_condition() -> None:
+    """All conditions of a policy are worked out, and where they are true all validations and messages, whatever they
+    say: kubelets, schedulers and Muster write pods all the time."""
+    for manifest in admission(rendered(IMAGE)):
+        if manifest["kind"] != "ValidatingAdmissionPolicy":
+            continue
+        for rule in manifest["spec"]["matchConstraints"]["resourceRules"]:
+            if "UPDATE" in rule["operations"] and "pods" in rule["resources"]:
+                assert len(manifest["spec"]["matchConditions"]) == 1, manifest["metadata"]["name"]
+
+
 @pytest.mark.parametrize("mode", ["policy", "webhook"])
 def test_admission_asks_for_our_scheduler_name_first_and_honours_the_namespace_selector(mode: str) -> None:
     values = (IMAGE, f"admission.mode={mode}", "schedulerName=gangs", "namespaceSelector.matchLabels.team=ml")
     for manifest in admission(rendered(*values)):
-        if "Binding" in manifest["kind"]:
-            continue
         name = manifest["metadata"]["name"]
+        if "Binding" in manifest["kind"] or name in ("muster-own", "muster-gangs"):  # in all namespaces
+            continue
         spec = manifest["webhooks"][0] if "webhooks" in manifest else manifest["spec"]
         if name != "muster-budgets":
             assert "== 'gangs'" in spec["matchConditions"][0]["expression"], name
         if name == "muster-namespaces":
             assert '"team" in namespaceObject' in spec["validations"][0]["expression"]
+            continue
+        if name == "muster-notes":  # what Muster writes counts nowhere where somebody else wrote it
+            assert "namespaceSelector" not in spec["matchConstraints"]
             continue
         selector = spec.get("namespaceSelector") or spec["matchConstraints"]["namespaceSelector"]
         assert selector == {
@@ -602,15 +741,39 @@ def test_where_nobody_may_report_no_pod_is_told_to(values: tuple[str, ...], mode
     assert configured.get("reporting", {}) == ({} if values == ("mode=observe",) else {"enabled": False})
 
 
-def test_the_network_policy_lets_pods_of_any_namespace_report() -> None:
+def test_the_network_policy_lets_pods_of_any_namespace_report_and_nobody_outside() -> None:
     (rule,) = named(rendered("replicas=0", "networkPolicy.enabled=true"), "NetworkPolicy")["spec"]["ingress"]
-    assert "from" not in rule
+    assert rule["from"] == [{"namespaceSelector": {}}]
     assert {"protocol": "TCP", "port": "service"} in rule["ports"]
+    peer = "networkPolicy.from[0].namespaceSelector.matchLabels.team=ml"
+    (rule,) = named(rendered("replicas=0", "networkPolicy.enabled=true", peer), "NetworkPolicy")["spec"][
+        "ingress"
+    ]
+    assert rule["from"] == [{"namespaceSelector": {"matchLabels": {"team": "ml"}}}]
 
 
 def test_beside_a_teams_own_scheduler_no_second_one_runs_and_the_proxys_port_is_open() -> None:
     values = ["-f", str(CHART.parents[1] / "config" / "existing-scheduler" / "values.yaml")]
     manifests = rendered(IMAGE, "networkPolicy.enabled=true", flags=values)
     assert set(containers(manifests)) == {"muster", "extender-tls"}
-    (rule,) = named(manifests, "NetworkPolicy")["spec"]["ingress"]
-    assert [port["port"] for port in rule["ports"]] == ["service", "extender-tls"]
+    pods, hosts = named(manifests, "NetworkPolicy")["spec"]["ingress"]
+    assert [port["port"] for port in pods["ports"]] == ["service"]
+    assert ([port["port"] for port in hosts["ports"]], "from" in hosts) == (["extender-tls"], False)
+
+
+@pytest.mark.parametrize(
+    ("values", "watches"),
+    [
+        ((), False),
+        (("namespaceSelector.matchLabels.team=ml",), True),
+        (("namespaceSelector.matchLabels.kubernetes\\.io/metadata\\.name=ml",), False),
+    ],
+)
+def test_muster_knows_which_namespaces_have_opted_in_and_watches_them_where_labels_decide(
+    values: tuple[str, ...], watches: bool
+) -> None:
+    manifests = rendered(IMAGE, *values)
+    configured = yaml.safe_load(named(manifests, "ConfigMap")["data"]["muster.yaml"])
+    assert ("namespaceSelector" in configured) is bool(values)
+    rules = named(manifests, "ClusterRole")["rules"]
+    assert any("namespaces" in rule["resources"] for rule in rules) is watches

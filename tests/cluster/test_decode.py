@@ -100,6 +100,16 @@ def test_a_pod_stands_where_its_gates_node_and_phase_say(
     assert decode.pod(body(spec, **more), "muster").phase is phase
 
 
+@pytest.mark.parametrize(
+    ("gates", "foreign"), [([], False), ([GATE], False), ([GATE, "kueue"], False), (["kueue"], True)]
+)
+def test_a_pod_that_only_others_hold_back_never_waited_behind_our_gate(
+    gates: list[str], foreign: bool
+) -> None:
+    held = body({"schedulingGates": [{"name": name} for name in gates]})
+    assert decode.pod(held, "muster").foreign is foreign
+
+
 def affinity(*terms: dict[str, Any]) -> dict[str, Any]:
     """Required node affinity."""
     required = {"nodeSelectorTerms": list(terms)}
@@ -238,3 +248,40 @@ def test_a_job_that_is_over_wants_no_more_replicas_whatever_its_completions_say(
     }
     over = decode.workload("Job", "batch/v1")(json.dumps(body).encode())
     assert (over.size, over.whole) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("requests", "kept", "words"),
+    [
+        ([{"cpu": "10P"}], ("cpu", 1 << 47), "requests of cpu (millicores): expected at most"),
+        ([{"memory": "7Ei"}, {"memory": "7Ei"}], ("memory", 1 << 47), "requests of memory (bytes): "),
+        ([{"gpu": "9000000000000000000"}], (GPU, 1 << 20), "requests of nvidia.com/gpu: expected at most 1 048 576 "),
+        ([{"ephemeral-storage": "9Ei"}], ("ephemeral-storage", 1 << 47), "requests of ephemeral-storage (bytes): "),
+        ([{"example.com/thing": "1e1000000"}], ("example.com/thing", 1 << 47), "requests of example.com/thing: "),
+    ],
+)  # fmt: skip
+def test_a_quantity_beyond_its_bound_is_cut_to_it_and_named(
+    requests: list[dict[str, str]], kept: tuple[str, int], words: str
+) -> None:
+    spec = {"containers": [asks(**one) for one in requests]}
+    pod = decode.pod(body(spec), "muster")
+    assert pod.shape.requests == (kept,)
+    assert pod.beyond.startswith(words)
+    foreign = decode.pod(body({**spec, "schedulerName": "other", "nodeName": "n"}), "muster")
+    assert (foreign.ours, foreign.shape.requests) == (False, (kept,))
+
+
+def test_who_asks_for_the_most_fits_on_no_node_whatever_it_says_of_itself() -> None:
+    node = decode.node(
+        json.dumps(
+            {"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "9E", "memory": "8Ei", GPU: "-1"}}}
+        ).encode()
+    )
+    assert node.allocatable == {"cpu": (1 << 47) - 1, "memory": (1 << 47) - 1, GPU: 0}
+
+
+def test_of_an_annotation_no_more_is_kept_than_shows_that_it_is_too_long() -> None:
+    notes = {"muster.dev/roles": "a" * 262_144, "muster.dev/plan": "[" * 262_144}
+    pod = decode.pod(body(metadata={"annotations": notes}), "muster")
+    assert len(pod.annotations["muster.dev/roles"]) == 16_385
+    assert pod.carries == ()

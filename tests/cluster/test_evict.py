@@ -7,19 +7,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import pytest
 
-from muster.cluster.act import Hands
+from muster.cluster.action_executor import ActionExecutor
 from muster.cluster.api import Api
 from muster.cluster.evict import verdict
 from muster.errors import ClusterError
-from muster.types import Action, Event, Evict, JobKey, Outcome, Phase, PodSeen, Retrack
+from muster.types import (
+    NEVER_RAN,
+    Action,
+    EndReason,
+    Event,
+    Evict,
+    JobKey,
+    Outcome,
+    Phase,
+    PodSeen,
+    RestoreFinalizer,
+)
 
 JOB = JobKey("team", "job-train", "u1")
 TRACKING = "batch.kubernetes.io/job-tracking"
+LEAVING = "muster.dev/leaving"
 ONE_BUDGET = {
     "message": "Cannot evict pod as it would violate the pod's disruption budget.",
     "status": "Failure",
@@ -40,6 +52,12 @@ TWO_BUDGETS = {
 }
 
 
+def _change(metadata: Mapping[str, Any]) -> str:
+    if "$deleteFromPrimitiveList/finalizers" in metadata:
+        return " off"
+    return " back" if metadata["annotations"][LEAVING] is None else " mark"
+
+
 @dataclass
 class OnePod:
     """The API server of one pod `p`. before: what happens just before the request of that number (from 0)."""
@@ -48,6 +66,7 @@ class OnePod:
     uid: str = "u"
     version: int = 7
     phase: str = "Running"
+    node: str = "n0"
     finalizers: list[str] = field(default_factory=lambda: [TRACKING])
     annotations: dict[str, str] = field(default_factory=dict)
     deleting: bool = False
@@ -71,8 +90,7 @@ class OnePod:
             dry = "dryRun" in body["deleteOptions"]
             self.asked.append("dry run" if dry else "evict")
         else:
-            change = " off" if "$deleteFromPrimitiveList/finalizers" in metadata else " back" if body else ""
-            self.asked.append(f"{method}{change}")
+            self.asked.append(f"{method}{_change(metadata) if body else ''}")
         if number in self.before:
             self.before[number](self)
         status, answer = self._answer(path, body, metadata)
@@ -98,7 +116,7 @@ class OnePod:
             if self.deleting:
                 return 422, {"message": "no new finalizers can be added if the object is being deleted"}
             self.finalizers = [*metadata["finalizers"]]
-        else:
+        elif "$deleteFromPrimitiveList/finalizers" in metadata:
             self.finalizers = []
         for key, value in metadata["annotations"].items():
             self.annotations.pop(key, None)
@@ -122,13 +140,16 @@ class OnePod:
         }
         if self.deleting:
             metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-        spec = {"schedulerName": "muster", "containers": [], "nodeName": "n0"}
+        spec = {"schedulerName": "muster", "containers": []} | ({"nodeName": self.node} if self.node else {})
         return {"metadata": metadata, "spec": spec, "status": {"phase": self.phase}}
 
     # ---- what may happen meanwhile ----
 
     def changes(self) -> None:
         self.version += 1
+
+    def is_bound(self) -> None:
+        self.node, self.phase, self.version = "n0", "Running", self.version + 1
 
     def succeeds(self) -> None:
         self.phase, self.version = "Succeeded", self.version + 1
@@ -152,7 +173,7 @@ class OnePod:
 def done(api: OnePod, action: Action, called_back: frozenset[str] = frozenset()) -> list[Event]:
     """What the hands say of one action, the outcome last."""
     heard: list[Event] = []
-    hands = Hands(cast(Api, api), heard.extend, "muster")
+    hands = ActionExecutor(cast(Api, api), heard.extend, "muster")
     hands.call_back(called_back)
     hands.carry_out((action,))
     hands.close(all_of_it=True)
@@ -165,9 +186,9 @@ def outcome(heard: list[Event]) -> tuple[int, str]:
     return last.status, last.message
 
 
-OF_A_JOB = Evict(JOB, "u", "p", "7", tracked=True, cause="test", by_job=True)
-BEGUN = Evict(JOB, "u", "p", "7", tracked=False, cause="test", by_job=True)
-OF_A_SET = Evict(JOB, "u", "p", "7", tracked=False, cause="test")
+OF_A_JOB = Evict(JOB, "u", "p", "7", tracked=True, reason=EndReason.SHARE, cause="test", by_job=True)
+BEGUN = Evict(JOB, "u", "p", "7", tracked=False, reason=EndReason.SHARE, cause="test", by_job=True)
+OF_A_SET = Evict(JOB, "u", "p", "7", tracked=False, reason=EndReason.SHARE, cause="test")
 
 
 def test_a_pod_of_a_job_is_tried_dry_then_untracked_then_evicted() -> None:
@@ -176,13 +197,28 @@ def test_a_pod_of_a_job_is_tried_dry_then_untracked_then_evicted() -> None:
     assert api.asked == ["dry run", "PATCH off", "evict"]
     assert outcome(heard) == (201, "")
     assert api.deleting
-    assert (api.finalizers, api.annotations) == ([], {"muster.dev/leaving": "true"})
+    assert (api.finalizers, api.annotations) == ([], {LEAVING: "EndedByShare"})
 
 
-def test_a_pod_that_no_job_counts_is_evicted_by_one_request() -> None:
+def test_a_pod_that_no_job_counts_is_marked_with_the_reason_and_then_evicted() -> None:
     api = OnePod(finalizers=[])
     assert outcome(done(api, OF_A_SET)) == (201, "")
-    assert api.asked == ["evict"]
+    assert api.asked == ["PATCH mark", "evict"]
+    assert api.annotations == {LEAVING: "EndedByShare"}
+
+
+def test_a_pod_that_no_job_counts_and_that_stays_loses_its_mark_and_gets_no_finalizer() -> None:
+    api = OnePod(finalizers=[], refusal=(429, ONE_BUDGET))
+    assert outcome(done(api, OF_A_SET))[0] == 429
+    assert api.asked == ["PATCH mark", "evict", "PATCH back"]
+    assert (api.finalizers, api.annotations) == ([], {})
+
+
+def test_a_mark_without_an_answer_may_be_on() -> None:
+    api = OnePod(before={0: OnePod.does_not_answer}, finalizers=[])
+    assert outcome(done(api, OF_A_SET))[0] == 0
+    assert api.asked == ["PATCH mark", "PATCH back"]
+    assert api.finalizers == []
 
 
 def test_an_eviction_that_was_begun_is_finished_without_a_dry_run() -> None:
@@ -240,7 +276,7 @@ def test_a_pod_that_succeeds_meanwhile_is_left_for_its_job_to_count(when: int, a
 def test_a_pod_of_an_operator_that_succeeds_meanwhile_is_not_deleted() -> None:
     api = OnePod(before={0: OnePod.succeeds}, finalizers=[])
     assert outcome(done(api, OF_A_SET))[0] == 409
-    assert api.asked == ["evict", "GET"]
+    assert api.asked == ["PATCH mark", "GET"]
     assert not api.deleting
 
 
@@ -257,6 +293,17 @@ def test_a_pod_that_only_changed_meanwhile_is_evicted_as_it_is_now(when: int, as
     assert outcome(done(api, OF_A_JOB)) == (201, "")
     assert api.asked == asked
     assert api.deleting
+
+
+@pytest.mark.parametrize("reason", sorted(NEVER_RAN))
+@pytest.mark.parametrize("when", [0, 1, 2])
+def test_a_pod_that_is_bound_before_it_is_ended_for_never_having_run_stays(
+    reason: EndReason, when: int
+) -> None:
+    api = OnePod(before={when: OnePod.is_bound}, node="", phase="Pending")
+    assert outcome(done(api, replace(OF_A_JOB, reason=reason)))[0] == 409
+    assert "evict" not in api.asked[when + 1 :]
+    assert (api.deleting, api.finalizers, api.annotations) == (False, [TRACKING], {})
 
 
 def test_a_finalizer_that_another_leader_puts_back_goes_off_again_before_the_end() -> None:
@@ -301,7 +348,7 @@ def test_a_patch_without_an_answer_may_have_taken_the_finalizer_off() -> None:
 
 def test_a_pod_on_its_way_out_takes_no_finalizer_and_needs_none() -> None:
     api = OnePod(deleting=True, finalizers=[])
-    assert outcome(done(api, Retrack(JOB, "u", "p", "test")))[0] == 422
+    assert outcome(done(api, RestoreFinalizer(JOB, "u", "p", "test")))[0] == 422
 
 
 def test_what_was_called_back_before_it_began_is_not_sent() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from muster.cluster.trainer import EVERY, TrainerStatus, read_status
-from muster.core.view import Board
+from muster.core.views.view import Board
 from muster.types import Event, Owner, Report, Reported
 from tests.scenario import job, snapshot
 from tests.server.reading import viewed

@@ -8,15 +8,15 @@ import time
 from dataclasses import replace
 from typing import Any, cast
 
-from muster.cluster import act
-from muster.cluster.act import Hands, ungate_patch
+from muster.cluster import action_executor
+from muster.cluster.action_executor import ActionExecutor, ungate_patch
 from muster.cluster.api import Api
-from muster.cluster.crew import Crew
-from muster.types import Event, GangSeen, Hold, JobKey, Outcome, Ungate, WriteGang
+from muster.cluster.worker_pool import WorkerPool
+from muster.types import Event, GangSeen, JobKey, Outcome, Reservation, Ungate, WriteGang
 from tests.cluster_fake import FakeCluster, Muster
 
 JOB = JobKey("team", "job-train", "u1")
-HOLDS = (Hold("worker", "n1", "p0", "u0"), Hold("worker", "n2", "p1", "u1"))
+HOLDS = (Reservation("worker", "n1", "p0", "u0"), Reservation("worker", "n2", "p1", "u1"))
 
 
 class FakeApi:
@@ -52,17 +52,17 @@ class FakeApi:
         return 200, json.dumps(self.gang).encode()
 
 
-def write(state: str, holds: tuple[Hold, ...], *, exists: bool) -> WriteGang:
+def write(state: str, reservations: tuple[Reservation, ...], *, exists: bool) -> WriteGang:
     """A write of the job's Gang."""
-    placement = [{"role": h.role, "node": h.node, "pod": h.pod, "uid": h.uid} for h in holds]
+    placement = [{"role": h.role, "node": h.node, "pod": h.pod, "uid": h.uid} for h in reservations]
     status = {"state": state, "reason": "r", "placement": placement, "ended": None}
-    return WriteGang(JOB, "job-train", None, status, exists=exists, holds=holds)
+    return WriteGang(JOB, "job-train", None, status, exists=exists, reservations=reservations)
 
 
 def sent(api: FakeApi, *actions: WriteGang) -> list[Event]:
     """What comes back from writes, one after the other."""
     heard: list[Event] = []
-    hands = Hands(cast(Api, api), heard.extend, "muster", threads=1)
+    hands = ActionExecutor(cast(Api, api), heard.extend, "muster", threads=1)
     hands.carry_out(actions)
     hands.close(all_of_it=True)
     return heard
@@ -126,7 +126,7 @@ def test_while_an_older_chart_keeps_the_status_apart_it_is_written_there():
 
 def test_while_a_crowd_starts_what_is_only_told_goes_one_by_one(monkeypatch):
     """Here the starts stand still, so that they wait; what is told still gets through."""
-    monkeypatch.setattr(act, "CROWD", 1)
+    monkeypatch.setattr(action_executor, "CROWD", 1)
     go, told, most = threading.Event(), threading.Semaphore(0), [0]
     now = [0]
     lock = threading.Lock()
@@ -147,7 +147,7 @@ def test_while_a_crowd_starts_what_is_only_told_goes_one_by_one(monkeypatch):
             told.release()
             return super().request(method, path, body, content_type)
 
-    hands = Hands(cast(Api, Slow()), lambda _: None, "muster", threads=1)
+    hands = ActionExecutor(cast(Api, Slow()), lambda _: None, "muster", threads=1)
     hands.carry_out(tuple(Ungate(JOB, f"u{i}", f"p{i}", "1", "n1", True, "start") for i in range(4)))
     hands.carry_out(tuple(write("Running", (), exists=True) for _ in range(8)))
     for _ in range(8):
@@ -171,7 +171,7 @@ def test_why_a_job_waits_is_told_before_that_others_run():
             return super().request(method, path, body, content_type)
 
     api = Held()
-    hands = Hands(cast(Api, api), lambda _: None, "muster", threads=1)
+    hands = ActionExecutor(cast(Api, api), lambda _: None, "muster", threads=1)
     running = [replace(write("Running", (), exists=True), gang=f"runs-{i}") for i in range(12)]
     waiting = replace(write("Waiting", (), exists=True), gang="waits")
     hands.carry_out((*running, waiting))
@@ -184,7 +184,7 @@ def test_why_a_job_waits_is_told_before_that_others_run():
 def test_an_upgrade_of_the_definition_is_noticed():
     api = FakeApi(apart=True)
     heard: list[Event] = []
-    hands = Hands(cast(Api, api), heard.extend, "muster", threads=1)
+    hands = ActionExecutor(cast(Api, api), heard.extend, "muster", threads=1)
     gate = threading.Event()
 
     def then(events: list[Event]) -> None:
@@ -225,7 +225,7 @@ def test_gates_come_off_before_further_placements_are_recorded():
         if what == "place 2":
             done.set()
 
-    crew: Crew[str] = Crew("test", 1, work)
+    crew: WorkerPool[str] = WorkerPool("test", 1, work)
     for what, rank in (("first", 0), ("place 1", 1), ("place 2", 1), ("gate 1", 0), ("gate 2", 0)):
         crew.give(what, rank)
     begin.set()
@@ -242,7 +242,7 @@ def test_what_waits_is_dropped_at_the_end_and_what_is_under_way_ends():
         go.wait(60)
         done.append(what)
 
-    crew: Crew[str] = Crew("test", 1, work)
+    crew: WorkerPool[str] = WorkerPool("test", 1, work)
     crew.give("first")
     crew.give("second")
     assert under_way.wait(60)

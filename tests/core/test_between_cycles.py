@@ -39,7 +39,7 @@ def test_the_others_gates_come_off_as_soon_as_the_first_pod_carries_the_placemen
     pods = cluster.job("train", 3)
     ledger, (first,) = planned(cluster)
     assert isinstance(first, Ungate)
-    assert {hold.uid for hold in first.carries} == {pod.uid for pod in pods}
+    assert {reservation.uid for reservation in first.carries} == {pod.uid for pod in pods}
     assert ledger.proceed(cluster.now) == ()  # nothing is recorded yet
     for event in cluster.carry_out(first):
         ledger.apply(event, cluster.now)

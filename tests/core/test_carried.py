@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from muster.core.actions.reconcile_gang import BRIEF
 from muster.core.cycle import cycle
-from muster.core.writing import BRIEF
-from muster.types import GangSeen, Hold, Phase, PodRecord, PodSeen, Ungate, WriteGang
+from muster.types import GangSeen, Phase, PodRecord, PodSeen, Reservation, Ungate, WriteGang
 from tests.cluster_fake import FakeCluster, Muster
 
 
@@ -27,10 +27,10 @@ def test_the_first_patch_records_all_places_and_the_others_follow() -> None:
     muster.turn()
     (first,) = cluster.sent
     assert isinstance(first, Ungate)
-    assert sorted(hold.node for hold in first.carries) == ["n0", "n0", "n1", "n1"]
+    assert sorted(reservation.node for reservation in first.carries) == ["n0", "n0", "n1", "n1"]
     muster.turn()
     assert [type(a) for a in cluster.sent[1:]] == [Ungate] * 3
-    assert pins(cluster) == {hold.uid: hold.node for hold in first.carries}
+    assert pins(cluster) == {reservation.uid: reservation.node for reservation in first.carries}
     assert cluster.gangs == {}
     cluster.bind()
     muster.settle()
@@ -45,14 +45,14 @@ def test_a_crash_after_the_first_patch_loses_no_place(follower: bool) -> None:
     cluster.job("train", 3, gpus=8)
     Muster(cluster).turn()
     (carrier,) = carriers(cluster)
-    places = {hold.uid: hold.node for hold in carrier.carries}
+    places = {reservation.uid: reservation.node for reservation in carrier.carries}
     cluster.job("greedy", 3, gpus=8, priority=9)
     after = Muster(cluster)
     if follower:
         after.sync()
         snapshot = after.ledger.snapshot(cluster.now)
         view = after.ledger.view(snapshot, after.plan, leading=False, synced=True)
-        held = {uid: hold.node for uid, (_, hold) in view.holds.items()}
+        held = {uid: reservation.node for uid, (_, reservation) in view.reservations.items()}
         assert held == places, "its verbs and its page know the places"
         after.ledger.take_over()
     after.settle()
@@ -102,7 +102,7 @@ def test_a_start_that_takes_its_time_is_told_and_said_once() -> None:
     muster.turn()
     gang = cluster.gangs[("team", "job-train")]
     assert gang.state == "Starting"
-    assert {hold.node for hold in gang.placement} == {"n0", "n1"}
+    assert {reservation.node for reservation in gang.placement} == {"n0", "n1"}
     cluster.bind()
     muster.settle()
     assert cluster.gangs[("team", "job-train")].state == "Running"
@@ -180,7 +180,7 @@ def test_what_can_not_be_carried_is_written_in_the_gang() -> None:
     muster.turn()
     assert [type(a) for a in cluster.sent] == [WriteGang]
     (gang,) = cluster.gangs.values()
-    assert Hold("worker", "n0", "", "") in gang.placement
+    assert Reservation("worker", "n0", "", "") in gang.placement
     muster.ledger.apply(GangSeen(gang), cluster.now)
     muster.settle()
     assert cluster.bound("late") == ["n0"]

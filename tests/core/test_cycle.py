@@ -7,15 +7,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from muster.core.progress.estimate import observed
+from muster.core.sharing.job_table import elastic_role
 from muster.points import Candidates
 from muster.types import (
     BoolArray,
     Code,
     FloatArray,
-    Hold,
+    Grant,
     Job,
+    JobKey,
     Phase,
     Requirement,
+    Reservation,
     Role,
     Snapshot,
     State,
@@ -23,7 +27,6 @@ from muster.types import (
     Taint,
     Term,
     Toleration,
-    Want,
 )
 from tests.scenario import (
     FIFO,
@@ -46,8 +49,10 @@ from tests.scenario import (
 
 def test_a_gang_starts_whole() -> None:
     after = plan(snapshot(nodes=2, jobs=[job("train", worker=4, gpus=2)]))
-    assert after.holds == {
-        key("train"): tuple(Hold("worker", "n0", f"train-worker-{i}", f"train-worker-{i}") for i in range(4))
+    assert after.reservations == {
+        key("train"): tuple(
+            Reservation("worker", "n0", f"train-worker-{i}", f"train-worker-{i}") for i in range(4)
+        )
     }
     assert after.statuses == {
         key("train"): Status(
@@ -107,7 +112,7 @@ def test_priority_then_submission_then_name_decide_the_order() -> None:
 def test_the_order_of_arrival_of_equal_jobs_changes_nothing() -> None:
     jobs = [job(n, worker=3, gpus=2, submitted=5.0) for n in ("a", "b", "c")]
     plans = [plan(snapshot(nodes=2, jobs=order)) for order in (jobs, jobs[::-1])]
-    assert plans[0].holds == plans[1].holds
+    assert plans[0].reservations == plans[1].reservations
     assert plans[0].order == plans[1].order
 
 
@@ -165,7 +170,7 @@ def test_a_job_in_its_pause_after_a_failed_start_waits_and_blocks_nobody() -> No
     assert said(after)["again"] == (
         "Waiting BackingOff: its last start did not complete; it tries again after a pause; in 20s"
     )
-    assert after.wake == NOW + 20
+    assert after.requeue_at == NOW + 20
 
 
 def test_a_gate_taken_off_by_hand_gets_no_place_before_its_turn() -> None:
@@ -181,11 +186,11 @@ def test_a_gate_taken_off_by_hand_gets_no_place_before_its_turn() -> None:
 def test_an_ordered_owner_starts_on_a_reservation_for_all_its_pods() -> None:
     jobs = [job("set", worker=3, gpus=4, present=1, expects=True, ordered=True)]
     after = plan(snapshot(nodes=2, jobs=jobs))
-    assert after.holds == {
+    assert after.reservations == {
         key("set"): (
-            Hold("worker", "n0", "set-worker-0", "set-worker-0"),
-            Hold("worker", "n0"),
-            Hold("worker", "n1"),
+            Reservation("worker", "n0", "set-worker-0", "set-worker-0"),
+            Reservation("worker", "n0"),
+            Reservation("worker", "n1"),
         )
     }
     assert said(after) == {"set": "Starting Binding: all replicas have a place; 2 pods not created yet"}
@@ -195,7 +200,7 @@ def test_an_owner_without_a_new_pod_for_a_while_counts_as_waiting_for_its_first(
     def at(age: float) -> Snapshot:
         return snapshot(jobs=[job("late", worker=2, present=1, expects=True, newest_pod=NOW - age)])
 
-    assert (starts(plan(at(9.0))), plan(at(9.0)).wake) == ({}, NOW + 1.0)
+    assert (starts(plan(at(9.0))), plan(at(9.0)).requeue_at) == ({}, NOW + 1.0)
     assert starts(plan(at(10.0))) == {"late": {"n0": 2}}
 
 
@@ -389,14 +394,14 @@ def test_plugins_that_fail_are_left_out_and_complained_of() -> None:
         def score(self, *_: Any) -> FloatArray:
             raise RuntimeError("score")
 
-        def share(self, *_: Any) -> Sequence[Want]:
+        def share(self, *_: Any) -> Sequence[Grant]:
             raise RuntimeError("share")
 
     broken = Broken()
     before = snapshot(nodes=1, jobs=[job("train", worker=2)])
     after = plan(before, sort=broken, filters=(broken,), scores=((broken, 1.0),), shares=(broken,))
     assert starts(after) == {"train": {"n0": 2}}
-    assert after.complaints == (
+    assert after.plugin_errors == (
         "Broken.sort_key: RuntimeError('sort'), left out",
         "Broken.share: RuntimeError('share'), left out",
         "Broken.filter: RuntimeError('filter'), left out",
@@ -417,16 +422,35 @@ def test_a_score_or_mask_of_the_wrong_shape_is_left_out_and_complained_of() -> N
     before = snapshot(nodes=2, jobs=[job("train", worker=2)])
     after = plan(before, filters=(short,), scores=((short, 1.0),))
     assert starts(after) == {"train": {"n0": 2}}
-    assert after.complaints == (
+    assert after.plugin_errors == (
         "TooShort.filter: ValueError('expected 2 booleans, found (1,) bool'), left out",
         "TooShort.score: ValueError('expected scores of shape (2,), found (1,)'), left out",
     )
 
 
 def test_a_job_that_every_fitting_node_refused_says_so() -> None:
-    barred = {("train", "worker"): {"n0": NOW + 30}}
-    after = plan(snapshot(nodes=1, jobs=[job("train", worker=1)], barred=barred))
+    node_backoffs = {("train", "worker"): {"n0": NOW + 30}}
+    after = plan(snapshot(nodes=1, jobs=[job("train", worker=1)], node_backoffs=node_backoffs))
     assert said(after) == {
         "train": "Waiting Resources: needs 1 GPU; "
         "left out for a while: 1 node that kube-scheduler refused for it"
     }
+
+
+class Folds:
+    """A plugin that folds what the job's role says."""
+
+    def observe(self, job: Job, snapshot: Snapshot) -> object:
+        return {"replicas": elastic_role(job).max, "at": snapshot.now}
+
+
+def test_nothing_is_observed_of_a_job_that_outlives_its_pods() -> None:
+    before = snapshot(nodes=1, jobs=[job("a", worker=2)])
+    gone = Job(key("gone"), suspended=True, memory={"folds": {"replicas": 4}})
+    before = replace(before, jobs={**before.jobs, gone.key: gone})
+    memory: dict[JobKey, dict[str, object]] = {}
+    errors: list[str] = []
+    after = observed(before, replace(FIFO, named=(("folds", Folds()),)), memory, errors)
+    assert errors == []
+    assert memory == {key("a"): {"folds": {"replicas": 2, "at": NOW}}}
+    assert after.jobs[gone.key] is gone

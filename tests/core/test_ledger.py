@@ -153,7 +153,7 @@ def test_a_gate_taken_off_by_hand_gets_no_place_before_its_turn() -> None:
     cluster.update(cheat, phase=Phase.UNGATED)
     muster.settle()
     view = muster.ledger.view(muster.ledger.snapshot(cluster.now), muster.plan, leading=True, synced=True)
-    assert cheat.uid not in view.holds
+    assert cheat.uid not in view.reservations
 
 
 def test_min_starts_and_the_rest_follows_as_it_fits() -> None:

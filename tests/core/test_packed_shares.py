@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster import profiles
-from muster.types import Facts, Job, Plan, Snapshot
+from muster.points import Profile
+from muster.types import EndReason, Evict, Facts, Job, Plan, Snapshot
+from tests.cluster_fake import FakeCluster, Muster
 from tests.scenario import NOW, cluster, job, key, plan, snapshot, starts
 
 PACKED = [profiles.build(name) for name in ("afs-l-packed", "afs-p-packed")]
@@ -33,7 +35,7 @@ def standing(before: Snapshot, after: Plan) -> dict[str, dict[str, int]]:
     for each, found in before.jobs.items():
         gone = {s.uid for s in after.shrinks if s.job == each}
         names = [m.node for m in found.roles[0].on if m.uid not in gone and each not in after.preempted]
-        names += [h.node for h in (*after.holds.get(each, ()), *after.later.get(each, ()))]
+        names += [h.node for h in (*after.reservations.get(each, ()), *after.later.get(each, ()))]
         result[each.name] = dict(Counter(names))
     return result
 
@@ -77,6 +79,33 @@ def test_a_job_that_finds_no_node_for_its_whole_share_takes_what_its_own_has() -
     after = plan(before, PACKED[0])
     assert after.shares == {key("a"): 8, key("b"): 4, key("c"): 4}
     assert standing(before, after) == {"a": {"n0": 4}, "b": {"n0": 4}, "c": {"n1": 4}}
+
+
+@pytest.mark.parametrize("profile", PACKED, ids=lambda p: p.name)
+def test_a_start_that_has_no_legal_share_is_finished_where_nobody_wants_its_gpus(profile: Profile) -> None:
+    """Three GPUs of a node of eight are none that network-packing grants; what is idle is given to it all the same,
+    and not taken back between its first pod and its second."""
+    fake = FakeCluster(nodes=1)
+    fake.stateful_set("serve", 3)
+    muster = Muster(fake, replace(profile, conserving=True))
+    muster.settle()
+    assert fake.bound("serve") == ["n0"] * 3
+
+
+def test_a_job_that_asks_for_more_than_its_node_has_is_moved_by_name() -> None:
+    """That all of a share stands on the fewest nodes is what network-packing is for: what ran begins again there."""
+    fake = FakeCluster(nodes=2)
+    fake.stateful_set("other", 4)
+    muster = Muster(fake, replace(PACKED[0], conserving=True))
+    muster.settle()
+    serve = fake.stateful_set("serve", 4)
+    muster.settle()
+    assert fake.bound("serve") == ["n0"] * 4
+    fake.now += 100.0
+    fake.scale(serve, 8)
+    muster.settle(30, seconds=5.0)
+    assert fake.bound("serve") == ["n1"] * 8
+    assert {each.reason for each in fake.sent if isinstance(each, Evict)} == {EndReason.MOVE}
 
 
 @given(

@@ -1,19 +1,20 @@
 """What holds for every plan, whatever the cluster and the jobs: the rules of core/cycle.py's docstring."""
 
+from collections import Counter
 from dataclasses import replace
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster.core.constraints import allows
+from muster.core.placement.feasibility import allows
 from muster.points import Profile
 from muster.types import (
-    Hold,
     Job,
     NodeRecord,
     Phase,
     Plan,
     Requirement,
+    Reservation,
     Role,
     Snapshot,
     State,
@@ -63,7 +64,7 @@ def nodes(draw: st.DrawFn) -> list[NodeRecord]:
         node(
             f"n{i}",
             gpus=draw(st.sampled_from([0, 4, 8])),
-            labels={"zone": draw(st.sampled_from("ab")), RACK: f"r{i % 3}"},
+            labels={"zone": draw(st.sampled_from("ab")), RACK: f"r{i % 2}"},
             taints=[Taint("gpu")] if draw(st.integers(0, 5)) == 0 else [],
             cordoned=draw(st.integers(0, 7)) == 0,
         )
@@ -80,7 +81,7 @@ def roles(draw: st.DrawFn, name: str, where: list[str]) -> list[Role]:
         least = draw(st.integers(1, 5))
         most = least + draw(st.integers(0, 4))
         on = draw(st.lists(st.sampled_from(where), max_size=least)) if runs and where else []
-        present = max(len(on), most - draw(st.integers(0, 2)))
+        present = max(len(on), most - draw(st.integers(0, 3)))
         shape = draw(st.sampled_from(SHAPES))
         result.append(
             role(each, least, least=least, most=most, present=present, on=on, shape=shape, job=name)
@@ -99,10 +100,12 @@ def jobs(draw: st.DrawFn, where: list[str]) -> list[Job]:
             roles=draw(roles(name, where)),
             priority=draw(st.integers(0, 2)),
             submitted=NOW - draw(st.integers(0, 1000)),
-            topology_required=draw(st.sampled_from(["", "", RACK])),
+            topology_required=draw(st.sampled_from(["", RACK])),
             remaining_work=draw(st.sampled_from([None, 100.0, 5000.0])),
             expects=draw(st.booleans()),
         )
+        if made.started and made.unbound:
+            made = replace(made, below_since=NOW - draw(st.sampled_from([60.0, 200.0])))
         result.append(made)
     return result
 
@@ -121,7 +124,7 @@ def worlds(draw: st.DrawFn) -> Snapshot:
 
 def free_after(before: Snapshot, after: Plan) -> list[list[int]]:
     """What is left on each node when all places of the plan are taken."""
-    planned = [replace(j, holds=after.holds.get(k, ())) for k, j in before.jobs.items()]
+    planned = [replace(j, reservations=after.reservations.get(k, ())) for k, j in before.jobs.items()]
     left: list[list[int]] = snapshot(nodes=before.nodes.records, jobs=planned).free.tolist()
     return left
 
@@ -137,32 +140,32 @@ def test_a_job_that_starts_has_its_minimum_of_every_role_and_no_more_than_its_ma
     before: Snapshot, profile: Profile
 ) -> None:
     after = plan(before, profile)
-    for k, holds in after.holds.items():
+    for k, reservations in after.reservations.items():
         each = before.jobs[k]
         for r in each.roles:
             bound = sum(1 for m in r.members if m.phase is Phase.BOUND)
-            granted = bound + sum(1 for h in holds if h.role == r.name)
-            if holds and not each.started:
+            granted = bound + sum(1 for h in reservations if h.role == r.name)
+            if reservations and not each.started:
                 assert granted >= r.min, f"{k} starts with {granted} of {r.min} {r.name}"
-            if holds:
+            if reservations:
                 assert granted <= max(r.max, bound), f"{k} has {granted} of at most {r.max} {r.name}"
 
 
 @given(before=worlds(), profile=st.sampled_from(PROFILES))
 def test_replicas_get_places_only_where_their_shape_allows(before: Snapshot, profile: Profile) -> None:
     after = plan(before, profile)
-    for k, holds in after.holds.items():
+    for k, reservations in after.reservations.items():
         shapes = {r.name: r.shape for r in before.jobs[k].roles}
-        for hold in holds:
-            record = before.nodes.records[before.nodes.index[hold.node]]
-            assert allows(record, shapes[hold.role]), f"{k}: {hold}"
+        for reservation in reservations:
+            record = before.nodes.records[before.nodes.index[reservation.node]]
+            assert allows(record, shapes[reservation.role]), f"{k}: {reservation}"
 
 
 @given(before=worlds(), profile=st.sampled_from(PROFILES))
 def test_no_replica_has_two_places_and_no_bound_one_gets_another(before: Snapshot, profile: Profile) -> None:
     after = plan(before, profile)
-    for k, holds in after.holds.items():
-        uids = [h.uid for h in holds if h.uid]
+    for k, reservations in after.reservations.items():
+        uids = [h.uid for h in reservations if h.uid]
         members = {m.uid: m for r in before.jobs[k].roles for m in r.members}
         assert len(uids) == len(set(uids))
         assert all(members[uid].phase is Phase.GATED for uid in uids)
@@ -171,11 +174,51 @@ def test_no_replica_has_two_places_and_no_bound_one_gets_another(before: Snapsho
 @given(before=worlds(), profile=st.sampled_from(PROFILES))
 def test_a_required_rack_holds_every_replica_of_a_job_that_starts(before: Snapshot, profile: Profile) -> None:
     after = plan(before, profile)
-    for k, holds in after.holds.items():
+    for k, reservations in after.reservations.items():
         each = before.jobs[k]
         if each.topology_required and not each.started:
-            racks = {before.nodes.records[before.nodes.index[h.node]].labels[RACK] for h in holds}
+            racks = {before.nodes.records[before.nodes.index[h.node]].labels[RACK] for h in reservations}
             assert len(racks) <= 1
+
+
+@given(before=worlds(), profile=st.sampled_from(PROFILES))
+def test_who_is_sent_back_was_below_its_minimum_for_the_timeout(before: Snapshot, profile: Profile) -> None:
+    after = plan(before, profile)
+    for k in after.back:
+        each = before.jobs[k]
+        short = any(sum(1 for m in r.members if m.phase is Phase.BOUND) < r.min for r in each.roles)
+        assert each.started
+        assert short
+        assert NOW - each.below_since >= profile.timeout
+    for k, each in before.jobs.items():
+        if each.started and each.below_since and NOW - each.below_since < profile.timeout:
+            assert k not in after.back
+
+
+def test_the_worlds_meet_each_rule_dozens_of_times() -> None:
+    """Else the properties hold of worlds in which nothing happens."""
+    met: Counter[str] = Counter()
+
+    @given(before=worlds())
+    @settings(max_examples=300, derandomize=True)
+    def count(before: Snapshot) -> None:
+        after = plan(before)
+        met["jobs sent back"] += len(after.back)
+        for k, reservations in after.reservations.items():
+            each = before.jobs[k]
+            if not reservations or each.started:
+                continue
+            met["starts"] += 1
+            met["starts of several roles"] += len({h.role for h in reservations}) > 1
+            met["starts in a required rack"] += bool(each.topology_required)
+            met["starts over several nodes of a required rack"] += (
+                bool(each.topology_required) and len({h.node for h in reservations}) > 1
+            )
+            met["starts that leave pods to come"] += any(not h.uid for h in reservations)
+
+    count()
+    assert min(met.values()) >= 24, met
+    assert len(met) == 6, met
 
 
 @given(before=worlds(), profile=st.sampled_from(PROFILES))
@@ -185,7 +228,7 @@ def test_every_job_has_a_status_and_only_waiting_ones_a_position(before: Snapsho
     assert len(set(after.order)) == len(after.order)
     assert all(after.statuses[k].state is State.WAITING for k in after.order)
     assert all(s.waits for s in after.statuses.values())
-    assert not any(after.holds.get(k) for k in after.order)
+    assert not any(after.reservations.get(k) for k in after.order)
 
 
 @given(before=worlds(), profile=st.sampled_from(PROFILES))
@@ -193,8 +236,12 @@ def test_the_same_snapshot_gives_the_same_plan(before: Snapshot, profile: Profil
     backwards = replace(before, jobs=dict(reversed(before.jobs.items())))
     first = plan(before, profile)
     for again in (plan(before, profile), plan(backwards, profile)):
-        assert (again.order, again.holds, again.statuses) == (first.order, first.holds, first.statuses)
-        assert (again.undo, again.back, again.wake) == (first.undo, first.back, first.wake)
+        assert (again.order, again.reservations, again.statuses) == (
+            first.order,
+            first.reservations,
+            first.statuses,
+        )
+        assert (again.unpins, again.back, again.requeue_at) == (first.unpins, first.back, first.requeue_at)
 
 
 @given(before=worlds(), profile=st.sampled_from(PROFILES), priority=st.integers(0, 9))
@@ -204,24 +251,24 @@ def test_an_incomplete_job_changes_nobodys_plan(before: Snapshot, profile: Profi
     one, two = plan(before, profile), plan(with_it, profile)
     assert two.statuses[key("half")].state is State.INCOMPLETE
     assert {k: s for k, s in two.statuses.items() if k != half.key} == one.statuses
-    assert (one.order, one.holds) == (two.order, two.holds)
+    assert (one.order, one.reservations) == (two.order, two.reservations)
 
 
 @given(before=worlds(), profile=st.sampled_from(PROFILES))
 def test_a_second_cycle_keeps_every_place_of_the_first(before: Snapshot, profile: Profile) -> None:
     """The plan is stable: with its places recorded and nothing else changed, nobody is moved."""
     first = plan(before, profile)
-    recorded = [replace(j, holds=first.holds.get(k, ())) for k, j in before.jobs.items()]
+    recorded = [replace(j, reservations=first.reservations.get(k, ())) for k, j in before.jobs.items()]
     again = snapshot(nodes=before.nodes.records, jobs=recorded)
     second = plan(again, profile)
-    for k, holds in first.holds.items():
-        kept = second.holds.get(k, ())
-        assert set(places(holds)) <= set(places(kept)), f"{k}: {holds} became {kept}"
+    for k, reservations in first.reservations.items():
+        kept = second.reservations.get(k, ())
+        assert set(places(reservations)) <= set(places(kept)), f"{k}: {reservations} became {kept}"
 
 
-def places(holds: tuple[Hold, ...]) -> list[tuple[str, str, str]]:
+def places(reservations: tuple[Reservation, ...]) -> list[tuple[str, str, str]]:
     """Role, node and uid of each place."""
-    return [(h.role, h.node, h.uid) for h in holds]
+    return [(h.role, h.node, h.uid) for h in reservations]
 
 
 @given(before=worlds())
@@ -240,9 +287,12 @@ def disturbed(draw: st.DrawFn) -> Snapshot:
     first = plan(before)
     jobs = []
     for k, each in before.jobs.items():
-        holds = first.holds.get(k, ())
-        how = {h.uid: draw(st.sampled_from(["gated", "pinned", "refused", "bound", "gone"])) for h in holds}
-        where = {h.uid: h.node for h in holds}
+        reservations = first.reservations.get(k, ())
+        how = {
+            h.uid: draw(st.sampled_from(["gated", "pinned", "refused", "bound", "gone"]))
+            for h in reservations
+        }
+        where = {h.uid: h.node for h in reservations}
         changed_roles = []
         for r in each.roles:
             members = []
@@ -257,10 +307,12 @@ def disturbed(draw: st.DrawFn) -> Snapshot:
                     members.append(m)
             changed_roles.append(replace(r, members=tuple(members)))
         kept = tuple(
-            replace(h, uid="", pod="") if how[h.uid] == "gone" else h for h in holds if how[h.uid] != "bound"
+            replace(h, uid="", pod="") if how[h.uid] == "gone" else h
+            for h in reservations
+            if how[h.uid] != "bound"
         )
-        started = each.started or any(how[h.uid] in ("pinned", "refused", "bound") for h in holds)
-        jobs.append(replace(each, roles=tuple(changed_roles), holds=kept, started=started))
+        started = each.started or any(how[h.uid] in ("pinned", "refused", "bound") for h in reservations)
+        jobs.append(replace(each, roles=tuple(changed_roles), reservations=kept, started=started))
     records = []
     for record in before.nodes.records:
         match draw(st.sampled_from(["as before", "as before", "gone", "cordoned", "tainted", "smaller"])):
@@ -278,7 +330,10 @@ def disturbed(draw: st.DrawFn) -> Snapshot:
 
 def fixed(before: Snapshot) -> list[Job]:
     """The jobs with only what can't be moved by a plan: replicas that are bound, ending or pinned."""
-    return [replace(j, holds=tuple(h for h in j.holds if h.uid in pinned(j))) for j in before.jobs.values()]
+    return [
+        replace(j, reservations=tuple(h for h in j.reservations if h.uid in pinned(j)))
+        for j in before.jobs.values()
+    ]
 
 
 def pinned(each: Job) -> set[str]:
@@ -303,9 +358,9 @@ def test_a_job_that_has_not_started_holds_its_whole_minimum_or_nothing(
 ) -> None:
     after = plan(before, profile)
     for k, each in before.jobs.items():
-        holds = after.holds.get(k, each.holds)
-        if not each.started and holds:
-            assert all(sum(1 for h in holds if h.role == r.name) >= r.min for r in each.roles), k
+        reservations = after.reservations.get(k, each.reservations)
+        if not each.started and reservations:
+            assert all(sum(1 for h in reservations if h.role == r.name) >= r.min for r in each.roles), k
 
 
 @given(before=disturbed(), profile=st.sampled_from(PROFILES))
@@ -313,17 +368,17 @@ def test_places_that_can_be_moved_are_on_nodes_that_admit_the_replica(
     before: Snapshot, profile: Profile
 ) -> None:
     after = plan(before, profile)
-    for k, holds in after.holds.items():
+    for k, reservations in after.reservations.items():
         shapes = {r.name: r.shape for r in before.jobs[k].roles}
-        for hold in holds:
-            if hold.uid not in pinned(before.jobs[k]):
-                record = before.nodes.records[before.nodes.index[hold.node]]
-                assert allows(record, shapes[hold.role]), f"{k}: {hold}"
+        for reservation in reservations:
+            if reservation.uid not in pinned(before.jobs[k]):
+                record = before.nodes.records[before.nodes.index[reservation.node]]
+                assert allows(record, shapes[reservation.role]), f"{k}: {reservation}"
 
 
 @given(before=disturbed(), profile=st.sampled_from(PROFILES))
 def test_what_is_undone_is_a_pin_with_evidence_against_it(before: Snapshot, profile: Profile) -> None:
-    for undo in plan(before, profile).undo:
+    for undo in plan(before, profile).unpins:
         (member,) = [m for r in before.jobs[undo.job].roles for m in r.members if m.uid == undo.uid]
         record = next((n for n in before.nodes.records if n.name == undo.node), None)
         assert member.pinned

@@ -6,10 +6,11 @@ import json
 import math
 from dataclasses import replace
 
-from muster.core import picture, reports
-from muster.core.measured import changed
-from muster.core.reports import EMPTY, Track
-from muster.core.whys import with_silence
+from muster.core.progress import report_filter
+from muster.core.progress.measure import changed
+from muster.core.progress.report_filter import EMPTY, Track
+from muster.core.reasons.shares import with_silence
+from muster.core.views import cluster_view
 from muster.types import Config, Report, Reported, WriteGang
 from tests.cluster_fake import FakeCluster, Muster
 from tests.core.test_elastic_live import MAX_MIN
@@ -23,7 +24,7 @@ def heard(*at: float, track: Track = EMPTY, config: Config = TWO, **more: float)
     """The track after a report at each of these times, ten steps farther each."""
     for time in at:
         step = track.newest.step + 10.0 if track.newest is not None else 10_000.0
-        track = reports.follow(track, Report(at=time, step=step, **more), config, time)  # type: ignore[arg-type]
+        track = report_filter.follow(track, Report(at=time, step=step, **more), config, time)  # type: ignore[arg-type]
     return track
 
 
@@ -32,50 +33,53 @@ def heard(*at: float, track: Track = EMPTY, config: Config = TWO, **more: float)
 
 def test_silence_begins_a_minute_after_the_last_report_of_any_replica() -> None:
     track = heard(1.0, 11.0, 21.0)
-    late = reports.follow(track, Report(at=30.0, step=12.0), TWO, 30.0)  # another replica's, behind
-    assert (reports.silent_from(track), reports.silent_from(late)) == (81.0, 90.0)
+    late = report_filter.follow(track, Report(at=30.0, step=12.0), TWO, 30.0)  # another replica's, behind
+    assert (report_filter.silent_from(track), report_filter.silent_from(late)) == (81.0, 90.0)
 
 
 def test_who_never_reported_or_has_told_all_of_his_steps_or_runs_nowhere_is_not_silent() -> None:
     stopped = changed(heard(1.0, 11.0), Config(), 12.0, "stop")
     done = heard(1.0, 11.0, total=10_010.0)
     never = changed(EMPTY, TWO, 5.0, "start")
-    assert {reports.silent_from(track) for track in (EMPTY, never, stopped, done)} == {math.inf}
+    assert {report_filter.silent_from(track) for track in (EMPTY, never, stopped, done)} == {math.inf}
 
 
 def test_a_job_that_reports_seldom_is_silent_after_four_of_its_pauses() -> None:
-    assert reports.silent_from(heard(0.5, 50.5, 100.5)) == 100.5 + 4 * 50.0
+    assert report_filter.silent_from(heard(0.5, 50.5, 100.5)) == 100.5 + 4 * 50.0
     # each pause was longer than its owner's patience: it grows fourfold each time
     every_half_hour = heard(*(1.0 + 1800.0 * n for n in range(4)))
-    assert reports.silent_from(every_half_hour) == 1.0 + 3 * 1800.0 + 4 * 960.0
+    assert report_filter.silent_from(every_half_hour) == 1.0 + 3 * 1800.0 + 4 * 960.0
 
 
 def test_one_pause_that_was_silence_makes_nobody_deaf() -> None:
     hung = heard(1.0, 11.0, 21.0, 3621.0, 3631.0)
-    assert reports.silent_from(hung) == 3631.0 + 4 * 60.0
+    assert report_filter.silent_from(hung) == 3631.0 + 4 * 60.0
 
 
 def test_one_of_many_replicas_may_report_as_seldom_as_it_is_asked_to() -> None:
     many = Config((("worker", 500),), (8,) * 62 + (4,), "A100")
-    assert reports.silent_from(heard(1.0, 11.0, config=many)) == 11.0 + 4 * 100.0
+    assert report_filter.silent_from(heard(1.0, 11.0, config=many)) == 11.0 + 4 * 100.0
 
 
 def test_a_change_of_its_replicas_takes_its_time() -> None:
     track = changed(heard(1.0, 11.0), replace(TWO, roles=(("worker", 4),)), 30.0, "resize")
-    assert reports.silent_from(track) == 30.0 + 60.0 + 60.0
+    assert report_filter.silent_from(track) == 30.0 + 60.0 + 60.0
     costly = replace(track, costs=(100.0,))
-    assert reports.silent_from(costly) == 30.0 + 60.0 + 200.0 + 60.0
+    assert report_filter.silent_from(costly) == 30.0 + 60.0 + 200.0 + 60.0
 
 
 def test_what_nobody_could_take_in_is_no_silence() -> None:
-    assert reports.silent_from(heard(1.0, 11.0), listens=500.0) == 560.0
+    assert report_filter.silent_from(heard(1.0, 11.0), listens=500.0) == 560.0
 
 
 def test_the_first_report_after_a_silence_is_worth_telling_and_the_pause_is_kept() -> None:
     before = heard(1.0, 11.0, 21.0, 31.0)
     silent, soon = heard(91.0, track=before), heard(41.0, track=before)
-    assert (reports.worth_telling(before, silent), reports.worth_telling(before, soon)) == (True, False)
-    assert reports.from_plain(json.loads(json.dumps(reports.to_plain(silent)))).usual == 60.0
+    assert (report_filter.worth_telling(before, silent), report_filter.worth_telling(before, soon)) == (
+        True,
+        False,
+    )
+    assert report_filter.from_plain(json.loads(json.dumps(report_filter.to_plain(silent)))).usual == 60.0
 
 
 # ---- what its owner reads ----
@@ -90,7 +94,7 @@ def test_the_sentence_says_since_when() -> None:
 
 def test_the_page_says_it_of_a_job_in_full() -> None:
     hung = replace(job("hung", worker=1, on=["n0"]), silent=1795315200.0)
-    told = picture.job(viewed(snapshot(nodes=1, jobs=[hung])), lambda _: True, key("hung"))
+    told = cluster_view.job(viewed(snapshot(nodes=1, jobs=[hung])), lambda _: True, key("hung"))
     assert str(told["why"]).endswith(
         "has not reported since 02:40Z on 22 Nov: what it told until then counts"
     )

@@ -9,7 +9,7 @@ from itertools import product
 import pytest
 
 from muster.core.cycle import cycle
-from muster.core.fits import fit_surface
+from muster.core.progress.fits import fit_surface
 from muster.profiles import build
 from muster.types import Config, Facts, Job, Plan, Report
 from muster_plugins.coach import DESIGN, Coach, epochs_left, gain, surface_of
@@ -65,14 +65,14 @@ def learner(
 
 def counts(plan: Plan, name: str) -> tuple[int, int]:
     """Workers and servers that are wanted."""
-    roles = plan.wants[key(name)].roles
+    roles = plan.grants[key(name)].roles
     return roles["worker"], roles["server"]
 
 
 def planned(*jobs: Job, cpu: int = 64, coach: Coach | None = None) -> Plan:
     profile = COACH if coach is None else replace(COACH, shares=(coach,), named=(("coach", coach),))
     plan = cycle(snapshot([node("n0", 8, cpu=cpu)], jobs=jobs), profile)
-    assert not plan.complaints
+    assert not plan.plugin_errors
     return plan
 
 
@@ -91,7 +91,7 @@ def test_the_first_four_epochs_have_set_counts(done: int) -> None:
 def test_a_job_starts_with_one_of_each_role() -> None:
     plan = planned(learner("new"))
     assert counts(plan, "new") == (1, 1)
-    assert sorted(h.role for h in plan.holds[key("new")]) == ["scheduler", "server", "worker"]
+    assert sorted(h.role for h in plan.reservations[key("new")]) == ["scheduler", "server", "worker"]
 
 
 def test_after_the_mini_epochs_the_plane_through_them_says_grow_in_both() -> None:
@@ -116,7 +116,7 @@ def test_refitted_each_epoch_the_choice_arrives_at_the_top() -> None:
 def test_counts_change_at_boundaries_only() -> None:
     plan = planned(learner("a", (1, 1), points=KNOWN, boundary=False))
     assert plan.shares == {key("a"): 1}
-    assert not plan.holds.get(key("a"))
+    assert not plan.reservations.get(key("a"))
     assert not plan.shrinks
 
 
@@ -163,7 +163,7 @@ def test_fixed_counts_wait_for_room_until_the_timeout_then_take_what_there_is() 
     waits = planned(learner("new"), cpu=4, coach=static)
     assert waits.shares[key("new")] == 0
     assert "room for 2 workers and 2 servers" in waits.statuses[key("new")].waits
-    assert waits.wake == NOW + 50.0
+    assert waits.requeue_at == NOW + 50.0
     starts = planned(learner("new", submitted=NOW - 60.001), cpu=4, coach=static)
     assert counts(starts, "new") == (2, 1)
     assert counts(planned(learner("new"), coach=static), "new") == (2, 2)

@@ -12,7 +12,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.points import Estimation, Profile
-from muster.types import Config, Facts, Hold, Job, JobKey, Meter, Move, Plan, Report, Shares, Snapshot, Want
+from muster.types import (
+    Config,
+    Facts,
+    Grant,
+    Grants,
+    Job,
+    JobKey,
+    Meter,
+    Move,
+    Plan,
+    Report,
+    Reservation,
+    Snapshot,
+)
 from muster_plugins.defragment import Defragment
 from muster_plugins.max_min import MaxMin
 from muster_plugins.pack import Pack
@@ -22,8 +35,8 @@ from tests.scenario import FIFO, NOW, cluster, job, key, plan, role, snapshot
 class Stay:
     """A Share plugin: who runs keeps what it has, who waits waits on."""
 
-    def share(self, shares: Shares, snapshot: Snapshot) -> Shares:
-        return Shares(snapshot.table.have)
+    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:
+        return Grants(snapshot.table.have)
 
 
 RACK = "topology.muster.dev/rack"
@@ -62,8 +75,8 @@ def where(after: Plan) -> dict[str, dict[str, int]]:
     return {key.name: dict(Counter(h.node for h in places(after, key))) for key in sorted(moved)}
 
 
-def places(after: Plan, job: JobKey) -> list[Hold]:
-    return [*after.holds.get(job, ()), *after.later.get(job, ())]
+def places(after: Plan, job: JobKey) -> list[Reservation]:
+    return [*after.reservations.get(job, ()), *after.later.get(job, ())]
 
 
 # ---- room for a job that waits ----
@@ -128,13 +141,13 @@ def test_what_ends_soon_makes_room_by_itself() -> None:
 LEFT_ALONE: list[tuple[str, Callable[[Job], Job]]] = [
     ("it is of a fixed size", lambda j: replace(j, roles=(replace(j.roles[0], min=2, max=2),))),
     ("nothing re-creates it", lambda j: with_members(j, evictable=False)),
-    ("a budget refuses", lambda j: replace(j, keeps="a PodDisruptionBudget refuses")),
+    ("a budget refuses", lambda j: replace(j, shrink_blocked_by="a PodDisruptionBudget refuses")),
     ("it has just started", lambda j: replace(j, started_at=NOW - 100.0)),
     ("it has just changed", lambda j: replace(j, facts=replace(LONG_AGO, last_resize=NOW - 100.0))),
     ("it ends soon", lambda j: replace(j, remaining_work=1_100.0)),
     ("kube-scheduler places it", lambda j: replace(j, scored=("asked for",))),
     ("it is between two boundaries", lambda j: replace(j, resize_at="boundary", report=Report())),
-    ("it shares a GPU", lambda j: replace(j, want=Want(beside=key("b")))),
+    ("it shares a GPU", lambda j: replace(j, grant=Grant(beside=key("b")))),
     ("it goes back already", lambda j: replace(j, preempted="for another")),
 ]
 
@@ -326,7 +339,11 @@ def test_a_move_is_legal_worth_it_and_never_of_a_job_about_to_end(before: Snapsh
     plugin = replace(TIDY, most=most)
     after = plan(before, STAY, rebalance=(plugin,))
     again = plan(before, STAY, rebalance=(plugin,))
-    assert (after.shrinks, after.holds, after.later) == (again.shrinks, again.holds, again.later)
+    assert (after.shrinks, after.reservations, after.later) == (
+        again.shrinks,
+        again.reservations,
+        again.later,
+    )
     moved = {shrink.job for shrink in after.shrinks}
     assert len(moved) <= most
     used: Counter[str] = Counter()

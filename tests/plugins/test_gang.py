@@ -6,8 +6,8 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from muster.core.place import Need, candidates_of
-from muster.core.room import Room
+from muster.core.placement.capacity import Capacity
+from muster.core.placement.place import Need, candidates_of
 from muster.points import Candidates, Profile
 from muster.types import Job, Snapshot
 from muster_plugins.gang import Gang
@@ -21,7 +21,7 @@ GANG_PACK = replace(GANG, name="gang-pack", scores=((GangPack(), 1.0),))
 def seen_by(before: Snapshot, waiting: Job, own: dict[str, int] | None = None) -> Candidates:
     """The nodes as a plugin sees them for the job's first role; own: its pods by node."""
     need = Need(waiting.roles[0], 1)
-    candidates = candidates_of(Room(before), need)
+    candidates = candidates_of(Capacity(before), need)
     mine = np.array([(own or {}).get(n, 0) for n in before.nodes.names], dtype=np.int64)
     return replace(candidates, own=mine, others=candidates.others - mine)
 

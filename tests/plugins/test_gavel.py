@@ -7,14 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from muster.core.lp import Market
 from muster.points import Profile
+from muster.policylib.lp import Market
 from muster.profiles import NAMED, build
-from muster.sim.engine import Options, simulate
+from muster.sim.engine import simulate
 from muster.sim.models.gavel import Configuration
+from muster.sim.options import Options
 from muster.sim.result import Result
-from muster.sim.workload import Cluster, Group, Submission, Workload
-from muster.types import PRODUCT, Config, Facts, Job, Meter, Plan, Want
+from muster.sim.submission import Submission
+from muster.sim.workload import Cluster, Group, Workload
+from muster.types import PRODUCT, Config, Facts, Grant, Job, Meter, Plan
 from muster_plugins.gavel import Asking, Gavel, speeds, steps_left
 from muster_plugins.gavel_draws import Draws
 from muster_plugins.gavel_fifo import GavelFifo
@@ -48,7 +50,11 @@ def remembered(found: Job, plugin: Gavel, share: Mapping[str, float], jobs: int,
 
 def on(result: Plan) -> dict[str, str]:
     """Who is given which node."""
-    return {key.name: hold.node for key, holds in result.holds.items() for hold in holds}
+    return {
+        key.name: reservation.node
+        for key, reservations in result.reservations.items()
+        for reservation in reservations
+    }
 
 
 def simulated(
@@ -197,7 +203,7 @@ def test_time_on_the_gpu_of_another_is_counted_to_the_pair() -> None:
     owner = trained("owner", {"v100": 1.0}, on=["a"])
     rider = remembered(trained("rider", {"v100": 1.0}, on=["a"]), GavelMaxMin(), {"v100": 0.1}, jobs=2)
     rider = replace(
-        rider, want=Want(product="v100", beside=owner.key), facts=Facts(by_product={"v100": Meter(ROUND)})
+        rider, grant=Grant(product="v100", beside=owner.key), facts=Facts(by_product={"v100": Meter(ROUND)})
     )
     found = snapshot(NODES, jobs=[owner, rider])
     once = rode(rider, rider.memory["gavel-max-min"], found)

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from muster.core.place import Need, candidates_of
-from muster.core.room import Room
+from muster.core.placement.capacity import Capacity
+from muster.core.placement.place import Need, candidates_of
 from muster.types import Role
 from muster_plugins.pack import Pack, greedy_for
 from tests.scenario import asks, job, node, plan, role, snapshot, starts
@@ -12,7 +12,7 @@ from tests.scenario import asks, job, node, plan, role, snapshot, starts
 def scores(each: Role, count: int, used: dict[str, int], nodes: int = 3) -> list[float]:
     """Scores of a cluster of 8-GPU nodes with so many GPUs in use, for `count` replicas."""
     before = snapshot(nodes=nodes, foreign={n: asks(g) for n, g in used.items()})
-    candidates = candidates_of(Room(before), Need(each, count))
+    candidates = candidates_of(Capacity(before), Need(each, count))
     return Pack().score(job("x", roles=[each]), each, candidates, before).tolist()
 
 
@@ -52,14 +52,14 @@ def test_fullness_is_of_gpus_for_who_asks_gpus_and_of_the_dominant_resource_else
 def test_nodes_without_the_resource_count_as_empty() -> None:
     before = snapshot(nodes=[node("n0", gpus=0), node("n1")])
     each = role("worker", 1)
-    candidates = candidates_of(Room(before), Need(each, 1))
+    candidates = candidates_of(Capacity(before), Need(each, 1))
     assert Pack().score(job("x", roles=[each]), each, candidates, before).tolist() == [0.0, 50.0]
 
 
 def test_small_jobs_leave_whole_nodes_free_for_large_ones() -> None:
     jobs = [job(f"s{i}", worker=1, gpus=2) for i in range(4)] + [job("large", worker=2, gpus=8)]
     placed = starts(plan(snapshot(nodes=3, jobs=jobs)))
-    assert {n for name, spots in placed.items() if name != "large" for n in spots} == {"n0"}
+    assert {n for name, assignments in placed.items() if name != "large" for n in assignments} == {"n0"}
     assert placed["large"] == {"n1": 1, "n2": 1}
 
 

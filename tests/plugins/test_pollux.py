@@ -33,9 +33,9 @@ def granted(found: Plan) -> dict[str, int]:
 def places(found: Plan) -> dict[str, list[str]]:
     """Nodes of new places, in the order in which they were given."""
     new: dict[str, list[str]] = {}
-    for source in (found.holds, found.later):
-        for key, holds in source.items():
-            new.setdefault(key.name, []).extend(h.node for h in holds)
+    for source in (found.reservations, found.later):
+        for key, reservations in source.items():
+            new.setdefault(key.name, []).extend(h.node for h in reservations)
     return {name: nodes for name, nodes in new.items() if nodes}
 
 

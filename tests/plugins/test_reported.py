@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.core import learned
-from muster.core.fits import Convergence
-from muster.core.table import declared
+from muster.core.progress import learned
+from muster.core.progress.estimate import declared
+from muster.core.progress.fits import Convergence
 from muster.points import Estimation
 from muster.types import PRODUCT, Config, Facts, Job, Meter, Report, Snapshot
 from muster_plugins.measured import Measured

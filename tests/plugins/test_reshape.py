@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from muster.core.completion import Overheads, forecast
 from muster.core.cycle import cycle
 from muster.points import Profile
+from muster.policylib.completion import Overheads, forecast
 from muster.profiles import build
 from muster.types import PRODUCT, Config, Facts, Job, NodeRecord, Plan, Report
 from muster_plugins.reshape import POINTS, Reshape
@@ -63,7 +63,7 @@ def planned(
 ) -> Plan:
     gpus = 4 if isinstance(nodes, int) else 0
     plan = cycle(snapshot(nodes, gpus, jobs), profile)
-    assert not plan.complaints
+    assert not plan.plugin_errors
     return plan
 
 
@@ -147,7 +147,7 @@ def test_each_job_that_waits_is_served_in_order_on_what_the_one_before_left() ->
 def test_a_job_that_adjusts_or_has_just_been_started_is_no_donor_and_a_cycle_is_asked_for() -> None:
     plan = planned([training("old", on=["n0"] * 4, since=50.0), training("new")])
     assert shares(plan) == {"old": 4, "new": 0}
-    assert plan.wake == NOW + 10.0
+    assert plan.requeue_at == NOW + 10.0
     silent = replace(training("old", on=["n0"] * 4, since=50.0), report=None)
     assert shares(planned([silent, training("new")])) == {"old": 4, "new": 0}
     older = replace(training("old", on=["n0"] * 4, since=250.0), report=None)
@@ -161,7 +161,7 @@ def test_the_faster_product_is_taken_when_the_makespan_leaves_it_open() -> None:
     ]
     products = {"P100": 1.0, "V100": 1.4}
     plan = planned([training("new", products=products)], nodes)
-    assert {h.node for h in plan.holds[key("new")]} == {"b-fast"}
+    assert {h.node for h in plan.reservations[key("new")]} == {"b-fast"}
 
 
 # ---- Algorithm 2 ----
@@ -193,7 +193,7 @@ def test_gpus_on_another_node_mean_a_restart_there_if_that_pays() -> None:
     nodes = [node("n0", 1), node("n1", 4)]
     plan = planned([training("long", left=50_000.0, on=["n0"])], nodes)
     assert shares(plan) == {"long": 4}
-    places = [*plan.holds.get(key("long"), ()), *plan.later.get(key("long"), ())]
+    places = [*plan.reservations.get(key("long"), ()), *plan.later.get(key("long"), ())]
     assert {h.node for h in places} == {"n1"}
     # 300 s left: 125 on four GPUs, but the restart takes 211
     assert shares(planned([training("short", left=300.0, on=["n0"])], nodes)) == {"short": 1}
@@ -219,12 +219,12 @@ def test_the_completion_time_has_all_of_its_terms() -> None:
 
 
 def _started(one: Job):  # type: ignore[no-untyped-def]
-    from muster.core.table import table_of
-    from muster.types import Shares
+    from muster.core.sharing.job_table import table_of
+    from muster.types import Grants
 
     before = snapshot(1, 4, [one])
     before = replace(before, table=table_of(before.jobs.values(), NOW, 4))
-    return Shares(before.table.have), before
+    return Grants(before.table.have), before
 
 
 def test_unknown_lengths_are_predicted_from_the_accuracy_curve() -> None:
@@ -280,7 +280,7 @@ def test_termination_adds_one_step_at_a_time_to_the_job_that_gains_most_and_wait
     young = [training("young", left=50_000.0, on=["n0"], since=100.0)]
     plan = planned(young, profile=TERMINATION)
     assert shares(plan) == {"young": 1}
-    assert plan.wake == NOW + 10.0
+    assert plan.requeue_at == NOW + 10.0
 
 
 def test_termination_leaves_a_job_that_a_restart_would_make_later() -> None:

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.core import learned, sharing
-from muster.core.whys import clock
-from muster.types import Config, Facts, Job, Shares, Snapshot, Table, Want
+from muster.core.progress import learned
+from muster.core.reasons.shares import clock
+from muster.core.sharing import chain
+from muster.types import Config, Facts, Grant, Grants, Job, Snapshot, Table
 from muster_plugins.resize_cost import ResizeCost
 from tests import tables
 from tests.scenario import job as job_of
@@ -32,8 +33,8 @@ def before(of: Table, facts: Mapping[int, Facts] | None = None, **fields: Mappin
     return replace(tables.snapshot(of, NOW), jobs=jobs)
 
 
-def shares(plan: Sequence[int], **words: object) -> Shares:
-    return Shares(np.array(plan, dtype=np.int64), **words)  # type: ignore[arg-type]
+def shares(plan: Sequence[int], **words: object) -> Grants:
+    return Grants(np.array(plan, dtype=np.int64), **words)  # type: ignore[arg-type]
 
 
 def granted(
@@ -114,7 +115,7 @@ def test_a_growth_that_is_not_worth_it_needs_nobodys_gpus() -> None:
 def test_a_job_that_cannot_become_smaller_now_stays_and_says_why() -> None:
     of = tables.table(8, most=[8, 8], have=[8, 0], run_start=[NOW - 5000.0, np.inf], curves=[AMDAHL])
     kept = "the PodDisruptionBudget web allows no eviction"
-    assert granted(of, [4, 4], keeps={0: kept}) == (
+    assert granted(of, [4, 4], shrink_blocked_by={0: kept}) == (
         [8, 0],
         {0: kept, 1: "the jobs that are to make room for it can't change yet"},
     )
@@ -197,10 +198,10 @@ def test_a_job_that_rests_keeps_its_product_and_nodes_too() -> None:
     of = tables.table(
         8, most=[8, 8], have=[4, 2], first_start=0.0, run_start=[NOW - 1.0, NOW - 1.0], curves=[AMDAHL]
     )
-    was = Want(product="A100", max_nodes=1)
-    wants = {0: Want(product="T4"), 1: Want(product="T4")}
-    found = ResizeCost().share(shares([4, 2], wants=wants), before(of, want={0: was}))
-    assert found.wants == {0: was}
+    was = Grant(product="A100", max_nodes=1)
+    grants = {0: Grant(product="T4"), 1: Grant(product="T4")}
+    found = ResizeCost().share(shares([4, 2], details=grants), before(of, grant={0: was}))
+    assert found.details == {0: was}
     assert found.replicas.tolist() == [4, 2]
 
 
@@ -274,16 +275,16 @@ def test_the_result_is_legal_and_withholds_no_start_that_fits(
 ) -> None:
     of, plan, facts = situation
     found = ResizeCost().share(shares(plan), before(of, facts=facts))
-    complaints: list[str] = []
-    assert sharing.legal(found, of, complaints).replicas.tolist() == found.replicas.tolist()
-    assert complaints == []
+    plugin_errors: list[str] = []
+    assert chain.legal(found, of, plugin_errors).replicas.tolist() == found.replicas.tolist()
+    assert plugin_errors == []
     used = int((found.replicas * of.unit).sum())
     fastest = ResizeCost().fastest(shares(plan), of, {}).replicas.tolist()
     for row, wished in enumerate(fastest):
         if wished and not of.have[row]:
             got = int(found.replicas[row])
             assert got <= wished
-            larger = [n for n in range(max(1, int(of.least[row])), wished + 1) if n > got]
+            larger = [n for n in range(max(1, int(of.min[row])), wished + 1) if n > got]
             assert all(used + (n - got) * of.unit[row] > of.gpus for n in larger[:1])
         if of.have[row] and found.replicas[row] != of.have[row]:
             cost = facts[row].last_cost or 30.0

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.core.references import BATCHES, CNNS, GPUS, PAPER
-from muster.core.similar import cosine, known, nearest
-from muster.core.table import table_of
-from muster.types import PRODUCT, Config, Job, Shares, Snapshot, Want
+from muster.core.sharing.job_table import table_of
+from muster.policylib.references import BATCHES, CNNS, GPUS, PAPER
+from muster.policylib.similar import cosine, known, nearest
+from muster.types import PRODUCT, Config, Grant, Grants, Job, Snapshot
 from muster_plugins.similarity import Similarity
 from tests.scenario import job, key, node, snapshot
 
@@ -33,14 +33,14 @@ def granted(
     """By job: product and GPUs, then the batch size if it is overridden, and beside whom."""
     view = before(jobs, products)
     plugin = Similarity(**parameters)  # type: ignore[arg-type]
-    shares = plugin.share(Shares(view.table.have), view)
+    shares = plugin.share(Grants(view.table.have), view)
     result: dict[str, tuple[object, ...]] = {}
     for each, row in view.table.row.items():
-        want = shares.wants.get(row)
-        if want is not None:
-            beside = (want.beside.name,) if want.beside else ()
-            batch = (want.batch,) if want.batch else ()
-            result[each.name] = (want.product, int(shares.replicas[row]), *batch, *beside)
+        grant = shares.details.get(row)
+        if grant is not None:
+            beside = (grant.beside.name,) if grant.beside else ()
+            batch = (grant.batch,) if grant.batch else ()
+            result[each.name] = (grant.product, int(shares.replicas[row]), *batch, *beside)
     return result
 
 
@@ -194,18 +194,18 @@ def test_only_counts_that_the_owner_allows_are_chosen() -> None:
     assert granted([sizes])["j"][1] in (2, 4)
 
 
-def running(name: str, product: str, want: Want, **words: Any) -> Job:
-    return cnn(name, "VGG16", on=[product.lower()], present=1, want=want, **words)
+def running(name: str, product: str, grant: Grant, **words: Any) -> Job:
+    return cnn(name, "VGG16", on=[product.lower()], present=1, grant=grant, **words)
 
 
 def test_without_cd_a_job_keeps_what_it_has_and_with_cd_it_moves_to_what_is_better() -> None:
-    there = running("j", "K40M", Want(product="K40M"))
+    there = running("j", "K40M", Grant(product="K40M"))
     assert granted([there], cd=False) == {"j": ("K40M", 1)}
     assert granted([there], cd=True) == {"j": ("A40", 1)}
 
 
 def test_without_cd_what_is_kept_is_not_given_to_others() -> None:
-    jobs = [running("j", "A40", Want(product="A40")), cnn("new", "VGG16")]
+    jobs = [running("j", "A40", Grant(product="A40")), cnn("new", "VGG16")]
     assert granted(jobs, {"A40": 1, "T4": 1}, cd=False) == {"j": ("A40", 1), "new": ("T4", 1)}
 
 
@@ -262,8 +262,8 @@ def test_in_mode_gpu_only_a_job_that_asked_for_one_gpu_is_packed() -> None:
 
 def test_without_cd_a_pair_stays_and_when_one_ends_the_other_owns_the_gpu() -> None:
     pair = [
-        running("a", "A100", Want(product="A100")),
-        running("b", "A100", Want(product="A100", beside=key("a"))),
+        running("a", "A100", Grant(product="A100")),
+        running("b", "A100", Grant(product="A100", beside=key("a"))),
     ]
     assert granted(pair, {"A100": 1}, cd=False, jp=True)["b"] == ("A100", 1, "a")
     left = [pair[1], cnn("c", "ResNet50")]

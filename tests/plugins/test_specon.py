@@ -226,18 +226,18 @@ def test_a_move_is_carried_out_by_the_core_and_the_container_s_memory_is_kept() 
         "ask", worker=1, on=["n0"], shape=CPU, memory={"specon": seen.as_mapping()}, report=Report(loss=0.497)
     )
     after = plan(snapshot(2, gpus=0, jobs=[me, container("a", "n0"), container("b", "n0")]), PROFILE)
-    assert [h.node for h in after.holds[key("ask")]] == ["n1"]
+    assert [h.node for h in after.reservations[key("ask")]] == ["n1"]
     assert [s.node for s in after.shrinks] == ["n0"]
     kept = after.memory[key("ask")]["specon"]
     assert isinstance(kept, Mapping)
     assert kept["asked"] == NOW
-    assert not after.complaints
+    assert not after.plugin_errors
 
 
 def test_first_places_go_round_the_nodes_in_the_order_of_submission() -> None:
     before = snapshot(3, gpus=0, jobs=[job(f"j{i}", worker=1, shape=CPU) for i in range(5)])
     after = plan(before, Profile(scores=((RoundRobin(), 1.0),)))
-    assert [after.holds[key(f"j{i}")][0].node for i in range(5)] == ["n0", "n1", "n2", "n0", "n1"]
+    assert [after.reservations[key(f"j{i}")][0].node for i in range(5)] == ["n0", "n1", "n2", "n0", "n1"]
 
 
 def test_the_round_goes_on_when_earlier_jobs_have_ended() -> None:
@@ -245,7 +245,7 @@ def test_the_round_goes_on_when_earlier_jobs_have_ended() -> None:
     before = snapshot(4, gpus=0, jobs=[there, job("new", worker=1, shape=CPU)])
     assert turn(before.jobs[key("new")], before) == 7
     after = plan(before, Profile(scores=((RoundRobin(), 1.0),)))
-    assert after.holds[key("new")][0].node == "n3"
+    assert after.reservations[key("new")][0].node == "n3"
 
 
 @pytest.mark.parametrize("kept", [None, "text", {"at": 1.0}, {"no": 1}])

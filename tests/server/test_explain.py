@@ -87,7 +87,7 @@ def test_an_elastic_job_is_told_its_share_and_why_its_course_and_what_each_size_
         gpus=8,
         started="2026-01-01T00:01:00Z",
         share="4/1/8",
-        shareReason="2 more GPUs would give it +9 %; job-7 gains +31 % by them",
+        shareReason="2 more GPUs would speed it up by 9 %; job-7 is 31 % faster with them",
         keeps="the PodDisruptionBudget elastic-pdb refuses",
         speed="6.2/s",
         progress="43%",
@@ -103,8 +103,8 @@ def test_an_elastic_job_is_told_its_share_and_why_its_course_and_what_each_size_
         "State:     Running for 60m\n"
         "Reason:    4 replicas running; up to 8 as capacity is free\n"
         "Share:     4 replicas; it may have 1 to 8\n"
-        "Why:       2 more GPUs would give it +9 %; job-7 gains +31 % by them\n"
-        "Keeps:     the PodDisruptionBudget elastic-pdb refuses\n"
+        "Why:       2 more GPUs would speed it up by 9 %; job-7 is 31 % faster with them\n"
+        "Blocked:   the PodDisruptionBudget elastic-pdb refuses\n"
         "Resizes:   3; one costs it 8.2s, as measured\n"
         "Changes:   1 -> 2 -> 4 replicas, the last 10m ago\n"
         "Speed:     6.2/s\n"
@@ -151,7 +151,7 @@ def test_a_job_of_fixed_size_says_so() -> None:
     )
     text = render([rigid], "team", "rigid", NOW)
     assert "Share:     4 of 4 replicas: its size is fixed\n" in text
-    assert "Keeps:     no successPolicy on its Indexed Job\n" in text
+    assert "Blocked:   no successPolicy on its Indexed Job\n" in text
 
 
 def test_a_placement_of_a_thousand_is_cut_short() -> None:

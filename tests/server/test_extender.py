@@ -13,8 +13,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 from starlette.testclient import TestClient
 
-from muster.core.guard import NO_PLAN, NO_ROOM, OTHER_NODE, UNKNOWN
-from muster.core.view import Board, View, empty_view
+from muster.core.reasons.waiting import NO_PLAN
+from muster.core.views.extender_rules import NO_ROOM, OTHER_NODE, UNKNOWN
+from muster.core.views.view import Board, View, empty_view
+from muster.server.answering import ExtenderMetrics
 from muster.server.extender import MOST, NO_NODES, NONE_KNOWN, NOT_SYNCED, make_extender_app
 from tests.scenario import FIFO, job, snapshot
 from tests.server.reading import viewed
@@ -39,7 +41,7 @@ def registry() -> CollectorRegistry:
 
 @pytest.fixture
 def client(board: Board, registry: CollectorRegistry) -> Iterator[TestClient]:
-    with TestClient(make_extender_app(board, registry)) as client:
+    with TestClient(make_extender_app(board, ExtenderMetrics(registry).note)) as client:
         yield client
 
 
@@ -59,11 +61,15 @@ def answer(names: list[str] | None, failed: dict[str, str] | None, error: str = 
 
 
 def test_filter_believes_a_released_pod_before_the_view_knows_of_it(client: TestClient) -> None:
-    asked = args("let-go", ["n0", "n1"])
-    assert client.post("/filter", json=asked).json()["NodeNames"] == []
-    asked["Pod"]["metadata"]["annotations"] = {"muster.dev/released": "true"}
+    said = {"muster.dev/released": "true"}
+    asked = args("train-worker-0", ["n0", "n1"])
+    assert client.post("/filter", json=asked).json()["NodeNames"] == ["n0"]
+    asked["Pod"]["metadata"]["annotations"] = said
     got = client.post("/filter", json=asked).json()
     assert (got["NodeNames"], got["Error"]) == (["n0", "n1"], "")
+    stranger = args("never-gated", ["n0", "n1"])
+    stranger["Pod"]["metadata"]["annotations"] = said
+    assert client.post("/filter", json=stranger).json()["NodeNames"] == []
 
 
 def test_filter_lets_pods_of_other_schedulers_everywhere_also_before_the_first_sync() -> None:
@@ -249,7 +255,7 @@ def test_calls_and_verdicts_are_counted(client: TestClient, registry: CollectorR
 def test_a_caller_that_goes_away_is_counted_and_not_answered(
     board: Board, registry: CollectorRegistry
 ) -> None:
-    app = make_extender_app(board, registry)
+    app = make_extender_app(board, ExtenderMetrics(registry).note)
     received: list[Any] = [
         {"type": "http.request", "body": b"{", "more_body": True},
         {"type": "http.disconnect"},

@@ -10,8 +10,8 @@ from html.parser import HTMLParser
 import pytest
 from starlette.testclient import TestClient
 
-from muster.core.view import Board, empty_view
-from muster.server.cluster import PAGES
+from muster.core.views.view import Board, empty_view
+from muster.server.cluster_pages import PAGES
 from muster.server.service import make_service_app
 from muster.types import JobKey
 from tests.scenario import FIFO, job, snapshot

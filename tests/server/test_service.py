@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -12,10 +13,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
 from muster.core.cycle import cycle
-from muster.core.dump import load
-from muster.core.view import Board, empty_view
+from muster.core.snapshot_codec import load
+from muster.core.views.view import Board, View, empty_view
 from muster.errors import ClusterError
-from muster.server.access import FloodError, ReviewedAccess, Verdict
+from muster.points import Profile
+from muster.server.access import FloodError, ReviewedAccess, Verdict, claimed
+from muster.server.metrics import ViewCollector
 from muster.server.service import make_service_app
 from muster.types import JobKey
 from tests.scenario import FIFO, job, snapshot
@@ -75,6 +78,19 @@ def test_readiness_names_what_is_missing_until_everything_was_listed(
     assert client.get("/v1/jobs", headers=bearer("admin")).status_code == 503
 
 
+def test_health_fails_and_says_what_does_not_go_on(board: Board, rights: Rights) -> None:
+    named: list[str] = []
+    with TestClient(make_service_app(board, rights, ailing=lambda: named, fresh=0.0)) as client:
+        assert (client.get("/healthz").status_code, client.get("/healthz").json()) == (200, {"status": "ok"})
+        named.append("thread lease is dead")
+        got = client.get("/healthz")
+        assert (got.status_code, got.json()) == (
+            500,
+            {"status": "failing", "failing": ["thread lease is dead"]},
+        )
+        assert client.get("/readyz").status_code == 200, "it still answers the verbs"
+
+
 def test_a_replica_is_ready_only_when_the_ports_that_kubernetes_calls_are_open(
     board: Board, rights: Rights
 ) -> None:
@@ -109,7 +125,7 @@ def test_a_tenant_reads_his_own_namespace_and_counts_of_others(client: TestClien
     ("path", "token", "status", "says"),
     [
         ("/v1/jobs", "", 401, "a bearer token is needed"),
-        ("/v1/jobs", "forged", 401, "does not know this token"),
+        ("/v1/jobs", "forged", 401, "does not know this token for the audience muster.dev"),
         ("/v1/jobs", "team", 403, "/v1/jobs?namespace=NAME"),
         ("/v1/jobs?namespace=secret", "team", 403, "in namespace secret"),
         ("/v1/jobs?namespace=team", "nothing", 403, "in namespace team"),
@@ -174,9 +190,19 @@ def test_the_same_question_is_rendered_once_for_a_crowd(board: Board, rights: Ri
 # ---- TokenReview and SubjectAccessReview ----
 
 
+def jwt(audience: object) -> str:
+    """A token as service accounts have them: "good" is what the API server knows it by."""
+    claims = {"aud": audience} if audience else {}
+    return f"h.{base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip('=')}.good"
+
+
+API_SERVER = "https://kubernetes.default.svc"
+GOOD = jwt(["muster.dev"])
+
+
 @dataclass
 class Reviews:
-    """The API server as far as reviews go."""
+    """The API server as far as reviews go. Opaque tokens are for its own audience, as those of a token file are."""
 
     asked: list[tuple[str, Any]] = field(default_factory=list)
     status: int = 201
@@ -188,9 +214,12 @@ class Reviews:
         self.asked.append((kind, spec))
         assert method == "POST"
         if kind == "tokenreviews":
-            known = spec["token"] == "good"
+            _, audiences = claimed(spec["token"])
+            wanted = spec.get("audiences", [API_SERVER])
+            common = [one for one in wanted if one in (audiences or (API_SERVER,))]
+            known = spec["token"].endswith("good") and bool(common)
             user = {"username": "jane", "uid": "7", "groups": ["team"], "extra": {"scopes": ["x"]}}
-            status = {"authenticated": known, "user": user if known else {}}
+            status = {"authenticated": known, "user": user if known else {}, "audiences": common}
         else:
             status = {"allowed": spec["resourceAttributes"].get("namespace") in self.namespaces}
         return self.status, json.dumps({"status": status}).encode()
@@ -210,16 +239,18 @@ def clock() -> Clock:
     return Clock()
 
 
-def access(reviews: Callable[..., tuple[int, bytes]], clock: Clock) -> ReviewedAccess:
-    return ReviewedAccess(reviews, clock=clock, kept=5.0, reviews=10.0)
+def access(
+    reviews: Callable[..., tuple[int, bytes]], clock: Clock, for_api_server: bool = False
+) -> ReviewedAccess:
+    return ReviewedAccess(reviews, clock=clock, kept=5.0, reviews=10.0, for_api_server=for_api_server)
 
 
 def test_a_right_is_asked_for_as_the_token_s_owner_and_kept_for_seconds(clock: Clock) -> None:
     reviews = Reviews()
     asked = access(reviews, clock)
-    assert asked.may_list("good", "team") is Verdict.ALLOWED
-    assert asked.may_list("good", "other") is Verdict.DENIED
-    assert asked.may_list("good", None) is Verdict.DENIED
+    assert asked.may_list(GOOD, "team") is Verdict.ALLOWED
+    assert asked.may_list(GOOD, "other") is Verdict.DENIED
+    assert asked.may_list(GOOD, None) is Verdict.DENIED
     assert [kind for kind, _ in reviews.asked] == ["tokenreviews", *["subjectaccessreviews"] * 3]
     assert reviews.asked[1][1] == {
         "user": "jane",
@@ -235,11 +266,51 @@ def test_a_right_is_asked_for_as_the_token_s_owner_and_kept_for_seconds(clock: C
     }
     assert "namespace" not in reviews.asked[3][1]["resourceAttributes"]
     for _ in range(100):
-        assert asked.may_list("good", "team") is Verdict.ALLOWED
+        assert asked.may_list(GOOD, "team") is Verdict.ALLOWED
     assert len(reviews.asked) == 4
     reviews.namespaces = ()
     clock.now = 5.1
-    assert asked.may_list("good", "team") is Verdict.DENIED
+    assert asked.may_list(GOOD, "team") is Verdict.DENIED
+
+
+@pytest.mark.parametrize("found", [API_SERVER, [API_SERVER, "vault"], [], None, {"x": 1}])
+def test_a_token_for_another_audience_is_refused_before_anybody_is_asked(found: object, clock: Clock) -> None:
+    reviews = Reviews()
+    assert access(reviews, clock).may_list(jwt(found), "team") is Verdict.ELSEWHERE
+    assert reviews.asked == []
+
+
+def test_a_token_for_muster_among_others_is_reviewed_for_muster(clock: Clock) -> None:
+    reviews = Reviews()
+    token = jwt([API_SERVER, "muster.dev"])
+    assert access(reviews, clock).may_list(token, "team") is Verdict.ALLOWED
+    assert reviews.asked[0] == ("tokenreviews", {"token": token, "audiences": ["muster.dev"]})
+
+
+def test_an_opaque_token_is_one_for_muster_only_by_the_api_server_s_word(clock: Clock) -> None:
+    reviews = Reviews()
+    assert access(reviews, clock).may_list("good", "team") is Verdict.UNKNOWN
+    assert [spec for _, spec in reviews.asked] == [{"token": "good", "audiences": ["muster.dev"]}]
+
+
+@pytest.mark.parametrize("token", [jwt(API_SERVER), jwt(""), "good", GOOD])
+def test_where_the_team_says_so_the_api_server_s_own_tokens_are_taken_too(token: str, clock: Clock) -> None:
+    asked = access(Reviews(), clock, for_api_server=True)
+    assert asked.may_list(token, "team") is Verdict.ALLOWED
+    assert asked.may_list("bad", "team") is Verdict.UNKNOWN
+
+
+def test_who_brings_a_token_for_another_audience_is_told_how_to_make_one(board: Board, clock: Clock) -> None:
+    with TestClient(make_service_app(board, access(Reviews(), clock), fresh=0.0)) as client:
+        for path in ("/v1/jobs", "/v1/cluster", "/v1/jobs/team/waits", "/debug/snapshot"):
+            got = client.get(path, headers=bearer(jwt([API_SERVER])))
+            assert (got.status_code, got.json()) == (
+                401,
+                {
+                    "error": "expected a token for the audience muster.dev, found one for "
+                    f"{API_SERVER}; make one: kubectl create token NAME -n NAMESPACE --audience=muster.dev"
+                },
+            )
 
 
 def test_a_token_that_nobody_knows_is_not_asked_rights_for(clock: Clock) -> None:
@@ -262,13 +333,29 @@ def test_a_flood_of_tokens_costs_a_bounded_number_of_reviews(clock: Clock) -> No
             refused += 1
     assert (len(reviews.asked), refused) == (10, 990)
     clock.now = 0.5
-    assert asked.may_list("good", "team") is Verdict.ALLOWED
+    assert asked.may_list(GOOD, "team") is Verdict.ALLOWED
 
 
 def test_an_api_server_that_fails_gives_no_right_and_keeps_none(clock: Clock) -> None:
     reviews = Reviews(status=500)
     asked = access(reviews, clock)
     with pytest.raises(ClusterError, match="tokenreviews with 500"):
-        asked.may_list("good", "team")
+        asked.may_list(GOOD, "team")
     reviews.status = 201
-    assert asked.may_list("good", "team") is Verdict.ALLOWED
+    assert asked.may_list(GOOD, "team") is Verdict.ALLOWED
+
+
+def test_a_crowd_that_scrapes_costs_as_much_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[View] = []
+    count = ViewCollector._count
+    monkeypatch.setattr(
+        ViewCollector, "_count", lambda self, view: (counted.append(view), count(self, view))[1]
+    )
+    now = 0.0
+    collector = ViewCollector(Board(empty_view(Profile())), fresh=1.0, clock=lambda: now)
+    first = [list(collector.collect()) for _ in range(50)]
+    assert len(counted) == 1
+    assert all(one == first[0] for one in first)
+    now = 1.0
+    list(collector.collect())
+    assert len(counted) == 2

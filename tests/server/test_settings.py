@@ -25,7 +25,7 @@ profile: gang-pack
 order: strict
 leader: {namespace: infra, lease: gpus-scheduler}
 ports: {service: 9080, extender: 9081}
-gang: {timeout: 90s, forget: 1h30m, ownerPause: 30s}
+gang: {timeout: 90s, ttlAfterFinished: 1h30m, ownerPause: 30s}
 patience: 600
 topologyLevels: [rack, topology.kubernetes.io/zone]
 pluginArgs: {gang-pack: {in_use: 25.0}}
@@ -57,7 +57,13 @@ def test_an_empty_configuration_is_the_default_profile() -> None:
     assert (settings.scheduler_name, settings.mode, settings.ports.service) == ("muster", "active", 8080)
     assert (settings.leader.namespace, settings.leader.lease) == ("muster-system", "muster-scheduler")
     assert (profile.name, profile.sort, profile.scores) == ("fifo", Fifo(), ((Pack(), 1.0),))
-    assert (profile.order, profile.placement, profile.timeout, profile.patience, profile.forget) == (
+    assert (
+        profile.order,
+        profile.placement,
+        profile.timeout,
+        profile.patience,
+        profile.ttl_after_finished,
+    ) == (
         "backfill",
         "pinned",
         120.0,
@@ -74,7 +80,7 @@ def test_every_setting_reaches_the_profile(tmp_path: Path) -> None:
     assert settings.leader.lease == "gpus-scheduler"
     assert profile.scores == ((GangPack(in_use=25.0), 1.0),)
     assert (profile.name, profile.placement, profile.order) == ("gang-pack", "scored", "strict")
-    assert (profile.timeout, profile.forget, profile.patience, profile.owner_pause) == (
+    assert (profile.timeout, profile.ttl_after_finished, profile.patience, profile.owner_pause) == (
         90.0,
         5400.0,
         600.0,

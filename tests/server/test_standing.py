@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from muster.core.cycle import cycle
-from muster.core.dump import dump, load
-from muster.core.standing import item, standings
-from muster.core.view import View
+from muster.core.snapshot_codec import dump, load
+from muster.core.views.job_status import item, standings
+from muster.core.views.view import View
 from muster.errors import UsageError
 from muster.types import JobKey, Port, Snapshot, Taint, Toleration
 from tests.scenario import FIFO, NOW, RACK, asks, job, node, snapshot
@@ -125,7 +125,7 @@ def rich() -> Snapshot:
         jobs=jobs,
         foreign={"n2": asks(1, cpu=500)},
         ports={"n2": [Port("TCP", "", 8080)]},
-        barred={("waits", "worker"): {"n0": NOW + 60}},
+        node_backoffs={("waits", "worker"): {"n0": NOW + 60}},
     )
 
 
@@ -135,11 +135,11 @@ def test_a_dump_read_back_gives_the_same_snapshot_and_the_same_plan() -> None:
     read, profile = load(json.loads(text))
     before = view.snapshot
     assert profile == "fifo"
-    assert (read.now, read.jobs, read.ports, read.barred) == (
+    assert (read.now, read.jobs, read.ports, read.node_backoffs) == (
         before.now,
         before.jobs,
         before.ports,
-        before.barred,
+        before.node_backoffs,
     )
     assert read.nodes.records == before.nodes.records
     assert np.array_equal(read.free, before.free)

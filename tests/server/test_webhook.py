@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -81,6 +82,12 @@ def test_a_pod_that_asks_to_report_gets_a_token_and_the_url_once() -> None:
     assert patched(spec | {"volumes": [volume]}) is None
     assert patched(spec, wants="false") is None
     assert patched(spec, admits=Admits(gate=False)) is None
+    signed = replace(admits, authority=lambda: b"PEM")
+    own = {"name": "MUSTER_CA", "value": "PEM"}
+    assert [step for step in patched(spec, admits=signed) if "/env" in step["path"]] == [
+        {"op": "add", "path": "/spec/containers/0/env", "value": [url, own]},
+        {"op": "add", "path": "/spec/containers/1/env/-", "value": own},
+    ]
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"request": {"uid": "u"}}', b'{"request": 7}'])

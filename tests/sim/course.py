@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from muster.points import Profile
-from muster.sim.engine import Options
+from muster.sim.options import Options
 from muster.sim.placed import Engine
 from muster.sim.result import Result, Segment
+from muster.sim.submission import Linear, Model, Submission
 from muster.sim.truth import NODE
-from muster.sim.workload import Cluster, Group, Linear, Model, Submission, Workload
-from muster.types import GPU, Move, Shares, Snapshot, Want
+from muster.sim.workload import Cluster, Group, Workload
+from muster.types import GPU, Grant, Grants, Move, Snapshot
 from muster_plugins.pack import Pack
 
 FIFO = Profile(name="fifo", scores=((Pack(), 1.0),))
@@ -27,29 +28,29 @@ FIFO = Profile(name="fifo", scores=((Pack(), 1.0),))
 class Course:
     """Share, Wake and Rebalance: what is granted from which time on, by the name of the submission."""
 
-    grants: Mapping[float, Mapping[str, int | tuple[int, Want]]]
+    grants: Mapping[float, Mapping[str, int | tuple[int, Grant]]]
     moves_at: Mapping[float, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
 
-    def share(self, shares: Shares, snapshot: Snapshot) -> Shares:  # noqa: ARG002
+    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:  # noqa: ARG002
         """The newest grants; a job that they don't name gets nothing."""
         table = snapshot.table
         since = max(t for t in self.grants if t <= snapshot.now)
         replicas = np.zeros(len(table), dtype=np.int64)
-        wants = {}
+        details = {}
         rows = {key.name.partition("-")[2]: row for key, row in table.row.items()}
         keys = {key.name.partition("-")[2]: key for key in table.row}
         for name, grant in self.grants[since].items():
             if name not in rows:
                 continue
             if isinstance(grant, tuple):
-                count, want = grant
-                if want.beside is not None:
-                    want = replace(want, beside=keys.get(want.beside.name))
-                wants[rows[name]] = want
+                count, detail = grant
+                if detail.beside is not None:
+                    detail = replace(detail, beside=keys.get(detail.beside.name))
+                details[rows[name]] = detail
             else:
                 count = grant
             replicas[rows[name]] = count
-        return Shares(replicas, wants)
+        return Grants(replicas, details)
 
     def wake(self, snapshot: Snapshot) -> float | None:
         """When the next grants are due."""
@@ -68,7 +69,7 @@ class Course:
 class Equal:
     """One GPU after the other, in turn, in the order of submission."""
 
-    def share(self, shares: Shares, snapshot: Snapshot) -> Shares:  # noqa: ARG002
+    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:  # noqa: ARG002
         """As many each as can be."""
         table = snapshot.table
         replicas = np.zeros(len(table), dtype=np.int64)
@@ -76,18 +77,18 @@ class Equal:
         while left != before:
             before = left
             for row in range(len(table)):
-                step = int(max(1, table.least[row]) if not replicas[row] else 1)
-                if step * table.unit[row] <= left and replicas[row] + step <= table.most[row]:
+                step = int(max(1, table.min[row]) if not replicas[row] else 1)
+                if step * table.unit[row] <= left and replicas[row] + step <= table.max[row]:
                     replicas[row] += step
                     left -= int(step * table.unit[row])
-        return Shares(replicas)
+        return Grants(replicas)
 
 
 EQUAL = replace(FIFO, name="equal", shares=(Equal(),))
 
 
 def course(
-    grants: Mapping[float, Mapping[str, int | tuple[int, Want]]],
+    grants: Mapping[float, Mapping[str, int | tuple[int, Grant]]],
     moves: Mapping[float, tuple[str, tuple[str, ...]]] | None = None,
     **fields: Any,
 ) -> Profile:
@@ -104,7 +105,7 @@ def course(
 
 
 class Watched(Engine):
-    """Checks after every event, by counting anew, that no GPU is used twice, really or as planned."""
+    """Checks after every event, by counting again, that no GPU is used twice, really or as planned."""
 
     def _happen(self, now: float) -> None:
         super()._happen(now)

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from muster import profiles
-from muster.sim.engine import Options, simulate
+from muster.sim.engine import simulate
+from muster.sim.options import Options
 from muster.sim.result import Result
 from muster.sim.traces import Asked, read
 from muster.sim.workload import Cluster, Group, Workload

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from muster import profiles
-from muster.sim.engine import Options, simulate
-from muster.sim.workload import Cluster, Curve, Group, Submission, Workload
+from muster.sim.engine import simulate
+from muster.sim.options import Options
+from muster.sim.submission import Curve, Submission
+from muster.sim.workload import Cluster, Group, Workload
 
 GAUGES = ("queue", "utilisation", "idle_gpus", "efficiency", "blocking", "finish_time_fairness")
 

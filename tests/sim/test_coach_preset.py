@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from muster.core.fits import reached
+from muster.core.progress.fits import reached
 from muster.profiles import build
-from muster.sim.engine import Options, simulate
+from muster.sim.engine import simulate
+from muster.sim.options import Options
 from muster.sim.presets import coach
 from muster.sim.result import Result
 from muster.sim.workload import Workload

@@ -9,10 +9,12 @@ import pytest
 
 from muster import profiles
 from muster.points import Profile
-from muster.sim.engine import Interrupted, Options, simulate
+from muster.sim.engine import simulate
+from muster.sim.options import Interrupted, Options
 from muster.sim.result import Result, Segment
-from muster.sim.workload import Cluster, Curve, Group, Linear, RoleSpec, Submission, Workload
-from muster.types import Job, Shares, Snapshot
+from muster.sim.submission import Curve, Linear, RoleSpec, Submission
+from muster.sim.workload import Cluster, Group, Workload
+from muster.types import Grants, Job, Snapshot
 
 HALF = Curve("half", (1.0, 1.5, 2.0))  # a second GPU adds half a GPU
 FOUR = Cluster((Group(1, 4),), fluid=True)
@@ -37,8 +39,8 @@ class Fixed:
 
     grants: Mapping[str, int]
 
-    def share(self, shares: Shares, snapshot: Snapshot) -> Shares:  # noqa: ARG002
-        return Shares(np.array([self.grants.get(k.name, 0) for k in snapshot.table.keys], dtype=np.int64))
+    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:  # noqa: ARG002
+        return Grants(np.array([self.grants.get(k.name, 0) for k in snapshot.table.keys], dtype=np.int64))
 
 
 def test_without_a_share_plugin_jobs_run_whole_in_the_queues_order_and_one_that_does_not_fit_is_skipped() -> (
@@ -160,8 +162,8 @@ class Late:
 
     opens: float
 
-    def share(self, shares: Shares, snapshot: Snapshot) -> Shares:  # noqa: ARG002
-        return Shares(np.full(len(snapshot.table), int(snapshot.now >= self.opens)))
+    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:  # noqa: ARG002
+        return Grants(np.full(len(snapshot.table), int(snapshot.now >= self.opens)))
 
     def wake(self, snapshot: Snapshot) -> float | None:
         return snapshot.now + 10.0
@@ -195,12 +197,12 @@ class Curious:
 
     seen: list[tuple[str, float, int, int]]
 
-    def share(self, shares: Shares, snapshot: Snapshot) -> Shares:  # noqa: ARG002
+    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:  # noqa: ARG002
         for key in snapshot.table.keys:
             known: Job = snapshot.jobs[key]
             done = known.facts.progress.at(snapshot.now)
             self.seen.append((key.name, done, known.running, len(known.samples)))
-        return Shares(np.ones(len(snapshot.table), dtype=np.int64))
+        return Grants(np.ones(len(snapshot.table), dtype=np.int64))
 
     def observe(self, job: Job, snapshot: Snapshot) -> Mapping[str, object]:  # noqa: ARG002
         count = job.memory.get("curious")
@@ -247,7 +249,7 @@ def test_gpus_are_never_more_than_there_are(monkeypatch: pytest.MonkeyPatch) -> 
     kept: list[Sequence[int]] = []
     original = fluid._Run._apply
 
-    def checked(self: fluid._Run, shares: Shares) -> None:
+    def checked(self: fluid._Run, shares: Grants) -> None:
         original(self, shares)
         kept.append((int((self.table.have * self.table.unit).sum()), int(self.gauges.used)))
 

@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from muster.sim.engine import Options, simulate
+from muster.sim.engine import simulate
 from muster.sim.models import gavel
 from muster.sim.models.gavel import Configuration
+from muster.sim.options import Options
+from muster.sim.submission import Submission
 from muster.sim.traces.source import UnreadableError
-from muster.sim.workload import Cluster, Group, Submission, Workload
+from muster.sim.workload import Cluster, Group, Workload
 from muster.types import Config
 from tests.sim.course import FIFO
 

@@ -10,10 +10,11 @@ import pytest
 
 from muster.points import Profile
 from muster.sim import physics as ph
-from muster.sim.engine import Interrupted, Options
+from muster.sim.options import Interrupted, Options
 from muster.sim.physics import Cost, Running, Standard
-from muster.sim.workload import Curve, Group, RoleSpec, Submission
-from muster.types import Config, Job, JobKey, NodeRecord, Shares, Snapshot, Want
+from muster.sim.submission import Curve, RoleSpec, Submission
+from muster.sim.workload import Group
+from muster.types import Config, Grant, Grants, Job, JobKey, NodeRecord, Snapshot
 
 from .course import EQUAL, FIFO, course, ends, history, job, simulated, starts
 
@@ -303,7 +304,7 @@ class Shared:
 
 def test_two_jobs_on_one_gpu_slow_each_other_and_the_other_owns_it_when_one_leaves() -> None:
     jobs = [job("a", 60, model="shared"), job("b", 120, model="shared"), job("c", 10, 100, model="shared")]
-    beside = Want(beside=JobKey("", "a"))
+    beside = Grant(beside=JobKey("", "a"))
     grants = {0: {"a": 1, "b": (1, beside)}, 100.0: {"b": 1}, 160: {"b": 1, "c": 1}}
     result = simulated(jobs, 1, profile=course(grants), models={"shared": Shared()})
     # both at 0.6 until 100; then b has 60 to do alone, and its GPU is not c's
@@ -409,7 +410,7 @@ def test_a_profile_of_the_core_alone_starts_gangs_whole_and_grows_them() -> None
 def test_what_plugins_do_wrong_is_in_the_notes() -> None:
     @dataclass(frozen=True)
     class Fails:
-        def share(self, shares: Shares, snapshot: Snapshot) -> Shares:  # noqa: ARG002
+        def share(self, shares: Grants, snapshot: Snapshot) -> Grants:  # noqa: ARG002
             raise ValueError("no idea")
 
     result = simulated([job("a", 10), job("b", 10, 5)], profile=replace(FIFO, shares=(Fails(),)))
@@ -542,10 +543,10 @@ def test_a_neighbour_with_another_batch_is_named_with_it() -> None:
             asked.add(config.beside)
             return 1.0
 
-    beside = Want(beside=JobKey("", "a"))
-    grants: dict[float, dict[str, int | tuple[int, Want]]] = {
+    beside = Grant(beside=JobKey("", "a"))
+    grants: dict[float, dict[str, int | tuple[int, Grant]]] = {
         0: {"a": 1, "b": (1, beside)},
-        10: {"a": (1, Want(batch=8)), "b": (1, beside)},
+        10: {"a": (1, Grant(batch=8)), "b": (1, beside)},
     }
     jobs = [job("a", 60, model="asks"), job("b", 60, model="asks")]
     result = simulated(jobs, 1, models={"asks": Asks()}, profile=course(grants, resize="in-place"))

@@ -18,8 +18,9 @@ from muster.points import Profile
 from muster.sim import physics as ph
 from muster.sim.physics import Cost, Standard
 from muster.sim.result import Result
-from muster.sim.workload import Curve, Group, Submission
-from muster.types import Move, Shares, Snapshot
+from muster.sim.submission import Curve, Submission
+from muster.sim.workload import Group
+from muster.types import Grants, Move, Snapshot
 
 from .course import EQUAL, FIFO, simulated
 from .test_stock import KUBE
@@ -34,12 +35,12 @@ CURVES = {
 class Whims:
     """Any shares at all, some of them too many, and any moves; another draw at each time."""
 
-    def share(self, shares: Shares, snapshot: Snapshot) -> Shares:  # noqa: ARG002
+    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:  # noqa: ARG002
         """Random numbers from 0 to the most."""
         table = snapshot.table
         rng = snapshot.rng("whims")
         drawn = rng.integers(0, 6, len(table))
-        return Shares(np.minimum(drawn, table.most))
+        return Grants(np.minimum(drawn, table.max))
 
     def moves(self, snapshot: Snapshot) -> Sequence[Move]:
         """A random job to wherever there is room."""

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from muster.sim.engine import Options
 from muster.sim.models import pollux
 from muster.sim.models.pollux import Application, packed, ring
+from muster.sim.options import Options
 from muster.sim.physics import RESUME, START, Change, Running, Stage
 from muster.sim.traces.source import UnreadableError
 from muster.types import Config

@@ -7,7 +7,8 @@ from itertools import pairwise
 import pytest
 
 from muster.profiles import build
-from muster.sim.engine import Options, simulate
+from muster.sim.engine import simulate
+from muster.sim.options import Options
 from muster.sim.physics import GROW, HAND_OVER, MOVE, RESTART, SHRINK, START, Change, Cost
 from muster.sim.presets import sidecar
 from muster.sim.result import Result

@@ -5,13 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from muster.core.references import BATCHES, CNNS, PAPER
+from muster.policylib.references import BATCHES, CNNS, PAPER
 from muster.profiles import build
 from muster.sim.engine import simulate
 from muster.sim.physics import Standard
 from muster.sim.presets import similarity, similarity_gavel
 from muster.sim.result import Result
-from muster.sim.workload import Submission, Workload
+from muster.sim.submission import Submission
+from muster.sim.workload import Workload
 from muster.types import Config
 
 

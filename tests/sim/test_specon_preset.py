@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.profiles import build
-from muster.sim.engine import Options, simulate
+from muster.sim.engine import simulate
+from muster.sim.options import Options
 from muster.sim.presets import specon
 from muster.sim.result import Result
 from muster.sim.workload import Workload

@@ -10,9 +10,10 @@ import pytest
 from muster import profiles
 from muster.errors import ConfigurationError
 from muster.settings import Settings, profile_of
-from muster.sim.engine import Options
+from muster.sim.options import Options
 from muster.sim.physics import Cost, Standard
-from muster.sim.workload import Cluster, Group, Linear, RoleSpec, Submission, Workload
+from muster.sim.submission import Linear, RoleSpec, Submission
+from muster.sim.workload import Cluster, Group, Workload
 from muster.types import Config
 
 from .course import FIFO, Watched, ends, history, job, simulated, starts

@@ -97,6 +97,50 @@ admissionregistration.k8s.io/v1beta1
 {{ join " && " $terms }}
 {{- end -}}
 
+{{/* The namespaces that namespaceSelector names one by one (by the label kubernetes.io/metadata.name), separated by blanks;
+     empty: it selects by something else. Muster's own namespace and kube-system are left out as everywhere. */}}
+{{- define "muster.fixedNamespaces" -}}
+{{- $key := "kubernetes.io/metadata.name" -}}
+{{- $names := list -}}
+{{- with index (default (dict) .Values.namespaceSelector.matchLabels) $key -}}
+{{- $names = list . -}}
+{{- end -}}
+{{- range .Values.namespaceSelector.matchExpressions -}}
+{{- if and (eq .key $key) (eq .operator "In") -}}
+{{- $names = .values -}}
+{{- end -}}
+{{- end -}}
+{{- without $names "kube-system" .Release.Namespace | sortAlpha | join " " -}}
+{{- end -}}
+
+{{/* "true" where namespaceSelector asks for another label than a namespace's own name, so that muster must know their labels. */}}
+{{- define "muster.namespacesByLabels" -}}
+{{- $keys := keys (default (dict) .Values.namespaceSelector.matchLabels) -}}
+{{- range .Values.namespaceSelector.matchExpressions }}{{ $keys = append $keys .key }}{{ end -}}
+{{- ne (len (without $keys "kubernetes.io/metadata.name")) 0 -}}
+{{- end -}}
+
+{{/* What muster does to pods: gate and pin, nominatedNodeName, evict. */}}
+{{- define "muster.podRules" -}}
+- apiGroups: [""]
+  resources: [pods, pods/status]
+  verbs: [patch]
+- apiGroups: [""]
+  resources: [pods/eviction]
+  verbs: [create]
+{{- end -}}
+
+{{/* What holding the Lease takes. A create can't be limited to a name. */}}
+{{- define "muster.leaseRules" -}}
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  verbs: [create]
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  resourceNames: [{{ include "muster.name" . }}-scheduler]
+  verbs: [get, update]
+{{- end -}}
+
 {{/* CEL: the request comes from muster, its hooks, or a member of the break-glass group. */}}
 {{- define "muster.trustedCEL" -}}
 {{- $account := printf "system:serviceaccount:%s:%s" .Release.Namespace (include "muster.name" .) -}}
@@ -113,6 +157,12 @@ admissionregistration.k8s.io/v1beta1
 {{- end -}}
 {{- if and (eq .Values.admission.mode "policy") (not (include "muster.mutatingPolicyVersion" .)) -}}
 {{- fail (printf "admission.mode: policy needs the MutatingAdmissionPolicy API, which this cluster (%s) does not serve. Use admission.mode: auto or webhook; or, on 1.34 and 1.35, start kube-apiserver with --feature-gates=MutatingAdmissionPolicy=true --runtime-config=admissionregistration.k8s.io/v1beta1=true." .Capabilities.KubeVersion.Version) -}}
+{{- end -}}
+{{- if and (eq .Values.tls.mode "secret") (not .Values.tls.secret) -}}
+{{- fail (printf "tls.secret: with tls.mode: secret it must name a Secret of type kubernetes.io/tls in namespace %s (kubectl create secret tls ...)." .Release.Namespace) -}}
+{{- end -}}
+{{- if and (eq .Values.tls.mode "certManager") (not .Values.tls.certManager.issuerRef.name) -}}
+{{- fail "tls.certManager.issuerRef.name: with tls.mode: certManager it must name an Issuer, or with kind: ClusterIssuer a ClusterIssuer." -}}
 {{- end -}}
 {{- if eq .Values.schedulerName "default-scheduler" -}}
 {{- fail "schedulerName: default-scheduler is the cluster's own scheduler: every pod would be Muster's. Choose another name (default: muster)." -}}
@@ -151,17 +201,13 @@ admissionregistration.k8s.io/v1beta1
 {{- or (eq .Values.mode "active") (eq .Values.binder "cluster") -}}
 {{- end -}}
 
-{{/* matchConditions: pods that Muster queues. Left out, each with a warning (admission-advice.yaml): pods that already have a node
-     (no scheduler is involved, and the API forbids a gate on them), mirror pods and pods of DaemonSets. */}}
+{{/* matchConditions: pods that Muster queues: all of ours but those that already have a node (the API forbids a gate on them; who may
+     make one at all: admission-unqueued.yaml). */}}
 {{- define "muster.queuedPodConditions" -}}
 - name: ours
   expression: "{{ include "muster.oursCEL" (list . "object") }}"
 - name: has-no-node
   expression: "object.spec.?nodeName.orValue('') == ''"
-- name: not-a-mirror-pod
-  expression: "!('kubernetes.io/config.mirror' in object.metadata.?annotations.orValue({}))"
-- name: not-of-a-daemonset
-  expression: "!object.metadata.?ownerReferences.orValue([]).exists(o, o.kind == 'DaemonSet' && o.?controller.orValue(false))"
 {{- end -}}
 
 {{/* Labels that decide which job a pod belongs to: ours and those of the owners that Muster knows. */}}
@@ -230,9 +276,34 @@ admissionregistration.k8s.io/v1beta1
 {{- and .Values.reporting.enabled (eq .Values.mode "active") -}}
 {{- end -}}
 
+{{/* "true" where the service port speaks TLS. */}}
+{{- define "muster.tls" -}}
+{{- ne .Values.tls.mode "none" -}}
+{{- end -}}
+
+{{- define "muster.scheme" -}}
+{{- ternary "https" "http" (eq (include "muster.tls" .) "true") -}}
+{{- end -}}
+
+{{/* The Secret that holds the service port's certificate. */}}
+{{- define "muster.tlsSecret" -}}
+{{- ternary .Values.tls.secret (printf "%s-tls" (include "muster.name" .)) (eq .Values.tls.mode "secret") -}}
+{{- end -}}
+
+{{/* Names of the Service: what clients call it, inside the cluster. */}}
+{{- define "muster.serviceHosts" -}}
+{{- $service := printf "%s.%s.svc" (include "muster.name" .) .Release.Namespace -}}
+{{- list $service (printf "%s.cluster.local" $service) (printf "%s.%s" (include "muster.name" .) .Release.Namespace) | toJson -}}
+{{- end -}}
+
+{{/* "true" where pods that report are told who signed: they are sent to the chart's own Service. */}}
+{{- define "muster.tellsAuthority" -}}
+{{- and (eq (include "muster.tls" .) "true") (not .Values.reporting.url) -}}
+{{- end -}}
+
 {{/* Where pods send reports: MUSTER_URL. */}}
 {{- define "muster.reportURL" -}}
-{{- default (printf "http://%s.%s.svc:%d" (include "muster.name" .) .Release.Namespace (int .Values.ports.service)) .Values.reporting.url -}}
+{{- default (printf "%s://%s.%s.svc:%d" (include "muster.scheme" .) (include "muster.name" .) .Release.Namespace (int .Values.ports.service)) .Values.reporting.url -}}
 {{- end -}}
 
 {{/* matchConditions: pods of ours that ask for it and have not got it. */}}

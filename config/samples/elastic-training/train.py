@@ -1,7 +1,7 @@
 """An elastic data-parallel training with jax: workers come and go, and no step is lost.
 
 Index 0 is the leader. It holds the parameters, deals each step's micro-batches to whoever is connected (itself
-too), averages their gradients and takes the step; so the group is formed anew at every step. What a worker that
+too), averages their gradients and takes the step; so the group is formed again at every step. What a worker that
 left was computing is dealt again, and gradients are added in the order of micro-batches: the same losses come out,
 whoever computed them. The leader's address and a key lie on the volume of the checkpoints, where the others look.
 

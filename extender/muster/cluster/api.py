@@ -8,8 +8,9 @@ where there is a proxy, over the client's urllib3 pool. 429 is asked again, afte
 from __future__ import annotations
 
 import json
+import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import kubernetes
@@ -17,8 +18,8 @@ import tenacity
 import urllib3
 from kubernetes.client import ApiClient, Configuration
 
+from muster.cluster.curl_pool import Answer, CurlPool, usable
 from muster.cluster.faults import Faults
-from muster.cluster.line import Answer, Lines, usable
 from muster.errors import ClusterError, ConfigurationError
 
 STRATEGIC = "application/strategic-merge-patch+json"
@@ -36,6 +37,25 @@ CREDENTIALS = 5.0
 UNCHECKED = "fieldValidation=Ignore"
 """Our bodies name no field that is not there; looking for such was an eighth of what a patch of a pod cost the
 server (measured as FORGET in act.py)."""
+NOT_SENT = -1
+"""Status of what was not sent: its term was over, or it was called back."""
+
+
+class TermOverError(ClusterError):
+    """The request belongs to a term that is over: it was not sent."""
+
+    def __init__(self) -> None:
+        super().__init__("not sent: the Lease is not ours any more", NOT_SENT)
+
+
+class Errand:
+    """Requests of one action: each is sent only while `may` says so, asked right before. after: the most seconds that
+    the server asked to wait."""
+
+    __slots__ = ("after", "may")
+
+    def __init__(self, may: Callable[[], bool]) -> None:
+        self.may, self.after = may, 0.0
 
 
 def configuration(kubeconfig: str | None = None, context: str | None = None) -> Configuration:
@@ -79,20 +99,29 @@ class Api:
         self._faults = faults or Faults()
         self._user, self._groups = impersonate
         direct = type(self._pool) is urllib3.PoolManager  # else it goes through a proxy
-        self._lines = Lines(config, REQUEST_TIMEOUT) if direct and usable(config) else None
-        self._kept: tuple[float, urllib3.HTTPHeaderDict, list[str]] | None = None
+        self._lines = CurlPool(config, REQUEST_TIMEOUT) if direct and usable(config) else None
+        self._kept: list[tuple[float, urllib3.HTTPHeaderDict, list[str]]] = []  # one, shared with copies
+        self._errand: Errand | None = None
+
+    def during(self, errand: Errand) -> Api:
+        """The same server for the requests of one action, which raise TermOverError where they may not be sent."""
+        own = Api.__new__(Api)
+        own.__dict__.update(self.__dict__)  # copy.copy costs ten times as much, and each action asks for one
+        own._errand = errand
+        return own
 
     def _headers(self) -> tuple[urllib3.HTTPHeaderDict, list[str]]:
         """What every request says, as a mapping and as lines."""
-        kept = self._kept
+        kept = self._kept[0] if self._kept else None
         if kept is None or time.monotonic() - kept[0] > CREDENTIALS:
             headers = self._new_headers()
             lines = [f"{name}: {value}" for name, value in headers.iteritems()]
-            kept = self._kept = (time.monotonic(), headers, lines)
+            kept = (time.monotonic(), headers, lines)
+            self._kept[:] = [kept]
         return kept[1], kept[2]
 
     def _new_headers(self) -> urllib3.HTTPHeaderDict:
-        headers = urllib3.HTTPHeaderDict({"Accept": JSON, "User-Agent": "muster"})
+        headers = urllib3.HTTPHeaderDict({"Accept": JSON, "User-Agent": f"muster/{socket.gethostname()}"})
         if self._user:
             headers["Impersonate-User"] = self._user
         for group in self._groups:
@@ -108,7 +137,8 @@ class Api:
     ) -> tuple[int, bytes]:
         """Status and body of one request; a body that is not bytes is sent as JSON. patient: ask again after a 429.
 
-        Raises ClusterError with status 0 when no answer came; an HTTP error is returned, not raised.
+        Raises ClusterError with status 0 when no answer came, TermOverError where it was not sent (`during`); an HTTP
+        error is returned, not raised.
         """
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         try:
@@ -148,9 +178,18 @@ class Api:
         headers, lines = self._headers()
         if method in ("POST", "PATCH"):
             path += ("&" if "?" in path else "?") + UNCHECKED
+        errand = self._errand
+        if errand is not None and not errand.may():
+            raise TermOverError
         if self._lines is not None:
             said = lines if data is None else [*lines, f"Content-Type: {content_type}"]
-            return self._lines.ask(method, path, said, data)
+            try:
+                told = self._lines.ask(method, path, said, data, errand.may if errand is not None else None)
+            except ConnectionAbortedError as error:
+                raise TermOverError from error
+            if errand is not None:
+                errand.after = max(errand.after, told.after)
+            return told
         if data is not None:
             headers = headers.copy()
             headers["Content-Type"] = content_type

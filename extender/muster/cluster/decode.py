@@ -6,21 +6,23 @@ import sys
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from decimal import Decimal
-from functools import lru_cache
 from math import ceil
 
 import msgspec
 from kubernetes.utils.quantity import parse_quantity
 
-from muster.cluster import wire
-from muster.core import identity, kept, success
-from muster.core.volumes import VOLUMES
+from muster.cached import MIB, cached
+from muster.cluster import api_types
+from muster.core.actions import gang_codec
+from muster.core.bounds import AMOUNT, GPUS, NOTE, Bound
+from muster.core.workload import identity, success_policy
+from muster.core.workload.volumes import VOLUMES
 from muster.types import (
     GATE,
-    Bar,
+    GPU,
     GangRecord,
-    Hold,
     JobKey,
+    NodeBackoff,
     NodeRecord,
     Owner,
     OwnerRecord,
@@ -28,6 +30,7 @@ from muster.types import (
     PodRecord,
     Port,
     Requirement,
+    Reservation,
     Shape,
     Taint,
     Term,
@@ -48,42 +51,69 @@ _LABELS = frozenset(
         *(label for label, _ in identity.NAME_LABELS),
         *identity.ROLE_LABELS,
         *identity.INDEX_KEYS,
+        *identity.REVISION_LABELS,
     }
 )
 _ANNOTATIONS = frozenset({"scheduling.k8s.io/group-name", identity.LWS_SIZE, *identity.INDEX_KEYS})
 _OURS = "muster.dev/"
 
-_pod = msgspec.json.Decoder(wire.Pod)
-_node = msgspec.json.Decoder(wire.Node)
-_workload = msgspec.json.Decoder(wire.Workload)
-_gang = msgspec.json.Decoder(wire.Gang)
-_terms = msgspec.json.Decoder(list[wire.SelectorTerm])
-_placement = msgspec.json.Decoder(tuple[Hold, ...])
-_list = msgspec.json.Decoder(wire.RawList)
+_pod = msgspec.json.Decoder(api_types.Pod)
+_sketch = msgspec.json.Decoder(api_types.PodSketch)
+_anything = msgspec.json.Decoder(api_types.Anything)
+_node = msgspec.json.Decoder(api_types.Node)
+_workload = msgspec.json.Decoder(api_types.Workload)
+_gang = msgspec.json.Decoder(api_types.Gang)
+_terms = msgspec.json.Decoder(list[api_types.SelectorTerm])
+_placement = msgspec.json.Decoder(tuple[Reservation, ...])
+_list = msgspec.json.Decoder(api_types.RawList)
 
 Amounts = Mapping[str, str | int | float]
 
 
-def listed(data: bytes) -> wire.RawList:
+def listed(data: bytes) -> api_types.RawList:
     """One page of a list, its objects as they came."""
     return _list.decode(data)
 
 
-@lru_cache(maxsize=65536)
+def named(data: bytes | msgspec.Raw) -> api_types.Named:
+    """An object's name, of any that has one. Raises msgspec.DecodeError for what is no object of the API."""
+    return _anything.decode(data).metadata
+
+
+@cached("times", 8 * MIB)
 def seconds(text: str | None) -> float:
-    """Unix seconds of an RFC 3339 time, 0 for none."""
-    return datetime.fromisoformat(text).timestamp() if text else 0.0
+    """Unix seconds of an RFC 3339 time, 0 for none, for one before 1970, and for what is no time."""
+    try:
+        return max(0.0, datetime.fromisoformat(text).timestamp()) if text else 0.0
+    except (ValueError, OverflowError):
+        return 0.0
 
 
-@lru_cache(maxsize=65536)
+@cached("quantities", 16 * MIB)
 def quantity(resource: str, text: str | int | float) -> int:
-    """A resource quantity as a whole number, rounded up: cpu in millicores, the rest in units."""
+    """A resource quantity as a whole number, rounded up: cpu in millicores, the rest in units.
+
+    No more than ENOUGH, whatever its exponent is; below 0 is 0 (no pod asks for that, and no node has it).
+    """
     value: Decimal = parse_quantity(text)  # type: ignore[no-untyped-call]
-    return ceil(value * 1000) if resource == "cpu" else ceil(value)
+    if not value.is_finite() or value <= 0:
+        return 0
+    if value.adjusted() > LARGEST:  # 10**(10**6) is not worked out
+        return ENOUGH
+    return min(ceil(value * 1000) if resource == "cpu" else ceil(value), ENOUGH)
+
+
+LARGEST = 24
+ENOUGH: int = 10**LARGEST
+"""More than the API server keeps of a quantity (2**63 units)."""
 
 
 def _amounts(found: Amounts | None) -> dict[str, int]:
     return {name: quantity(name, value) for name, value in (found or {}).items()}
+
+
+def _bound(resource: str) -> Bound:
+    return GPUS if resource == GPU or resource.endswith("/gpu") else AMOUNT
 
 
 def _add(into: dict[str, int], more: Mapping[str, int]) -> None:
@@ -91,13 +121,17 @@ def _add(into: dict[str, int], more: Mapping[str, int]) -> None:
         into[name] = into.get(name, 0) + value
 
 
-def requests(spec: wire.PodSpec) -> tuple[tuple[str, int], ...]:
-    """What a pod takes, as kube-scheduler counts it, sorted by resource.
+def requests(spec: api_types.PodSpec) -> tuple[tuple[str, int], ...]:
+    """What a pod takes, as kube-scheduler counts it, sorted by resource, each no more than its bound.
 
     Containers and sidecars together, or the largest init container with the sidecars started before it;
     pod-level requests replace those of the containers; overhead is added (k8s component-helpers PodRequests).
     Without the mark of an extender entry, which no node offers and kube-scheduler does not count either.
     """
+    return _bounded(_summed(spec))[0]
+
+
+def _summed(spec: api_types.PodSpec) -> dict[str, int]:
     total: dict[str, int] = {}
     for container in spec.containers:
         _add(total, _asked(container.resources))
@@ -119,15 +153,32 @@ def requests(spec: wire.PodSpec) -> tuple[tuple[str, int], ...]:
     if spec.resources is not None:
         total |= _asked(spec.resources)
     _add(total, _amounts(spec.overhead))
-    return tuple(sorted((name, value) for name, value in total.items() if value and name != identity.MARK))
+    return total
 
 
-def _asked(resources: wire.Resources) -> dict[str, int]:
+def _bounded(total: Mapping[str, int]) -> tuple[tuple[tuple[str, int], ...], str]:
+    """The amounts, sorted and bounded, and in words which of them was beyond its bound, "" = none."""
+    amounts, beyond = [], ""
+    for name, value in sorted(total.items()):
+        if not value or name == identity.MARK:
+            continue
+        bound = _bound(name)
+        if value > bound.most:
+            beyond = beyond or bound.beyond(f"requests of {name}{_UNITS.get(name, '')}", value)
+            value = bound.most
+        amounts.append((name, value))
+    return tuple(amounts), beyond
+
+
+_UNITS = {"cpu": " (millicores)", "memory": " (bytes)", "ephemeral-storage": " (bytes)"}
+
+
+def _asked(resources: api_types.Resources) -> dict[str, int]:
     """Requests; where only a limit is set, it is the request (the API server defaults so too)."""
     return _amounts(resources.limits) | _amounts(resources.requests)
 
 
-@lru_cache(maxsize=65536)
+@cached("shapes", 64 * MIB)
 def _shape(
     requests: tuple[tuple[str, int], ...],
     ports: tuple[Port, ...],
@@ -157,6 +208,7 @@ def pod(data: bytes | msgspec.Raw, scheduler: str) -> PodRecord:
     found = _pod.decode(data)
     meta, spec, status = found.metadata, found.spec, found.status
     phase = _phase(found)
+    amounts, beyond = _bounded(_summed(spec))
     if scheduler not in (spec.scheduler_name, (meta.labels or {}).get(identity.SCHEDULER)):
         return PodRecord(
             uid=meta.uid,
@@ -166,7 +218,7 @@ def pod(data: bytes | msgspec.Raw, scheduler: str) -> PodRecord:
             ours=False,
             phase=phase,
             node=spec.node_name,
-            shape=_shape(requests(spec), _ports(spec)),
+            shape=_shape(amounts, _ports(spec)),
             priority=spec.priority,
         )
     raw, pin, terms = b"", "", tuple[Term, ...]()
@@ -176,14 +228,6 @@ def pod(data: bytes | msgspec.Raw, scheduler: str) -> PodRecord:
         pin, terms = _required(raw, phase is Phase.GATED or phase is Phase.HELD)
     refusal = next(
         (c for c in status.conditions or () if c.type == "PodScheduled" and c.reason == "Unschedulable"), None
-    )
-    shape = _shape(
-        requests(spec),
-        _ports(spec),
-        tuple(sorted((spec.node_selector or {}).items())),
-        terms,
-        tuple((t.key, t.operator, t.value, t.effect) for t in spec.tolerations or ()),
-        _unmodelled(spec),
     )
     return PodRecord(
         uid=meta.uid,
@@ -195,28 +239,84 @@ def pod(data: bytes | msgspec.Raw, scheduler: str) -> PodRecord:
         node=spec.node_name,
         pin=pin,
         nominated=status.nominated_node_name,
-        shape=shape,
+        shape=_shape_of(spec, amounts, terms),
         priority=spec.priority,
         controller=controller(meta),
-        labels={k: v for k, v in (meta.labels or {}).items() if k in _LABELS},
-        annotations={
-            k: v
-            for k, v in (meta.annotations or {}).items()
-            if (k.startswith(_OURS) and k != identity.PLAN) or k in _ANNOTATIONS
-        },
+        labels=_labels(meta),
+        annotations=_annotations(meta),
         group=spec.scheduling_group.pod_group_name if spec.scheduling_group is not None else "",
         refusal=refusal.message if refusal is not None else "",
         deleting=meta.deletion_timestamp is not None,
+        foreign=phase is Phase.HELD and all(g.name != GATE for g in spec.scheduling_gates or ()),
         tracked=TRACKING in (meta.finalizers or ()),
         image=sys.intern(spec.containers[0].image) if spec.containers else "",
         applied=any(entry.operation == "Apply" for entry in meta.managed_fields or ()),
         claims=_claims(meta.name, spec),
         affinity_terms=raw,
         carries=_carried(meta) if pin else (),
+        beyond=beyond,
     )
 
 
-def _phase(pod: wire.Pod) -> Phase:
+def sketch(data: bytes | msgspec.Raw, scheduler: str) -> PodRecord | None:
+    """As much of a pod that can't be decoded as says whose it is and where; None where not even that can be read."""
+    try:
+        found = _sketch.decode(data)
+    except (msgspec.DecodeError, UnicodeError):
+        return None
+    meta, spec = found.metadata, found.spec
+    return PodRecord(
+        uid=meta.uid,
+        namespace=meta.namespace,
+        name=meta.name,
+        version=meta.resource_version,
+        created=seconds(meta.creation_timestamp),
+        ours=scheduler in (spec.scheduler_name, (meta.labels or {}).get(identity.SCHEDULER)),
+        phase=_phase(found),
+        node=spec.node_name,
+        controller=controller(meta),
+        labels=_labels(meta),
+        annotations=_annotations(meta),
+        group=spec.scheduling_group.pod_group_name if spec.scheduling_group is not None else "",
+        deleting=meta.deletion_timestamp is not None,
+    )
+
+
+def _labels(meta: api_types.Meta) -> dict[str, str]:
+    return {k: v for k, v in (meta.labels or {}).items() if k in _LABELS}
+
+
+def _annotations(meta: api_types.Meta) -> dict[str, str]:
+    return {
+        k: v[: NOTE.most + 1]
+        for k, v in (meta.annotations or {}).items()
+        if (k.startswith(_OURS) and k != identity.PLAN) or k in _ANNOTATIONS
+    }
+
+
+def shape(spec: api_types.PodSpec) -> Shape:
+    """What a pod of a template asks of a node."""
+    node_affinity = spec.affinity.node_affinity if spec.affinity is not None else None
+    terms: tuple[Term, ...] = ()
+    if node_affinity is not None and node_affinity.required is not None:
+        _, terms = _required(bytes(node_affinity.required.node_selector_terms), True)
+    return _shape_of(spec, requests(spec), terms)
+
+
+def _shape_of(
+    spec: api_types.PodSpec, amounts: tuple[tuple[str, int], ...], terms: tuple[Term, ...]
+) -> Shape:
+    return _shape(
+        amounts,
+        _ports(spec),
+        tuple(sorted((spec.node_selector or {}).items())),
+        terms,
+        tuple((t.key, t.operator, t.value, t.effect) for t in spec.tolerations or ()),
+        _unmodelled(spec),
+    )
+
+
+def _phase(pod: api_types.Pod | api_types.PodSketch) -> Phase:
     spec, meta = pod.spec, pod.metadata
     if pod.status.phase == "Succeeded":
         return Phase.SUCCEEDED
@@ -233,15 +333,16 @@ def _phase(pod: wire.Pod) -> Phase:
     return Phase.RELEASED if released else Phase.UNGATED
 
 
-def _carried(meta: wire.Meta) -> tuple[Hold, ...]:
+def _carried(meta: api_types.Meta) -> tuple[Reservation, ...]:
     """What a pod that we pinned carries of its job's start; nothing where that can't be read."""
+    text = (meta.annotations or {}).get(identity.PLAN, "[]")
     try:
-        return _placement.decode((meta.annotations or {}).get(identity.PLAN, "[]"))
-    except msgspec.DecodeError:
+        return _placement.decode(text) if len(text) <= NOTE.most else ()
+    except (msgspec.DecodeError, UnicodeError):
         return ()
 
 
-def controller(meta: wire.Meta) -> Owner | None:
+def controller(meta: api_types.Meta) -> Owner | None:
     """The controlling owner."""
     for owner in meta.owner_references or ():
         if owner.controller:
@@ -249,7 +350,7 @@ def controller(meta: wire.Meta) -> Owner | None:
     return None
 
 
-def _ports(spec: wire.PodSpec) -> tuple[Port, ...]:
+def _ports(spec: api_types.PodSpec) -> tuple[Port, ...]:
     return tuple(
         sorted(
             Port(p.protocol, p.host_i_p, p.host_port)
@@ -260,14 +361,14 @@ def _ports(spec: wire.PodSpec) -> tuple[Port, ...]:
     )
 
 
-def _term(term: wire.SelectorTerm) -> Term:
+def _term(term: api_types.SelectorTerm) -> Term:
     return Term(
         tuple(Requirement(r.key, r.operator, tuple(r.values or ())) for r in term.match_expressions or ()),
         tuple(Requirement(r.key, r.operator, tuple(r.values or ())) for r in term.match_fields or ()),
     )
 
 
-@lru_cache(maxsize=1024)
+@cached("node affinity", 16 * MIB)
 def _required(raw: bytes, gated: bool) -> tuple[str, tuple[Term, ...]]:
     """The pin of a pod whose gate is off, and the terms without it. Kept: a patch's answer and the watch tell the
     same several times."""
@@ -285,7 +386,7 @@ def _split_pin(terms: tuple[Term, ...]) -> tuple[str, tuple[Term, ...]]:
     return next(iter(names))[0], () if rest == (Term(),) else rest
 
 
-def _unmodelled(spec: wire.PodSpec) -> tuple[str, ...]:
+def _unmodelled(spec: api_types.PodSpec) -> tuple[str, ...]:
     """What the planner does not model, in words: such pods are placed the scored way (design §2)."""
     found = []
     affinity = spec.affinity
@@ -303,7 +404,7 @@ def _unmodelled(spec: wire.PodSpec) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _claims(pod: str, spec: wire.PodSpec) -> tuple[str, ...]:
+def _claims(pod: str, spec: api_types.PodSpec) -> tuple[str, ...]:
     """Names of the pod's claims; of an ephemeral volume, the name by which its controller makes one."""
     names = []
     for volume in spec.volumes or ():
@@ -322,7 +423,11 @@ def node(data: bytes | msgspec.Raw) -> NodeRecord:
         labels=found.metadata.labels or {},
         taints=tuple(Taint(t.key, t.value, t.effect) for t in found.spec.taints or ()),
         unschedulable=found.spec.unschedulable,
-        allocatable=_amounts(found.status.allocatable),
+        # Less than a pod may ask for: who asks for the most fits nowhere.
+        allocatable={
+            name: min(amount, _bound(name).most - 1)
+            for name, amount in _amounts(found.status.allocatable).items()
+        },
     )
 
 
@@ -334,24 +439,30 @@ def workload(kind: str, api_version: str) -> Callable[[bytes | msgspec.Raw], Own
         meta, spec = found.metadata, found.spec
         owner = Owner(api_version, kind, meta.name, meta.uid)
         if kind == "Job":
-            over = any(c.type in JOB_IS_OVER and c.status == "True" for c in found.status.conditions or ())
+            conditions = found.status.conditions or ()
+            over = next((c.type for c in conditions if c.type in JOB_IS_OVER and c.status == "True"), "")
+            over = over or ("Deleted" if meta.deletion_timestamp else "")
             size = 0 if spec.suspend or over else 1 if spec.parallelism is None else spec.parallelism
             return OwnerRecord(
                 owner,
                 meta.namespace,
                 size=size,
                 parent=controller(meta),
+                created=seconds(meta.creation_timestamp),
                 completions=spec.completions,
                 queue=spec.completions is None,
                 succeeded=found.status.succeeded,
                 whole=spec.completion_mode == "Indexed" and not spec.success_policy,
-                prefix=success.prefix((spec.success_policy or {}).get("rules") or ()),
+                prefix=success_policy.prefix((spec.success_policy or {}).get("rules") or ()),
+                suspended=spec.suspend and not over,
+                over=over,
             )
         return OwnerRecord(
             owner,
             meta.namespace,
             size=1 if spec.replicas is None else spec.replicas,
             parent=controller(meta),
+            created=seconds(meta.creation_timestamp),
             ordered=kind == "StatefulSet" and spec.pod_management_policy != "Parallel",
         )
 
@@ -362,17 +473,21 @@ def gang(data: bytes | msgspec.Raw) -> GangRecord:
     """One Gang object."""
     found = _gang.decode(data)
     meta, status = found.metadata, found.status
-    ledger = status.ledger or wire.GangLedger()
+    ledger = status.ledger or api_types.GangLedger()
+    whose = found.spec.owner
     return GangRecord(
         key=JobKey(meta.namespace, found.spec.job or meta.name, found.spec.uid),
         name=meta.name,
         object_uid=meta.uid,
         version=meta.resource_version,
+        owner=Owner(whose.api_version, whose.kind, whose.name, whose.uid) if whose is not None else None,
         state=status.state,
         code=status.code,
         reason=status.reason,
         since=seconds(status.since),
         submitted=seconds(status.submitted),
+        queued_from=ledger.queued_from,
+        created=seconds(meta.creation_timestamp),
         started=seconds(status.started),
         ended=seconds(status.ended),
         placement=status.placement or (),
@@ -380,8 +495,9 @@ def gang(data: bytes | msgspec.Raw) -> GangRecord:
         backoff=ledger.backoff,
         not_before=ledger.not_before,
         asked=ledger.asked,
-        barred=tuple(Bar(b.role, b.node, b.until, b.seconds) for b in ledger.barred or ()),
-        keeps=status.keeps,
+        node_backoffs=tuple(NodeBackoff(b.role, b.node, b.until, b.seconds) for b in ledger.barred or ()),
+        whole=None if ledger.whole is None else {part.role: part.min for part in ledger.whole},
+        shrink_blocked_by=status.shrink_blocked_by,
         sizes=tuple(sorted((name, role.min, role.max) for name, role in (status.roles or {}).items())),
-        **kept.from_plain((ledger.elastic or [{}])[0]),
+        **gang_codec.from_plain((ledger.elastic or [{}])[0]),
     )

@@ -1,13 +1,15 @@
 """Evict: the one action that ends a pod of ours, by the policy/v1 Eviction (design §1).
 
 1 dry run, where the Job controller's finalizer is to go: a PodDisruptionBudget that refuses leaves the pod as it is.
-2 the finalizer off, with a mark of ours: what the Job controller does not track it does not count.
+2 our mark, why the pod is ended (`muster.dev/leaving`, an EndReason); with it the finalizer off: what the Job
+  controller does not track it does not count.
 3 the eviction.
 4 finalizer and mark as they were, where the pod stays after all.
 
 Each request names the uid and the version that it was decided on (an Eviction takes both as preconditions): a pod
 that ended or changed meanwhile is refused with 409 and looked at, never deleted. One that ended by itself stays, so
-that its owner counts it. What is left half done by a crash is found by its missing finalizer (core.halfdone).
+that its owner counts it; one that was to end because it could not run stays where it runs by now (NEVER_RAN). What is
+left half done by a crash is found by its missing finalizer (core.workload.unfinished_eviction).
 """
 
 from __future__ import annotations
@@ -16,17 +18,17 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote
 
 from muster.cluster import decode
-from muster.cluster.api import STRATEGIC, Api, message
-from muster.core import identity
+from muster.cluster.api import NOT_SENT, STRATEGIC, Api, message
+from muster.cluster.paths import path
+from muster.core.workload import identity
 from muster.errors import ClusterError
-from muster.types import Event, Evict, JobKey, PodRecord, PodSeen, Retrack
+from muster.types import NEVER_RAN, Event, Evict, JobKey, Phase, PodRecord, PodSeen, RestoreFinalizer
 
-GONE, CHANGED, REFUSED, BUSY, NOT_SENT = 404, 409, 429, 503, -1
+GONE, CHANGED, REFUSED, BUSY = 404, 409, 429, 503
 """Outcomes: nothing to end; it ended or keeps changing; a PodDisruptionBudget does not allow it (whatever status the
-API server has for that); the server has too much to do; it was called back before it began."""
+API server has for that); the server has too much to do."""
 LOOKS = 3
 """How often a pod that changed is looked at and tried again before that is left to the next cycle."""
 BUDGET = "DisruptionBudget"
@@ -48,6 +50,8 @@ class Eviction:
     """The finalizer is on, as far as is known."""
     off: bool = field(default=False, init=False)
     """The finalizer is off (by us, or by one who did not come to an end), so it must be on where the pod stays."""
+    marked: bool = field(default=False, init=False)
+    """Our mark is on, by us: it goes where the pod stays."""
 
     def carry_out(self) -> tuple[int, str]:
         """HTTP status and message of its outcome. Raises ClusterError where no answer came."""
@@ -74,28 +78,33 @@ class Eviction:
             status, text = self._evict(dry_run=True)
             if not 200 <= status < 300:
                 return status, text
-            status, text = self._untrack()
+        if self.tracked or not (self.marked or self.off):
+            status, text = self._mark()
             if status != 200:
                 return status, text
         return self._evict(dry_run=False)
 
-    def _untrack(self) -> tuple[int, str]:
-        metadata = {
+    def _mark(self) -> tuple[int, str]:
+        metadata: dict[str, Any] = {
             "uid": self.action.uid,
-            "resourceVersion": self.version,
-            "annotations": {identity.LEAVING: "true"},
-            "$deleteFromPrimitiveList/finalizers": [decode.TRACKING],
+            "annotations": {identity.LEAVING: str(self.action.reason)},
         }
+        if self.version:
+            metadata["resourceVersion"] = self.version
+        if self.tracked:
+            metadata["$deleteFromPrimitiveList/finalizers"] = [decode.TRACKING]
         path = pod_path(self.action.job, self.action.pod)
         try:
             status, data = self.api.request("PATCH", path, {"metadata": metadata}, STRATEGIC)
         except ClusterError:
-            self.off = True  # perhaps: putting back what was not taken changes nothing
+            self.off = self.tracked  # perhaps: putting back what was not taken changes nothing
+            self.marked = True
             raise
         if status != 200:
             return status, message(data)
+        off = self.tracked
         self._saw(data)
-        self.off = True
+        self.off, self.marked = off or self.off, True
         return status, ""
 
     def _evict(self, *, dry_run: bool) -> tuple[int, str]:
@@ -122,7 +131,9 @@ class Eviction:
         if status != 200:
             return False
         pod = self._saw(data)
-        return pod.uid == self.action.uid and not pod.phase.ended and not pod.deleting
+        if pod.uid != self.action.uid or pod.phase.ended or pod.deleting:
+            return False
+        return pod.phase is not Phase.BOUND or self.action.reason not in NEVER_RAN
 
     def _saw(self, data: bytes) -> PodRecord:
         pod = decode.pod(data, self.scheduler)
@@ -132,7 +143,7 @@ class Eviction:
         return pod
 
     def _put_back(self) -> None:
-        if not self.off:
+        if not (self.off or self.marked):
             return
         try:
             put_back(self.api, self.action, self.scheduler, self.seen)
@@ -140,14 +151,14 @@ class Eviction:
             return  # the next cycle finds it half done
 
 
-def put_back(api: Api, action: Evict | Retrack, scheduler: str, seen: list[Event]) -> tuple[int, str]:
-    """The Job controller's finalizer on a pod that stays, and our mark off. A pod that is being deleted takes no
-    finalizer (422): it needs none."""
-    metadata = {
-        "uid": action.uid,
-        "annotations": {identity.LEAVING: None},
-        "finalizers": [decode.TRACKING],
-    }
+def put_back(
+    api: Api, action: Evict | RestoreFinalizer, scheduler: str, seen: list[Event]
+) -> tuple[int, str]:
+    """Our mark off a pod that stays, and on one of a Job its controller's finalizer. A pod that is being deleted
+    takes no finalizer (422): it needs none."""
+    metadata: dict[str, Any] = {"uid": action.uid, "annotations": {identity.LEAVING: None}}
+    if isinstance(action, RestoreFinalizer) or action.by_job:
+        metadata["finalizers"] = [decode.TRACKING]
     path = pod_path(action.job, action.pod)
     status, data = api.request("PATCH", path, {"metadata": metadata}, STRATEGIC)
     if status == 200:
@@ -179,4 +190,4 @@ def verdict(status: int, data: bytes) -> tuple[int, str]:
 
 def pod_path(job: JobKey, name: str) -> str:
     """The path of a pod of a job."""
-    return f"/api/v1/namespaces/{quote(job.namespace)}/pods/{quote(name)}"
+    return path("v1", "pods", job.namespace, name)

@@ -1,4 +1,5 @@
-"""Fault injection, a seam of the cluster from the first day: fail or die after so many API calls.
+"""Fault injection, a seam of the cluster from the first day: fail or die after so many API calls, hang or end after
+so many steps.
 
 `MUSTER_FAULTS` is a list of rules separated by ";", each "<what> after <n> [<METHOD>] [<path part>] [x<times>]":
 
@@ -7,6 +8,10 @@
     fail after 0 PATCH pods x5      five PATCHes of pods are answered with 500 and not sent
     409 after 2 PATCH gangs x1      so is 429, or any other status
     timeout after 1 POST x1         no answer, not sent;  lost: sent, but the answer is dropped
+    slow after 0 POST eviction      each is sent a second (SLOW) later
+    hang after 3 CYCLE              the fourth cycle never ends;  raise: it fails
+    raise after 9 THREAD watch-pods x2   an error that nobody expects, at the 10th and 11th step of that thread
+    end after 9 THREAD lease        the thread ends without a word;  hang: it never goes on
 
 For tests only; a process with rules says so in its log.
 """
@@ -17,14 +22,20 @@ import os
 import re
 import signal
 import threading
+import time
 from dataclasses import dataclass, field
 
 from muster.errors import ClusterError, ConfigurationError
+from muster.threads import KilledError
 
 VARIABLE = "MUSTER_FAULTS"
+SLOW = 1.0
+STEPS = ("CYCLE", "THREAD")
+"""What has steps, beside the requests."""
+_OF_STEPS = ("hang", "raise", "end")
 _RULE = re.compile(
-    r"(?P<what>die|die-sent|fail|timeout|lost|[45]\d\d) after (?P<after>\d+)"
-    r"(?: (?P<method>GET|POST|PATCH|PUT|DELETE))?(?: (?P<part>[^ ]*[a-z][^ ]*?))??(?: x(?P<times>\d+))?"
+    r"(?P<what>die|die-sent|fail|timeout|lost|slow|hang|raise|end|[45]\d\d) after (?P<after>\d+)"
+    r"(?: (?P<method>GET|POST|PATCH|PUT|DELETE|CYCLE|THREAD))?(?: (?P<part>[^ ]*[a-z][^ ]*?))??(?: x(?P<times>\d+))?"
 )
 
 
@@ -41,6 +52,8 @@ class Rule:
 
     def hits(self, method: str, path: str) -> bool:
         """Count this call; true when the rule applies to it."""
+        if method in STEPS and not self.method:
+            return False  # it is one of requests
         if (self.method and self.method != method) or (self.part and self.part not in path):
             return False
         self.seen += 1
@@ -62,9 +75,10 @@ class Faults:
             if not part:
                 continue
             found = _RULE.fullmatch(part)
-            if found is None:
+            if found is None or (found["what"] in _OF_STEPS) != (found["method"] in STEPS):
                 raise ConfigurationError(
-                    f'{VARIABLE}: expected "<what> after <n> [METHOD] [path part] [x<times>]", found {part!r}'
+                    f'{VARIABLE}: expected "<what> after <n> [METHOD] [path part] [x<times>]", '
+                    f"with hang, raise and end for CYCLE and THREAD only, found {part!r}"
                 )
             rules.append(
                 Rule(
@@ -86,18 +100,35 @@ class Faults:
         """Called for each request that is about to be sent; returns the rule for `after`, if any."""
         if not self.rules:
             return None
-        with self._lock:
-            rule = next((r for r in self.rules if r.hits(method, path)), None)
+        rule = self._hit(method, path)
         if rule is None:
             return None
         if rule.what == "die":
             os.kill(os.getpid(), signal.SIGKILL)
+        if rule.what == "slow":
+            time.sleep(SLOW)
         if rule.what == "timeout":
             raise ClusterError("no answer (injected)", 0)
         if rule.what == "fail" or rule.what.isdigit():
             status = 500 if rule.what == "fail" else int(rule.what)
             raise ClusterError(f"{status} (injected)", status)
         return rule
+
+    def step(self, kind: str, name: str = "") -> None:
+        """Called at each step of a cycle (CYCLE) or a thread (THREAD, its name)."""
+        rule = self._hit(kind, name) if self.rules else None
+        if rule is None:
+            return
+        if rule.what == "end":
+            raise KilledError
+        if rule.what == "raise":
+            raise RuntimeError("injected")
+        while True:
+            time.sleep(3600.0)
+
+    def _hit(self, method: str, path: str) -> Rule | None:
+        with self._lock:
+            return next((r for r in self.rules if r.hits(method, path)), None)
 
     @staticmethod
     def after(rule: Rule | None) -> None:

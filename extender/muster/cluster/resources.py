@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import msgspec
 
-from muster.cluster import decode, wire
+from muster.cluster import api_types, decode
+from muster.cluster.paths import path
 from muster.cluster.watch import Resource
 from muster.types import (
     Event,
     GangGone,
     GangSeen,
     GroupSeen,
+    NamespaceGone,
+    NamespaceSeen,
     NodeGone,
     NodeSeen,
     OwnerGone,
@@ -22,20 +26,32 @@ from muster.types import (
     PodSeen,
 )
 
-_group = msgspec.json.Decoder(wire.PodGroup)
+_group = msgspec.json.Decoder(api_types.PodGroup)
+_any = msgspec.json.Decoder(api_types.Workload)
 
 
-def watched(scheduler: str) -> tuple[Resource, ...]:
-    """Everything but the Lease. `scheduler` is the schedulerName of our pods."""
+def watched(scheduler: str, *, namespaces: bool = False) -> tuple[Resource, ...]:
+    """Everything but the Lease. `scheduler` is the schedulerName of our pods; namespaces: whether their labels decide
+    which ones have opted in."""
     return (
-        Resource("gangs", "/apis/muster.dev/v1alpha1/gangs", _gang, _gang_gone),
+        *(
+            [Resource("namespaces", "/api/v1/namespaces", _namespace, NamespaceGone, _by_name)]
+            if namespaces
+            else []
+        ),
+        Resource("gangs", "/apis/muster.dev/v1alpha1/gangs", _gang, _gang_gone, _gang_identity),
         _owners("jobs", "/apis/batch/v1/jobs", "Job", "batch/v1"),
         _owners("replicasets", "/apis/apps/v1/replicasets", "ReplicaSet", "apps/v1"),
         _owners("statefulsets", "/apis/apps/v1/statefulsets", "StatefulSet", "apps/v1"),
         _owners("deployments", "/apis/apps/v1/deployments", "Deployment", "apps/v1"),
         *(
             Resource(
-                f"podgroups of {group}", f"/apis/{group}/podgroups", _group_seen, _group_gone, optional=True
+                f"podgroups of {group}",
+                path(group, "podgroups"),
+                _group_seen,
+                _group_gone,
+                lambda named: f"{named.namespace}/{named.name}",
+                optional=True,
             )
             for group in (
                 "scheduling.k8s.io/v1beta1",
@@ -43,9 +59,20 @@ def watched(scheduler: str) -> tuple[Resource, ...]:
                 "scheduling.volcano.sh/v1beta1",
             )
         ),
-        Resource("nodes", "/api/v1/nodes", _node, NodeGone),
-        Resource("pods", "/api/v1/pods", _pods(scheduler), PodGone),
+        Resource("nodes", "/api/v1/nodes", _node, NodeGone, _by_name),
+        Resource(
+            "pods",
+            "/api/v1/pods",
+            _pods(scheduler),
+            PodGone,
+            sketch=lambda raw: decode.sketch(raw, scheduler),
+            new=_new_pod,
+        ),
     )
+
+
+def _by_name(named: api_types.Named) -> str:
+    return named.name
 
 
 def _gang(raw: msgspec.Raw) -> tuple[str, Event]:
@@ -53,8 +80,17 @@ def _gang(raw: msgspec.Raw) -> tuple[str, Event]:
     return f"{gang.key.namespace}/{gang.name}/{gang.object_uid}", GangSeen(gang)
 
 
-def _gang_gone(identity: str) -> Event:
+def _gang_identity(named: api_types.Named) -> str:
+    return f"{named.namespace}/{named.name}/{named.uid}"
+
+
+def _gang_gone(identity: str) -> GangGone:
     return GangGone(*identity.split("/", 2))
+
+
+def _namespace(raw: msgspec.Raw) -> tuple[str, Event]:
+    meta = _any.decode(raw).metadata
+    return meta.name, NamespaceSeen(meta.name, meta.labels or {})
 
 
 def _node(raw: msgspec.Raw) -> tuple[str, Event]:
@@ -70,14 +106,18 @@ def _pods(scheduler: str) -> Callable[[msgspec.Raw], tuple[str, Event]]:
     return decode_pod
 
 
-def _owners(name: str, path: str, kind: str, api_version: str) -> Resource:
+def _new_pod(event: Event) -> Event:
+    return replace(event, new=True) if isinstance(event, PodSeen) else event
+
+
+def _owners(name: str, where: str, kind: str, api_version: str) -> Resource:
     workload: Callable[[bytes | msgspec.Raw], OwnerRecord] = decode.workload(kind, api_version)
 
     def decode_owner(raw: msgspec.Raw) -> tuple[str, Event]:
         owner = workload(raw)
         return owner.owner.uid, OwnerSeen(owner)
 
-    return Resource(name, path, decode_owner, OwnerGone)
+    return Resource(name, where, decode_owner, OwnerGone)
 
 
 def _group_seen(raw: msgspec.Raw) -> tuple[str, Event]:
@@ -88,6 +128,6 @@ def _group_seen(raw: msgspec.Raw) -> tuple[str, Event]:
     return f"{meta.namespace}/{meta.name}", GroupSeen(meta.namespace, meta.name, max(1, least))
 
 
-def _group_gone(identity: str) -> Event:
+def _group_gone(identity: str) -> GroupSeen:
     namespace, name = identity.split("/", 1)
     return GroupSeen(namespace, name, 0)

@@ -18,17 +18,18 @@ import threading
 import time
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote
 
 from muster.cluster.api import Api, message
+from muster.cluster.paths import path
 from muster.cluster.watch import Sink
-from muster.core.view import Board
+from muster.core.views.view import Board
 from muster.errors import ClusterError
+from muster.threads import STALLED, beat, supervised
 from muster.types import Job, Phase, Report, Reported
 
 log = logging.getLogger(__name__)
 
-VERSION = "/apis/trainer.kubeflow.org/v1alpha1"
+VERSION = "trainer.kubeflow.org/v1alpha1"
 KINDS = frozenset({"TrainJob", "JobSet"})
 EVERY = 10.0
 """Seconds between looks at a job's status."""
@@ -92,7 +93,7 @@ class TrainerStatus:
 
     def start(self) -> None:
         """Begin."""
-        threading.Thread(target=self._run, name="trainer", daemon=True).start()
+        supervised("trainer", self._run, within=STALLED)
 
     def stop(self) -> None:
         """End soon."""
@@ -100,12 +101,11 @@ class TrainerStatus:
 
     def _run(self) -> None:
         while not self._stop.wait(EVERY):
+            beat()
             try:
                 self.look(time.monotonic(), time.time())
             except ClusterError as error:
                 log.warning("reading TrainJobs: %s", error)
-            except Exception:
-                log.exception("reading TrainJobs")
 
     def look(self, clock: float, now: float) -> None:
         """Read every running TrainJob once; clock: monotonic s, now: Unix s. Raises ClusterError: no answer."""
@@ -123,6 +123,7 @@ class TrainerStatus:
             )
             if first is None or clock < self._not_before.get(uid, 0.0) or job.owner is None:
                 continue
+            beat()
             status = self._read(job.key.namespace, job.owner.name)
             if status is None:
                 self._not_before[uid] = clock + ABSENT
@@ -138,7 +139,7 @@ class TrainerStatus:
             return True
         if clock < self._not_before.get("", 0.0):
             return False
-        code, _ = self._api.request("GET", VERSION)
+        code, _ = self._api.request("GET", path(VERSION))
         if code == 200:
             self._served_until = clock + ABSENT
             return True
@@ -147,8 +148,7 @@ class TrainerStatus:
 
     def _read(self, namespace: str, name: str) -> Json | None:
         """`status.trainerStatus`, {} while there is none yet, None where there is no such TrainJob for us."""
-        path = f"{VERSION}/namespaces/{quote(namespace)}/trainjobs/{quote(name)}"
-        code, body = self._api.request("GET", path)
+        code, body = self._api.request("GET", path(VERSION, "trainjobs", namespace, name))
         if code in (401, 403, 404):
             return None
         if code != 200:

@@ -6,41 +6,77 @@ What became of the actions comes back as events. Nothing here knows a client, a 
 Invariant: a gate comes off only for a pod whose uid and node stand in a placement on the API (`Entry.records`): in
 the Gang's status, or, of a small job's start, on its first pod, which gets it with its own gate. So a crash between
 any two requests loses nothing: the next leader reads the placement and goes on. Capacity is charged by pod uid from
-the hold until the pod has ended (core.charges).
+the hold until the pod has ended (core.placement.usage).
 """
 
 from __future__ import annotations
 
-from muster.core import events, recall, snapshots
-from muster.core.asking import ask_for_nodes
-from muster.core.endings import all_back, evict, leave_out, leftovers, put_back, send_back
-from muster.core.estimate import believed
-from muster.core.gates import ungate, ungated_at_birth
-from muster.core.leaving import begin_change, let_go
-from muster.core.memory import Memory
-from muster.core.obstacles import ask_for_quotas, forget_quotas, tell_guarded
-from muster.core.places import set_holds
-from muster.core.teaching import teach
-from muster.core.telling import tell_alike
-from muster.core.view import View
-from muster.core.writing import diff
-from muster.types import Action, Code, Event, Hold, JobKey, Plan, Snapshot
+from collections.abc import Iterator
+from functools import partial
+
+from muster.core import events
+from muster.core.actions.adoption import Adoption
+from muster.core.actions.evict import all_back, evict, give_up, leave_out, leftovers, put_back, send_back
+from muster.core.actions.gang_status import ends_told, tell_alike
+from muster.core.actions.provisioning import ask_for_nodes, chosen_for_nodes, drop_nodes
+from muster.core.actions.reconcile_gang import diff
+from muster.core.actions.save_learned import teach
+from muster.core.actions.scale_down import begin_change, let_go, overtake
+from muster.core.actions.ungate import ungate, ungated_at_birth
+from muster.core.progress.estimate import believed
+from muster.core.state import queue_time, restore
+from muster.core.state import snapshot as snapshots
+from muster.core.state.blockers import ask_for_quotas, forget_budgets, forget_quotas, tell_guarded
+from muster.core.state.job_state import JobState
+from muster.core.state.quarantine import PAUSE_MOST, planned, set_aside
+from muster.core.state.reservation_usage import set_holds
+from muster.core.state.state import LedgerState
+from muster.core.views.view import View
+from muster.types import (
+    Action,
+    Code,
+    EndReason,
+    Event,
+    Evict,
+    Fault,
+    Job,
+    JobKey,
+    Plan,
+    Reservation,
+    Snapshot,
+    Status,
+    Unpin,
+)
 
 
-class Ledger(Memory):
+class Ledger(LedgerState):
     """What the driver talks to: events in, Snapshots out, plans in, actions out."""
 
     def apply(self, event: Event, now: float) -> None:
         """Learn one event, and what became of an action of ours. Late and repeated events are harmless."""
         events.apply(self, event, now)
 
-    def take_over(self) -> None:
+    def take_over(self, now: float = 0.0) -> None:
         """Become the one who plans: what the API says counts, intents of an earlier term are forgotten."""
-        recall.take_over(self)
+        restore.take_over(self, now)
 
     def step_down(self) -> None:
         """Another replica plans from now on."""
-        recall.step_down(self)
+        restore.step_down(self)
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """One cycle; jobs over which it raises are put aside. Raises where it is no job's fault."""
+        found = planned(snapshot, self.profile, halve=snapshot.now >= self.blameless_until)
+        if found.blameless:
+            self.blameless_until = snapshot.now + PAUSE_MOST
+        for key, error in found.culprits.items():
+            set_aside(self, key, "plan", error, snapshot.now)
+        return found.plan
+
+    def take_faults(self) -> list[Fault]:
+        """What raised since this was last asked, for the log."""
+        faults, self.faults = self.faults, []
+        return faults
 
     def snapshot(self, now: float) -> Snapshot:
         """Everything that a plan may depend on, at `now`."""
@@ -49,31 +85,34 @@ class Ledger(Memory):
     def adopt(self, snapshot: Snapshot, plan: Plan) -> tuple[Action, ...]:
         """Make the plan ours and say what to do about it. 6 diff into actions (design §3).
 
-        Actions stand in the plan's order, so gates come off in the order of the queue.
+        Actions stand in the plan's order, so gates come off in the order of the queue. All or nothing for each job
+        (core.state.quarantine).
         """
         now = snapshot.now
         self.believed = believed(snapshot, self.profile, [])
         self.rest(now, plan)
-        actions: list[Action] = list(ungated_at_birth(self))
-        for undo in plan.undo:
-            leave_out(self, undo.job, undo.role, undo.node, now)
-            actions += evict(self, undo.job, undo.uid, f"undo a pin: {undo.why}", now)
+        steps = Adoption(self, now)
+        for uid in self.unsaid:
+            if (key := self.job_of.get(uid)) is not None:
+                steps.of(key, partial(ungated_at_birth, self, key, uid))
+        self.created_ungated -= {uid for uid in self.unsaid if uid not in self.job_of}
+        self.unsaid.clear()
+        for undo in plan.unpins:
+            steps.of(undo.job, partial(self._undo, undo, now))
         for key, why in plan.back.items():
-            actions += send_back(self, key, why, now)
+            steps.of(key, partial(send_back, self, key, plan.ends[key], why, now))
         for key, why in plan.preempted.items():
-            actions += all_back(self, key, why, now)
-            self.entries[key].preempted = why
-        actions += let_go(self, plan, now)
+            steps.of(key, partial(self._preempt, key, plan.ends[key], why, now))
+        overtake(self, plan)
+        for shrink in plan.shrinks:
+            steps.of(shrink.job, partial(let_go, self, plan, shrink, now))
         returning = plan.back.keys() | plan.preempted.keys()
-        for key, holds in plan.holds.items():
+        for key, reservations in plan.reservations.items():
             entry = self.entries.get(key)
-            if entry is not None and key not in returning and entry.planned != holds:
-                set_holds(self, entry, holds)
-                self.dirty.add(key)
-                if entry.job is not None and len(holds) > len(entry.job.holds):
-                    begin_change(self, entry, plan, now)
-            elif entry is not None and entry.holds is None:
-                entry.holds = holds
+            if entry is not None and key not in returning and entry.planned != reservations:
+                steps.of(key, partial(self._hold, entry, plan, reservations, now))
+            elif entry is not None and entry.reservations is None:
+                entry.reservations = reservations
         self._share(snapshot, plan)
         self.short_jobs.clear()
         for key, status in plan.statuses.items():
@@ -82,17 +121,69 @@ class Ledger(Memory):
                 continue
             if status.code in (Code.PODS_MISSING, Code.QUOTA) and entry.job.expects:
                 ask_for_quotas(self, entry, now)
+            if (
+                not plan.shared
+                and status.code is Code.SHARE
+                and entry.written[:2] == (status.state, Code.SHARE)
+            ):
+                status = status._replace(
+                    waits=entry.written[2]
+                )  # between rounds what the last one said holds
             if entry.said is not None and entry.said[0] is entry.job and tell_alike(entry.said[1], status):
                 continue
-            actions += leftovers(self, entry, now)
-            actions += diff(self, entry, entry.job, status, now)
-        actions += put_back(self, now)
-        actions += tell_guarded(self, now)
-        actions += ask_for_nodes(self, snapshot, plan)
-        actions += teach(self, now)
+            steps.of(key, partial(self._tell, entry, entry.job, status, now))
+        self._tell_all(steps, snapshot, plan)
         self.recorded.clear()
         forget_quotas(self)
-        return tuple(actions)
+        return tuple(steps.actions)
+
+    def _tell_all(self, steps: Adoption, snapshot: Snapshot, plan: Plan) -> None:
+        """What is to be done beside the plan: told, put back, asked for."""
+        now = snapshot.now
+        evictions: dict[JobKey, list[Evict]] = {}
+        for action in steps.actions:
+            if isinstance(action, Evict):
+                evictions.setdefault(action.job, []).append(action)
+        for key, each in evictions.items():
+            steps.of(key, partial(ends_told, key, each))
+        for uid in sorted(self.half_done):
+            key = self.job_of[uid]
+            steps.of(key, partial(put_back, self, key, uid, now))
+        forget_budgets(self)
+        for key in sorted(self.guarded_jobs):
+            steps.of(key, partial(tell_guarded, self, key, now))
+        chosen = steps.over(plan.order, partial(chosen_for_nodes, self, snapshot, plan)) or ()
+        for key in sorted(self.asked):
+            steps.of(key, partial(drop_nodes, self, key, chosen, now))
+        for key in chosen:
+            steps.of(key, partial(ask_for_nodes, self, snapshot, key))
+        for key, (reason, length) in self.to_tell.items():
+            steps.of(key, partial(queue_time.tell, self, key, reason, length))
+        self.to_tell.clear()
+        steps.actions += teach(
+            self, now
+        )  # of jobs that are no more: floats and texts, over which nothing raises
+
+    def _undo(self, undo: Unpin, now: float) -> Iterator[Action]:
+        leave_out(self, undo.job, undo.role, undo.node, now)
+        if undo.ends:
+            yield from evict(self, undo.job, undo.uid, EndReason.PIN_UNDONE, f"undo a pin: {undo.why}", now)
+        else:
+            give_up(self, undo.job, undo.uid, undo.why, now)
+
+    def _preempt(self, key: JobKey, reason: EndReason, why: str, now: float) -> Iterator[Action]:
+        yield from all_back(self, key, reason, why, now)
+        self.entries[key].preempted = why
+
+    def _hold(self, entry: JobState, plan: Plan, reservations: tuple[Reservation, ...], now: float) -> None:
+        set_holds(self, entry, reservations)
+        self.dirty.add(entry.key)
+        if entry.job is not None and len(reservations) > len(entry.job.reservations):
+            begin_change(self, entry, plan, now)
+
+    def _tell(self, entry: JobState, job: Job, status: Status, now: float) -> Iterator[Action]:
+        yield from leftovers(self, entry, now)
+        yield from diff(self, entry, job, status, now)
 
     def _share(self, snapshot: Snapshot, plan: Plan) -> None:
         """What the plan says of shares, kept for the next one and for the Gangs."""
@@ -108,9 +199,9 @@ class Ledger(Memory):
             entry = self.entries.get(key)
             if entry is None:
                 continue
-            want = plan.wants.get(key)
-            if entry.want != want:
-                entry.want = want
+            grant = plan.grants.get(key)
+            if entry.grant != grant:
+                entry.grant = grant
                 self.heard.add(key)
 
     def proceed(self, now: float) -> tuple[Action, ...]:
@@ -119,46 +210,52 @@ class Ledger(Memory):
         The plan has decided them; waiting for the next one would make every start as slow as the planning of
         the whole cluster. Only for whoever leads.
         """
+        if not self.recorded:  # nearly every time, and it is asked at each event
+            return ()
         recorded, self.recorded = self.recorded, []
-        actions: list[Action] = []
+        steps = Adoption(self, now)
         for entry in (self.entries.get(key) for key in recorded):
-            if entry is not None and entry.job is not None and entry.holds is not None:
-                actions += ungate(self, entry, entry.job, entry.holds, now)
-        return tuple(actions)
+            if entry is not None and entry.job is not None and entry.reservations is not None:
+                steps.of(entry.key, partial(ungate, self, entry, entry.job, entry.reservations, now))
+        return tuple(steps.actions)
 
     def rest(self, now: float, plan: Plan) -> None:
         """A plan that is only looked at (another replica leads, or mode: observe): when to look again."""
-        self.wakes = {w for w in self.wakes if w > now}
-        if plan.wake is not None:
-            self.wakes.add(plan.wake)
+        self.requeue_at = {w for w in self.requeue_at if w > now}
+        if plan.requeue_at is not None:
+            self.requeue_at.add(plan.requeue_at)
 
     def due(self, now: float) -> bool:
         """Whether a cycle could decide anything new: something was learnt, or a time has come."""
         return (
-            bool(self.dirty) or self.charges.moved or self.charges.stale or any(w <= now for w in self.wakes)
+            bool(self.dirty)
+            or self.charges.moved
+            or self.charges.stale
+            or any(w <= now for w in self.requeue_at)
         )
 
     @property
     def wake(self) -> float | None:
         """When a cycle is due although nothing happens."""
-        return min(self.wakes, default=None)
+        return min(self.requeue_at, default=None)
 
     def view(self, snapshot: Snapshot, plan: Plan, *, leading: bool, synced: bool) -> View:
         """What the extender verbs and the API read until the next cycle."""
-        places: dict[str, tuple[JobKey, Hold]] = {}
+        places: dict[str, tuple[JobKey, Reservation]] = {}
         for entry in self.entries.values():
-            for hold in entry.planned:
-                if hold.uid:
-                    places[hold.uid] = (entry.key, hold)
+            for reservation in entry.planned:
+                if reservation.uid:
+                    places[reservation.uid] = (entry.key, reservation)
         free = self.charges.free() if self.charges.current(snapshot.nodes) else snapshot.free
         return View(
             snapshot=snapshot,
             plan=plan,
             profile=self.profile,
-            holds=places,
+            reservations=places,
             free=free,
             released=frozenset(self.released),
             leading=leading,
             synced=synced,
+            ended=dict(self.ended),
             ungated=len(self.created_ungated),
         )

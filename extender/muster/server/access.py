@@ -1,18 +1,24 @@
 """Who may read, and which pod reports: a bearer token is asked about with TokenReview.
 
+Both bring tokens for the audience `muster.dev`: one that is stolen here opens nothing at the API server, and nobody
+is asked for one that would. What a token claims is read first: one for another audience costs no review.
 Readers: SubjectAccessReview on gangs follows. The same right that lets a tenant `kubectl get gangs` in a namespace
-lets him read its jobs here; nothing else is granted or stored. Pods: a token for our audience that is bound to
-a pod speaks for that pod and nothing else.
+lets him read its jobs here; nothing else is granted or stored. Pods: a token that is bound to a pod speaks for that
+pod and nothing else.
 Answers are kept for a while by the token's digest (never the token), and reviews that are not kept are limited, of
 readers and of pods apart, so that a flood of requests costs the API server a bounded number of calls.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import enum
 import hashlib
+import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Protocol
@@ -20,22 +26,23 @@ from typing import Any, Protocol
 import msgspec
 from cachetools import TTLCache
 
+from muster.cached import ENTRY, MIB, weight
 from muster.errors import ClusterError, MusterError
 
 KEPT = 5.0
 """Seconds for which an answer is kept: a right taken away lasts that long."""
-ENTRIES = 4096
-"""Answers kept at most; the oldest goes first."""
+ANSWERS = 16 * MIB
+"""Bytes of answers that are kept, by token; the oldest goes first."""
 REVIEWS = 20.0
 """Reviews a second that go to the API server, with a burst of the same number."""
 PODS_KEPT, NOBODY_KEPT = 600.0, 10.0
 """Seconds for which it is kept whose a pod's token is, and that it is nobody's. A pod that is gone is in no job."""
-PODS = 65536
-"""Pods' tokens kept at most."""
+PODS = 32 * MIB
+"""Bytes of pods' tokens that are kept: 65,000 and more."""
 POD_REVIEWS = 50.0
 """Reviews of pods' tokens a second, with a burst of the same number: 1,000 jobs that start report within 20 s."""
 AUDIENCE = "muster.dev"
-"""What a pod's token is for; one for the API server is of no use here, and ours of no use there."""
+"""What tokens for Muster are for; one for the API server is of no use here, and ours of no use there."""
 POD_UID = "authentication.kubernetes.io/pod-uid"
 """Where a TokenReview tells the pod that a token is bound to (its user's `extra`)."""
 LONGEST = 16 * 1024
@@ -50,6 +57,7 @@ class Verdict(enum.Enum):
     ALLOWED = "allowed"
     DENIED = "denied"  # known, without the right
     UNKNOWN = "unknown"  # the token is nobody's
+    ELSEWHERE = "elsewhere"  # the token is for another audience; whose it is was not asked
 
 
 class FloodError(MusterError):
@@ -67,6 +75,21 @@ class Request(Protocol):
     """One call to the API server: HTTP status and body. May raise ClusterError where no answer came."""
 
     def __call__(self, method: str, path: str, body: bytes) -> tuple[int, bytes]: ...
+
+
+def claimed(token: str) -> tuple[str, tuple[str, ...] | None]:
+    """What a token claims, unproven: its pod's uid ("": none) and its audiences (None: it is no JWT)."""
+    try:
+        part = token.split(".")[1]
+        plain = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+        audiences = plain.get("aud", ())
+        audiences = (audiences,) if isinstance(audiences, str) else tuple(map(str, audiences))
+    except (IndexError, ValueError, AttributeError, TypeError, binascii.Error, RecursionError):
+        return "", None
+    try:
+        return str(plain.get("kubernetes.io", {}).get("pod", {}).get("uid", "")), audiences
+    except AttributeError:
+        return "", audiences
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +176,9 @@ class Reviews:
 
 
 class ReviewedAccess:
-    """Access as the cluster's own RBAC gives it. Used by several threads at once."""
+    """Access as the cluster's own RBAC gives it. Used by several threads at once.
+
+    for_api_server: tokens that are for the API server are taken, too (settings: readers.apiServerTokens)."""
 
     def __init__(
         self,
@@ -161,16 +186,23 @@ class ReviewedAccess:
         clock: Callable[[], float] = monotonic,
         kept: float = KEPT,
         reviews: float = REVIEWS,
+        *,
+        for_api_server: bool = False,
     ) -> None:
         self._reviews = Reviews(request, clock, reviews)
+        self._for_api_server = for_api_server
         self._lock = threading.Lock()
-        self._callers: TTLCache[bytes, Caller | None] = TTLCache(ENTRIES, kept, timer=clock)
-        self._verdicts: TTLCache[tuple[bytes, str | None], Verdict] = TTLCache(ENTRIES, kept, timer=clock)
+        self._callers: TTLCache[bytes, Caller | None] = TTLCache(ANSWERS, kept, clock, _size)
+        self._verdicts: TTLCache[tuple[bytes, str | None], Verdict] = TTLCache(ANSWERS, kept, clock, _size)
 
     def may_list(self, token: str, namespace: str | None) -> Verdict:
         """Two calls to the API server at most, none while the answer is kept."""
         if not token or len(token) > LONGEST:
             return Verdict.UNKNOWN
+        _, audiences = claimed(token)
+        ours = audiences is None or AUDIENCE in audiences
+        if not ours and not self._for_api_server:
+            return Verdict.ELSEWHERE
         digest = _digest(token)
         with self._lock:
             kept = self._verdicts.get((digest, namespace))
@@ -179,15 +211,17 @@ class ReviewedAccess:
         if kept is not None:
             return kept
         if not known:
-            caller = self._reviews.who(token)
+            caller = self._reviews.who(token, AUDIENCE if ours else "")
+            if caller is None and audiences is None and self._for_api_server:
+                caller = self._reviews.who(token)
             with self._lock:
-                self._callers[digest] = caller
+                _keep(self._callers, digest, caller)
         if caller is None:
             verdict = Verdict.UNKNOWN
         else:
             verdict = Verdict.ALLOWED if self._reviews.may(caller, namespace) else Verdict.DENIED
         with self._lock:
-            self._verdicts[(digest, namespace)] = verdict
+            _keep(self._verdicts, (digest, namespace), verdict)
         return verdict
 
 
@@ -199,8 +233,8 @@ class ReviewedPods:
     ) -> None:
         self._reviews = Reviews(request, clock, reviews)
         self._lock = threading.Lock()
-        self._pods: TTLCache[bytes, str] = TTLCache(PODS, PODS_KEPT, timer=clock)
-        self._nobodies: TTLCache[bytes, str] = TTLCache(ENTRIES, NOBODY_KEPT, timer=clock)
+        self._pods: TTLCache[bytes, str] = TTLCache(PODS, PODS_KEPT, clock, _size)
+        self._nobodies: TTLCache[bytes, str] = TTLCache(ANSWERS, NOBODY_KEPT, clock, _size)
 
     def kept(self, token: str) -> str | None:
         """The pod's uid, "" for nobody's token, None where the API server must be asked."""
@@ -214,8 +248,19 @@ class ReviewedPods:
         uids = caller.extra.get(POD_UID, ()) if caller is not None else ()
         uid = uids[0] if len(uids) == 1 else ""
         with self._lock:
-            (self._pods if uid else self._nobodies)[_digest(token)] = uid
+            _keep(self._pods if uid else self._nobodies, _digest(token), uid)
         return uid
+
+
+def _size(value: object) -> int:
+    """Bytes of an entry: its key is a digest, perhaps with a namespace's name; cachetools links and dates it."""
+    return 3 * ENTRY + weight(value)
+
+
+def _keep(cache: TTLCache[Any, Any], key: Hashable, value: object) -> None:
+    """Keep it, if it is not larger than all together may be."""
+    with suppress(ValueError):
+        cache[key] = value
 
 
 def _digest(token: str) -> bytes:

@@ -26,16 +26,15 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from time import perf_counter
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
 from starlette.requests import ClientDisconnect
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from muster.core import identity
-from muster.core.guard import UNKNOWN, Guard
-from muster.core.view import Board
+from muster.core.views.extender_rules import UNKNOWN, ExtenderRules
+from muster.core.views.view import Board
+from muster.core.workload import identity
 from muster.errors import UsageError
-from muster.server import wire
+from muster.server import extender_types
 
 log = logging.getLogger(__name__)
 
@@ -51,33 +50,10 @@ LATE, GLANCE = 0.8, 0.02
 """Seconds for which a follower looks again, below the httpTimeout of config/existing-scheduler (1 s); and between."""
 REFUSED = "refused"
 
-Verb = Callable[[Guard, bytes], tuple[bytes, str]]
+Verb = Callable[[ExtenderRules, bytes], tuple[bytes, str]]
 """A body in, the answer and a word for the metrics out."""
-
-
-class ExtenderMetrics:
-    """Requests, their latency in the server, and verdicts, by verb."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self.requests = Counter(
-            "muster_extender_requests_total",
-            "Calls by verb and HTTP status.",
-            ["verb", "status"],
-            registry=registry,
-        )
-        self.seconds = Histogram(
-            "muster_extender_seconds",
-            "Time from a call's last byte to its answer.",
-            ["verb"],
-            buckets=(0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0),
-            registry=registry,
-        )
-        self.verdicts = Counter(
-            "muster_extender_verdicts_total",
-            "Answers by verb and verdict.",
-            ["verb", "verdict"],
-            registry=registry,
-        )
+Note = Callable[[str, int, str, float], None]
+"""Called for each call that was answered: verb, HTTP status, verdict ("" where there is none), seconds."""
 
 
 class TooLargeError(UsageError):
@@ -92,32 +68,30 @@ class Newest:
 
     def __init__(self, board: Board) -> None:
         self._board = board
-        self._guard = Guard(board.view)
+        self._guard = ExtenderRules(board.view)
 
-    def guard(self) -> Guard:
+    def guard(self) -> ExtenderRules:
         """What the newest View allows."""
         view = self._board.view
         if self._guard.view is not view:
-            self._guard = Guard(view, self._guard)
+            self._guard = ExtenderRules(view, self._guard)
         return self._guard
 
 
 def make_extender_app(
-    board: Board, registry: CollectorRegistry | None = None, scheduler: str = "muster", late: float = LATE
+    board: Board, note: Note = lambda *_: None, scheduler: str = "muster", late: float = LATE
 ) -> ASGIApp:
     """The app for 127.0.0.1: it has no authentication of its own.
 
-    Metrics go to `registry` (the service port serves it); None keeps them to the app. `scheduler` is the
-    schedulerName of ours; `late`: seconds for which a follower looks again before it refuses.
+    `scheduler` is the schedulerName of ours; `late`: seconds for which a follower looks again before it refuses.
     """
     newest = Newest(board)
-    metrics = ExtenderMetrics(registry or CollectorRegistry())
     routes = [
-        Route(f"/{name}", _Endpoint(name, verb, refuse, newest, metrics, late), methods=["POST"])
+        Route(f"/{name}", _Endpoint(name, verb, refuse, newest, note, late), methods=["POST"])
         for name, verb, refuse in (
-            ("filter", partial(filter_verb, scheduler=scheduler), wire.filter_error),
-            ("prioritize", prioritize_verb, wire.error),
-            ("preempt", preempt_verb, wire.error),
+            ("filter", partial(filter_verb, scheduler=scheduler), extender_types.filter_error),
+            ("prioritize", prioritize_verb, extender_types.error),
+            ("preempt", preempt_verb, extender_types.error),
         )
     ]
     return Router(routes)
@@ -133,23 +107,22 @@ class _Endpoint:
         verb: Verb,
         refuse: Callable[[str], bytes],
         newest: Newest,
-        metrics: ExtenderMetrics,
+        note: Note,
         late: float,
     ) -> None:
         self._name, self._verb, self._refuse = name, verb, refuse
-        self._newest, self._metrics, self._late = newest, metrics, late
-        self._seconds = metrics.seconds.labels(name)
+        self._newest, self._note, self._late = newest, note, late
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        name, verb, newest, metrics = self._name, self._verb, self._newest, self._metrics
+        name, verb, newest = self._name, self._verb, self._newest
         try:
             body = await read_body(scope, receive)
         except TooLargeError as error:
-            metrics.requests.labels(name, "413").inc()
+            self._note(name, 413, "", 0.0)
             await _send(send, 413, self._refuse(str(error)), (b"connection", b"close"))
             return
         except ClientDisconnect:
-            metrics.requests.labels(name, "499").inc()
+            self._note(name, 499, "", 0.0)
             return
         began = perf_counter()
         try:
@@ -166,9 +139,7 @@ class _Endpoint:
         except Exception:  # a fault of ours, or of a plugin, must not take the others' verbs with it
             log.exception("%s failed", name)
             content, verdict, status = self._refuse("muster failed; its log says why"), "failed", 500
-        self._seconds.observe(perf_counter() - began)
-        metrics.requests.labels(name, str(status)).inc()
-        metrics.verdicts.labels(name, verdict).inc()
+        self._note(name, status, verdict, perf_counter() - began)
         await _send(send, status, content)
 
 
@@ -209,12 +180,12 @@ async def read_body(scope: Scope, receive: Receive, most: int = MOST, patience: 
 # ---- the verbs ----
 
 
-def filter_verb(guard: Guard, body: bytes, scheduler: str = "muster") -> tuple[bytes, str]:
+def filter_verb(guard: ExtenderRules, body: bytes, scheduler: str = "muster") -> tuple[bytes, str]:
     """The nodes on which the plan lets the pod be bound; for a pod of another scheduler's all of them."""
-    args = wire.read_args(body)
+    args = extender_types.read_args(body)
     whole = args.node_names is None and args.nodes is not None
     raw = (args.nodes.items or []) if whole and args.nodes else []
-    names = wire.node_names(raw) if whole else args.node_names or []
+    names = extender_types.node_names(raw) if whole else args.node_names or []
     uid, error = _uid(args.pod), ""
     foreign = _foreign(args.pod, guard, scheduler)
     if not guard.view.synced and not foreign:
@@ -223,7 +194,7 @@ def filter_verb(guard: Guard, body: bytes, scheduler: str = "muster") -> tuple[b
         error = NO_NODES
     if error:
         passed, why = list[str](), ""
-    elif foreign or _let_go(args.pod):
+    elif foreign or (_let_go(args.pod) and guard.waited(uid)):
         passed, why = names, ""
     else:
         passed, why = guard.passes(uid, names)
@@ -240,61 +211,64 @@ def filter_verb(guard: Guard, body: bytes, scheduler: str = "muster") -> tuple[b
     if whole:
         kept = set(passed)
         nodes = [node for node, name in zip(raw, names, strict=True) if name in kept]
-        return wire.filter_nodes(nodes, failed, error), verdict
-    return wire.filter_names(passed, failed, error), verdict
+        return extender_types.filter_nodes(nodes, failed, error), verdict
+    return extender_types.filter_names(passed, failed, error), verdict
 
 
-def prioritize_verb(guard: Guard, body: bytes) -> tuple[bytes, str]:
+def prioritize_verb(guard: ExtenderRules, body: bytes) -> tuple[bytes, str]:
     """0 to 10 for each node, by the profile's Score plugins."""
-    args = wire.read_args(body)
+    args = extender_types.read_args(body)
     if args.node_names is not None:
         names = args.node_names
     else:
-        names = wire.node_names((args.nodes.items if args.nodes else None) or [])
+        names = extender_types.node_names((args.nodes.items if args.nodes else None) or [])
     uid = _uid(args.pod)
     if not guard.view.synced:
-        return wire.priorities(names, [0] * len(names)), "error"
+        return extender_types.priorities(names, [0] * len(names)), "error"
     scores = guard.scores(uid, names)
-    return wire.priorities(names, scores), "scored" if any(scores) else "even"
+    return extender_types.priorities(names, scores), "scored" if any(scores) else "even"
 
 
-def preempt_verb(guard: Guard, body: bytes) -> tuple[bytes, str]:
+def preempt_verb(guard: ExtenderRules, body: bytes) -> tuple[bytes, str]:
     """The candidates of a preemption without the nodes where it would break a gang of ours."""
-    args = wire.read_preemption(body)
+    args = extender_types.read_preemption(body)
     if args.meta is not None:
         victims = args.meta
     else:
         victims = {
-            node: wire.MetaVictims(
-                None if whole.pods is None else [wire.MetaPod(pod.metadata.uid) for pod in whole.pods],
+            node: extender_types.MetaVictims(
+                None
+                if whole.pods is None
+                else [extender_types.MetaPod(pod.metadata.uid) for pod in whole.pods],
                 whole.violations,
             )
             for node, whole in (args.victims or {}).items()
         }
     if not guard.view.synced:
-        return wire.preemption({}), "error"
+        return extender_types.preemption({}), "error"
     kept = guard.spared({node: [pod.uid for pod in v.pods or ()] for node, v in victims.items()})
-    return wire.preemption({node: victims[node] for node in kept}), (
+    return extender_types.preemption({node: victims[node] for node in kept}), (
         "kept" if len(kept) == len(victims) else "vetoed"
     )
 
 
-def _let_go(pod: wire.Pod | None) -> bool:
+def _let_go(pod: extender_types.Pod | None) -> bool:
     """Whether the pod that was sent says that it was released.
 
     The View may not have seen that yet, and a pod that is refused now is tried again only when something happens.
+    Said by a pod that never waited behind our gate it means nothing.
     """
     return pod is not None and (pod.metadata.annotations or {}).get(identity.RELEASED) == "true"
 
 
-def _foreign(pod: wire.Pod | None, guard: Guard, scheduler: str) -> bool:
+def _foreign(pod: extender_types.Pod | None, guard: ExtenderRules, scheduler: str) -> bool:
     """Whether it is none of ours: a team's own scheduler asks about it to have its preemptions looked at."""
-    if pod is None or pod.metadata.uid in guard.view.holds:
+    if pod is None or pod.metadata.uid in guard.view.reservations:
         return False
     return pod.spec.scheduler_name not in ("", scheduler)
 
 
-def _uid(pod: wire.Pod | None) -> str:
+def _uid(pod: extender_types.Pod | None) -> str:
     if pod is None:
         raise UsageError("Pod: missing")
     return pod.metadata.uid

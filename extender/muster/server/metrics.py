@@ -5,29 +5,47 @@ Counts only: a label a job would make a series of every job that ever was.
 
 from __future__ import annotations
 
+import math
+import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from time import monotonic
 
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from muster.core.view import Board, View
-from muster.types import GPU, Job, Phase, Role, State
+from muster.core.views.safe_rendering import shown
+from muster.core.views.view import Board, View
+from muster.types import GPU, EndReason, Job, Phase, Role, State
+
+FRESH = 1.0
+"""Seconds for which what was counted is told again."""
 
 
 class ViewCollector(Collector):
-    """Gauges of jobs, queue, GPUs and this replica's part."""
+    """Gauges of jobs, queue, GPUs and this replica's part: counted once in FRESH seconds, however many ask, since
+    going over all jobs takes the time that the verbs and the planner want."""
 
-    def __init__(self, board: Board) -> None:
-        self._board = board
+    def __init__(self, board: Board, fresh: float = FRESH, clock: Callable[[], float] = monotonic) -> None:
+        self._board, self._fresh, self._clock = board, fresh, clock
+        self._counted: list[Metric] = []
+        self._until = -math.inf
+        self._turn = threading.Lock()
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
         """Nothing known beforehand: names are unique by their prefix."""
         yield from ()
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        """One reading of one View."""
-        view = self._board.view
+    def collect(self) -> Iterator[Metric]:
+        """One reading of one View, not older than FRESH seconds."""
+        with self._turn:
+            if self._clock() >= self._until:
+                self._counted = shown(self._board, lambda view: list(self._count(view)))
+                self._until = self._clock() + self._fresh
+            counted = self._counted
+        yield from counted
+
+    def _count(self, view: View) -> Iterator[Metric]:
         snapshot, plan = view.snapshot, view.plan
         states = Counter(status.state for status in plan.statuses.values())
         jobs = GaugeMetricFamily("muster_jobs", "Jobs by state.", labels=["state"])
@@ -41,6 +59,10 @@ class ViewCollector(Collector):
         for code, count in sorted(codes.items()):
             waiting.add_metric([code.value], count)
         yield waiting
+        ended = CounterMetricFamily("muster_evictions", "Pods that Muster ended, by why.", labels=["reason"])
+        for reason in EndReason:
+            ended.add_metric([reason.value], view.ended.get(reason, 0))
+        yield ended
         silent = sum(1 for job in snapshot.jobs.values() if job.silent)
         text = "Running jobs whose training reported, and has been silent for too long."
         yield GaugeMetricFamily("muster_jobs_silent", text, silent)
@@ -57,7 +79,7 @@ class ViewCollector(Collector):
         yield from _shares(view)
         for name, text, value in (
             ("muster_nodes", "Nodes known.", len(snapshot.nodes)),
-            ("muster_held_pods", "Pods that the plan holds a place for.", len(view.holds)),
+            ("muster_held_pods", "Pods that the plan holds a place for.", len(view.reservations)),
             ("muster_ungated_pods", "Pods of ours created without the gate; left alone.", view.ungated),
             ("muster_leading", "1 where this replica acts.", int(view.leading)),
             ("muster_synced", "1 after the first list of every watch.", int(view.synced)),
@@ -66,16 +88,24 @@ class ViewCollector(Collector):
             yield GaugeMetricFamily(name, text, value)
 
 
+APART = frozenset({State.FINISHED, State.SUSPENDED, State.INVALID, State.INCOMPLETE})
+"""States of jobs that want no GPUs now."""
+
+
 def _shares(view: View) -> Iterator[GaugeMetricFamily]:
     """What jobs are granted, between what they need at least and what they may have at most."""
-    jobs, holds = view.snapshot.jobs, view.plan.holds
+    jobs, reservations = view.snapshot.jobs, view.plan.reservations
     granted = least = most = 0
     at: Counter[str] = Counter()
     for key, job in jobs.items():
         status = view.plan.statuses.get(key)
-        if status is None or status.state in (State.FINISHED, State.INVALID, State.INCOMPLETE):
+        if status is None or status.state in APART:
             continue
-        held = Counter(hold.role for hold in holds.get(key, ()) if hold.uid not in _bound(job))
+        held = Counter(
+            reservation.role
+            for reservation in reservations.get(key, ())
+            if reservation.uid not in _bound(job)
+        )
         counts = {role.name: role.bound + held[role.name] for role in job.roles}
         granted += sum(counts[role.name] * role.shape.gpus for role in job.roles)
         least += job.gpus

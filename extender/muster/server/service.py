@@ -1,8 +1,8 @@
 """The service port: /healthz, /readyz, /healthz/scheduler, /metrics, /v1/jobs, /v1/cluster, /debug/snapshot, the page
-that draws it, and POST /v1/report (server/reports.py).
+that draws it, and POST /v1/report (server/report_endpoint.py).
 
-/v1 and /debug need a bearer token whose owner may list gangs (server/access.py); probes, metrics and the
-page itself, which holds no data, don't.
+/v1 and /debug need a bearer token for the audience muster.dev whose owner may list gangs (server/access.py);
+probes, metrics and the page itself, which holds no data, don't.
 Everything is read from the newest View when somebody asks. One answer is rendered at a time, and the same
 question within half a second gets the same bytes, so that a crowd of readers costs as much as one.
 
@@ -13,6 +13,7 @@ Errors are {"error": "..."}: 400 not understood, 401 no or unknown token, 403 no
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Callable, Sequence
 from typing import Annotated
@@ -24,15 +25,18 @@ from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from starlette.exceptions import HTTPException
 
-from muster.core import dump, standing
-from muster.core.view import Board, View
+from muster.core import snapshot_codec
+from muster.core.views import job_status
+from muster.core.views.view import Board, View
 from muster.errors import ClusterError
-from muster.server.access import Access, FloodError, Verdict
-from muster.server.answers import FRESH, Answers
-from muster.server.beside import Beside
-from muster.server.cluster import add_pages, add_pictures
+from muster.server.access import AUDIENCE, Access, FloodError, Verdict, claimed
+from muster.server.cluster_pages import add_pages, add_pictures
+from muster.server.kube_scheduler import Beside
 from muster.server.metrics import ViewCollector
-from muster.server.reports import Desk, Pods, Sink, report_route
+from muster.server.report_endpoint import Pods, ReportEndpoint, Sink, report_route
+from muster.server.response_cache import FRESH, Answers
+
+log = logging.getLogger(__name__)
 
 THREADS = 4
 """Questions to the API server at a time."""
@@ -52,6 +56,7 @@ def make_service_app(
     reports: Sink | None = None,
     pods: Pods | None = None,
     beside: Beside | None = None,
+    ailing: Missing | None = None,
 ) -> FastAPI:
     """The app for the service port.
 
@@ -59,7 +64,8 @@ def make_service_app(
     names while the View is not synced; closed: what after that, ports that are not open yet. fresh: seconds for
     which an answer is given again.
     reports: where accepted reports of training go, pods: who knows whose a token is; None: no /v1/report.
-    beside: the kube-scheduler whose liveness is asked here, None: there is none.
+    beside: the kube-scheduler whose liveness is asked here, None: there is none. ailing: what /healthz names, of a
+    process that does not do its work any more; nothing else is wrong with it than that it runs on.
     """
     app = FastAPI(title="muster", openapi_url=None, docs_url=None, redoc_url=None)
     registry = registry or CollectorRegistry()
@@ -80,7 +86,13 @@ def make_service_app(
         except ClusterError as error:
             raise HTTPException(503, f"your rights can't be checked now: {error}") from error
         if verdict is Verdict.UNKNOWN:
-            raise _unauthorized("the API server does not know this token")
+            raise _unauthorized(f"the API server does not know this token for the audience {AUDIENCE}")
+        if verdict is Verdict.ELSEWHERE:
+            found = ", ".join(claimed(token)[1] or ())[:200] or "none"
+            raise _unauthorized(
+                f"expected a token for the audience {AUDIENCE}, found one for {found}; "
+                f"make one: kubectl create token NAME -n NAMESPACE --audience={AUDIENCE}"
+            )
         return verdict
 
     @app.exception_handler(HTTPException)
@@ -89,7 +101,14 @@ def make_service_app(
 
     @app.get("/healthz")
     async def healthz() -> JSONResponse:
+        found = ails()
+        if found:
+            log.error("not healthy: %s", "; ".join(found))
+            return JSONResponse({"status": "failing", "failing": found}, 500)
         return JSONResponse({"status": "ok"})
+
+    def ails() -> list[str]:
+        return list(ailing() if ailing else ())
 
     def lacks() -> list[str]:
         return _lacks(board.view, missing) or list(closed() if closed else ())
@@ -102,7 +121,7 @@ def make_service_app(
     async def scheduler() -> JSONResponse:
         if beside is None:
             raise HTTPException(404, "no kube-scheduler is beside this muster")
-        return _probed(lacks() or await beside.lacks())
+        return _probed(ails() or lacks() or await beside.lacks())
 
     @app.get("/metrics")
     def metrics() -> Response:
@@ -133,13 +152,13 @@ def make_service_app(
             def sees(other: str) -> bool:
                 return everywhere or other == namespace
 
-            items = [standing.item(s) for s in standing.standings(view, sees, namespace)]
+            items = [job_status.item(s) for s in job_status.standings(view, sees, namespace)]
             return msgspec.json.encode({"items": items})
 
         return (await answers.get(("jobs", namespace or "", str(everywhere)), render)).response(request)
 
     if reports is not None and pods is not None:
-        app.router.routes.insert(0, report_route(Desk(board, pods, reports, registry)))
+        app.router.routes.insert(0, report_route(ReportEndpoint(board, pods, reports, registry)))
 
     add_pictures(app, answers, readable, lambda: _synced(board.view, missing))
     add_pages(app)
@@ -162,7 +181,7 @@ def _probed(lacks: list[str]) -> JSONResponse:
 
 
 def _dumped(view: View) -> bytes:
-    return json.dumps(dump.dump(view), allow_nan=False, separators=(",", ":")).encode()
+    return json.dumps(snapshot_codec.dump(view), allow_nan=False, separators=(",", ":")).encode()
 
 
 def _lacks(view: View, missing: Missing | None) -> list[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from muster.core import identity
+from muster.core.workload import identity
 from muster.errors import UsageError
 from muster.server.access import AUDIENCE
 from muster.types import GATE
@@ -35,12 +36,14 @@ MOST = 8 * 1024 * 1024
 @dataclass(frozen=True, slots=True)
 class Admits:
     """What admission does with a pod of ours: add the gate; hand it from `scheduler` to `binder` ("" = to nobody);
-    tell one that asks for it to report to `report_url` ("" = nothing is told)."""
+    tell one that asks for it to report to `report_url` ("" = nothing is told), and who signed that server's
+    certificate, PEM (`authority`; empty = who the container trusts)."""
 
     gate: bool = True
     scheduler: str = "muster"
     binder: str = ""
     report_url: str = ""
+    authority: Callable[[], bytes] = bytes
 
 
 def make_webhook_app(admits: Admits | None = None) -> FastAPI:
@@ -74,7 +77,8 @@ def review(body: bytes, admits: Admits | None = None) -> dict[str, Any]:
         named = pod.get("spec", {}).get("schedulerName")
         answer: dict[str, Any] = {"uid": asked["uid"], "allowed": True}
         gated = any(gate.get("name") == GATE for gate in gates)
-        told = _told(pod.get("spec", {}), what.report_url) if reports and what.report_url else []
+        tells = reports and what.report_url
+        told = _told(pod.get("spec", {}), what.report_url, what.authority().decode()) if tells else []
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"expected an AdmissionReview of a pod: {error!r}") from error
     patch: list[dict[str, Any]] = []
@@ -99,29 +103,29 @@ def review(body: bytes, admits: Admits | None = None) -> dict[str, Any]:
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": answer}
 
 
-def _told(spec: dict[str, Any], url: str) -> list[dict[str, Any]]:
-    """The patch that lets a pod report: its token for us, and MUSTER_URL. What it has of this stays as it is."""
+def _told(spec: dict[str, Any], url: str, authority: str) -> list[dict[str, Any]]:
+    """The patch that lets a pod report: its token for us, MUSTER_URL and MUSTER_CA. What it has of this stays."""
     volumes = spec.get("volumes") or []
     if any(volume.get("name") == TOKEN_VOLUME for volume in volumes):
         return []
     token = {"audience": AUDIENCE, "expirationSeconds": TOKEN_SECONDS, "path": "token"}
     volume = {"name": TOKEN_VOLUME, "projected": {"sources": [{"serviceAccountToken": token}]}}
-    patch = [_append("/spec/volumes", volumes, volume)]
+    says = {"MUSTER_URL": url} | ({"MUSTER_CA": authority} if authority else {})
+    patch = _append("/spec/volumes", volumes, [volume])
     for index, container in enumerate(spec.get("containers") or []):
         at = f"/spec/containers/{index}"
         env, mounts = container.get("env") or [], container.get("volumeMounts") or []
-        if not any(one.get("name") == "MUSTER_URL" for one in env):
-            patch.append(_append(f"{at}/env", env, {"name": "MUSTER_URL", "value": url}))
+        has = {one.get("name") for one in env}
+        new = [{"name": name, "value": value} for name, value in says.items() if name not in has]
+        patch += _append(f"{at}/env", env, new)
         if not any(one.get("mountPath") == TOKEN_FOLDER for one in mounts):
             mount = {"name": TOKEN_VOLUME, "mountPath": TOKEN_FOLDER, "readOnly": True}
-            patch.append(_append(f"{at}/volumeMounts", mounts, mount))
+            patch += _append(f"{at}/volumeMounts", mounts, [mount])
     return patch
 
 
-def _append(path: str, to: list[Any], value: dict[str, Any]) -> dict[str, Any]:
-    """One more in a list, which may not be there yet."""
-    return (
-        {"op": "add", "path": f"{path}/-", "value": value}
-        if to
-        else {"op": "add", "path": path, "value": [value]}
-    )
+def _append(path: str, to: Sequence[Any], values: Sequence[Any]) -> list[dict[str, Any]]:
+    """More in a list, which may not be there yet."""
+    if to or not values:
+        return [{"op": "add", "path": f"{path}/-", "value": value} for value in values]
+    return [{"op": "add", "path": path, "value": list(values)}]

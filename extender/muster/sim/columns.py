@@ -1,4 +1,4 @@
-"""The fluid engine's table: the columns that Share plugins read, kept up from event to event instead of made anew.
+"""The fluid engine's table: the columns that Share plugins read, kept up from event to event instead of made again.
 
 Rows are the jobs that have been submitted and have not ended, by submission (ties: the trace's order). Two
 matrices hold all columns, so that a job that ends takes two moves of the rows behind it; the table's columns are
@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from muster.sim.workload import Cluster, Linear, Model, RoleSpec, Submission, Workload
+from muster.sim.submission import Linear, Model, RoleSpec, Submission
+from muster.sim.workload import Cluster, Workload
 from muster.types import Config, FloatArray, IntArray, JobKey, Table
 
 # rows of `floats`
@@ -80,14 +81,14 @@ def truth(workload: Workload, cluster: Cluster, whole_seconds: bool) -> Truth:
             ints[[LEAST, MOST, UNIT, FIXED], number] = max(1, role.least), role.most, unit, fixed
     np.minimum(ints[REQUEST], np.maximum(ints[MOST], ints[LEAST]), out=ints[REQUEST])
     np.maximum(ints[REQUEST], ints[LEAST], out=ints[REQUEST])
-    room = np.maximum(gpus // ints[UNIT], 1)
-    np.maximum(np.minimum(ints[MOST], room), ints[LEAST], out=ints[MOST])
+    capacity = np.maximum(gpus // ints[UNIT], 1)
+    np.maximum(np.minimum(ints[MOST], capacity), ints[LEAST], out=ints[MOST])
     # a curve for each model, as it is trained: batch and roles
     index: dict[tuple[Any, ...], int] = {}
     keys = zip((job.model for job in jobs), (job.batch for job in jobs), roles, strict=True)
     ints[CURVE] = [index.setdefault(key, len(index)) for key in keys]
     far = np.zeros(max(1, len(index)), dtype=np.int64)
-    np.maximum.at(far, ints[CURVE], np.maximum(ints[MOST], np.minimum(ints[REQUEST], room)))
+    np.maximum.at(far, ints[CURVE], np.maximum(ints[MOST], np.minimum(ints[REQUEST], capacity)))
     seconds = np.full((len(far), int(far.max(initial=1)) + 1), np.inf)
     for (name, batch, (role_name, others)), at in index.items():
         end = int(far[at])
@@ -109,7 +110,8 @@ def truth(workload: Workload, cluster: Cluster, whole_seconds: bool) -> Truth:
 
 
 def elastic(job: Submission) -> tuple[RoleSpec, tuple[tuple[str, int], ...], int]:
-    """The elastic role (as `core.table.elastic_role`), the others at their least, and the GPUs of those."""
+    """The elastic role (as `core.sharing.job_table.elastic_role`), the others at their least, and the GPUs of
+    those."""
     role = next((r for r in job.roles if r.most > r.least), job.roles[0])
     others = [r for r in job.roles if r is not role]
     return role, tuple((r.name, r.least) for r in others), sum(r.least * r.gpus for r in others)
@@ -233,8 +235,8 @@ class Columns(Table):
     first_start = _floats(FIRST)
     run_start = _floats(RUN)
     last_resize = _floats(RESIZE)
-    least = _ints(LEAST)
-    most = _ints(MOST)
+    min = _ints(LEAST)
+    max = _ints(MOST)
     request = _ints(REQUEST)
     have = _ints(HAVE)
     unit = _ints(UNIT)
@@ -264,7 +266,8 @@ class Columns(Table):
         return self.floats[REMAINING, : self.count]
 
     def times(self, replicas: IntArray) -> FloatArray:
-        """(J,) s that each job would still take at a number of replicas, nan = unknown (see `core.greedy.times`)."""
+        """(J,) s that each job would still take at a number of replicas, nan = unknown (see
+        `policylib.greedy.times`)."""
         if self._believed is not None:
             remaining, curve, curves = self._believed
             with np.errstate(divide="ignore", invalid="ignore"):

@@ -177,6 +177,7 @@ def simulate(
     as cut short. Exit 0 done, 1 interrupted, 2 a trace, profile or option that can't be used.
     """
     from muster.sim import session
+    from muster.sim.request import Request
 
     if (trace is None) == (preset is None):
         raise UsageError("give one of --trace and --preset")
@@ -191,7 +192,7 @@ def simulate(
     if draw_models is not None and models is None:
         raise UsageError("--draw-models needs --models FILE")
     session.simulate(
-        session.Request(
+        Request(
             profiles=profiles,
             trace=trace,
             preset=preset or "",

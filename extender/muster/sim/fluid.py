@@ -1,6 +1,6 @@
 """The fluid engine: any integer share, no placement (as the AFS authors' simulator), one event after another.
 
-Steps 1 to 3 of a cycle on columns (`sim.columns`), by the same plugins and the same `core.sharing` as the live
+Steps 1 to 3 of a cycle on columns (`sim.columns`), by the same plugins and the same `core.sharing.chain` as the live
 cluster. An event is an arrival, a completion, a time at which a plugin asked to be woken, or a round. Between two
 events nothing changes but the running jobs' progress.
 
@@ -14,16 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from muster.core.sharing import shares_of
+from muster.core.sharing.chain import shares_of
 from muster.points import Fifo, Fold, Profile
 from muster.sim import columns as col
 from muster.sim.columns import Columns, truth
-from muster.sim.engine import Interrupted, Options, Progress
 from muster.sim.gauges import Gauges
-from muster.sim.lazy import LazyJobs, estimated, nodes_of, observed
+from muster.sim.lazy_jobs import LazyJobs, estimated, nodes_of, observed
+from muster.sim.options import Interrupted, Options, Progress
 from muster.sim.result import Result, Segment
 from muster.sim.workload import Cluster, Workload
-from muster.types import FloatArray, IntArray, Shares, Snapshot
+from muster.types import FloatArray, Grants, IntArray, Snapshot
 
 TELL = 512
 """Events between two calls of `progress`."""
@@ -86,7 +86,7 @@ class _Run:
         self.segments: list[Segment] = []
         self.queue: list[tuple[float, int]] = []
         self.open: dict[int, tuple[float, int]] = {}  # job -> start and GPUs of its open segment
-        self.complaints: list[str] = []
+        self.plugin_errors: list[str] = []
         self.arrived = 0
         self.completed = 0
         self.events = 0
@@ -187,7 +187,7 @@ class _Run:
         self.moved = True
 
     def _running(self) -> None:
-        """The running jobs' arrays anew, after rows or shares have changed."""
+        """The running jobs' arrays again, after rows or shares have changed."""
         table, known = self.table, self.truth
         self.moved = False
         self.rows = rows = table.have.nonzero()[0]
@@ -212,14 +212,14 @@ class _Run:
         for name, fold in self.folds:
             table.memory[name] = dict(fold.fold(snapshot, table.memory.get(name, {})))
         for name, plugin in self.observers:
-            observed(name, plugin, snapshot, table, self.complaints)
+            observed(name, plugin, snapshot, table, self.plugin_errors)
         if profile.estimate is not None:
-            estimated(snapshot, profile, table, self.complaints)
+            estimated(snapshot, profile, table, self.plugin_errors)
         shares = None
         if profile.shares:
-            shares = shares_of(snapshot, profile.shares, self.complaints, preemption=profile.preemption)
+            shares = shares_of(snapshot, profile.shares, self.plugin_errors, preemption=profile.preemption)
         if shares is None:
-            shares = Shares(self._in_queue_order(snapshot))
+            shares = Grants(self._in_queue_order(snapshot))
         self._apply(shares)
 
     def _in_queue_order(self, snapshot: Snapshot) -> IntArray:
@@ -245,8 +245,8 @@ class _Run:
                 break
         return granted
 
-    def _apply(self, shares: Shares) -> None:
-        """The shares become what jobs have; running jobs' finishes are worked out anew."""
+    def _apply(self, shares: Grants) -> None:
+        """The shares become what jobs have; running jobs' finishes are worked out again."""
         table = self.table
         changed = (shares.replicas != table.have).nonzero()[0]
         if len(changed):
@@ -379,7 +379,7 @@ class _Run:
         )
 
     def _notes(self) -> tuple[str, ...]:
-        notes = list(dict.fromkeys(self.complaints))
+        notes = list(dict.fromkeys(self.plugin_errors))
         if self.options.failures:
             notes.append("node failures are not simulated without placement")
         if len({g.product for g in self.cluster.groups}) > 1:

@@ -10,9 +10,10 @@ import click
 
 from muster.errors import UsageError
 from muster.sim import arguments, models, presets, synthetic
-from muster.sim.engine import Options
+from muster.sim.options import Options
+from muster.sim.submission import Linear
 from muster.sim.traces import written
-from muster.sim.workload import Linear, Workload
+from muster.sim.workload import Workload
 
 
 def drawn(seed: int, given: Mapping[str, Any], form: str | None, out: Path | None) -> str:

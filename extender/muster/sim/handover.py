@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from muster.sim.physics import Cost
-from muster.sim.training import Places, Training
+from muster.sim.running_job import Places, Training
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from muster.sim.site import Site
-from muster.sim.training import Training
-from muster.types import JobKey, Want
+from muster.sim.running_job import Training
+from muster.sim.sim_nodes import Site
+from muster.types import Grant, JobKey
 
 
 class Pairs:
@@ -30,7 +30,7 @@ class Pairs:
             if owner is not None and not any(node in nodes for _, node in owner.placed.values()):
                 owner = None
             if key is not None and owner is None:
-                training.want = replace(training.want or Want(), beside=None)
+                training.want = replace(training.want or Grant(), beside=None)
                 if training.key in self.active:
                     alone.append(training)
             before = self.rides.get(training)

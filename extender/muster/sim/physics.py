@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from muster.sim.workload import Model, Submission
+from muster.sim.submission import Model, Submission
 from muster.types import Config, NodeRecord, Report
 
 if TYPE_CHECKING:
-    from muster.sim.engine import Options
+    from muster.sim.options import Options
 
 RESTART, IN_PLACE, HAND_OVER = "restart", "in-place", "hand-over"
 """The mechanisms of a change (Profile.resize)."""

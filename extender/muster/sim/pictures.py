@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from muster.errors import UsageError
-from muster.sim import curves
-from muster.sim.metrics import HOUR
+from muster.sim import history_lines
+from muster.sim.figures import HOUR
 from muster.sim.result import Result
 from muster.types import FloatArray
 
@@ -93,7 +93,7 @@ def _jct(results: Mapping[str, Result]) -> Figure:
         jct = np.maximum((result.ended - result.submitted)[ended] / HOUR, 1 / HOUR)
         if not len(jct):
             continue
-        at, shares = curves.distribution(jct)
+        at, shares = history_lines.distribution(jct)
         # A job that never ended is missing at the top: the share is of all jobs.
         shares = shares * len(jct) / len(result.names)
         axes.step(at, shares, where="post", label=f"{name}: average {jct.mean():,.2f} h", **_line(number))
@@ -109,9 +109,12 @@ def _jct(results: Mapping[str, Result]) -> Figure:
 def _gpus(results: Mapping[str, Result]) -> Figure:
     shown = {name: result for name, result in results.items() if result.segments}
     figure, panels = _panels(len(shown), 2.3)
-    span, chosen = curves.span_of(list(shown.values())), curves.largest(list(shown.values()), SHOWN)
+    span, chosen = (
+        history_lines.span_of(list(shown.values())),
+        history_lines.largest(list(shown.values()), SHOWN),
+    )
     for axes, (name, result) in zip(panels, shown.items(), strict=True):
-        bands = curves.gpus_by_job(result, span, chosen)
+        bands = history_lines.gpus_by_job(result, span, chosen)
         colours = [BANDS[i % len(BANDS)] for i in range(len(bands.names))] + [OTHERS] * bool(bands.others)
         edges, scale, unit = _time(bands.edges, span)
         axes.add_collection(_bands(edges, bands.means, colours), autolim=False)
@@ -142,11 +145,11 @@ def _bands(edges: FloatArray, means: FloatArray, colours: Sequence[str]) -> Poly
 
 def _queue(results: Mapping[str, Result]) -> Figure:
     figure, (axes,) = _panels(1, 3.1)
-    span = curves.span_of(list(results.values()))
+    span = history_lines.span_of(list(results.values()))
     unit = "hours"
     for number, (name, result) in enumerate(results.items()):
         if result.queue:
-            edges, means = curves.queue(result, span)
+            edges, means = history_lines.queue(result, span)
             edges, _, unit = _time(edges, span)
             axes.step(edges[:-1], means, where="post", label=name, **_line(number))
     axes.set(xlabel=f"{unit} since the first submission", ylabel="jobs waiting")

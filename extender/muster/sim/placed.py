@@ -15,13 +15,13 @@ from dataclasses import dataclass
 
 from muster.core.cycle import cycle
 from muster.points import Profile
-from muster.sim import outcome, stock
 from muster.sim import physics as ph
-from muster.sim.engine import Interrupted, Options, Progress
+from muster.sim import result_builder, stock
+from muster.sim.options import Interrupted, Options, Progress
 from muster.sim.physics import Physics, Stage
 from muster.sim.result import Result
-from muster.sim.site import Site
-from muster.sim.training import Makers, Training
+from muster.sim.running_job import Makers, Training
+from muster.sim.sim_nodes import Site
 from muster.sim.truth import NODE, PAUSE, READY, Truth
 from muster.sim.workload import Cluster, Workload
 from muster.types import Job, JobKey, Plan, Report, Snapshot
@@ -92,7 +92,7 @@ class Engine:
         self.next = math.inf  # when the next cycle is due
         self.events = self.completed = self.idle_cycles = 0
         self.plan = Plan()  # the last one
-        self.complaints: dict[str, list[float]] = {}  # of plugins: when first, and how often
+        self.plugin_errors: dict[str, list[float]] = {}  # of plugins: when first, and how often
 
     # ---- the loop ----
 
@@ -124,7 +124,7 @@ class Engine:
                     self.progress(self.completed, total, now)
         except Interrupted:
             cut = f"interrupted at {now:.0f} s of the trace, after {self.completed} of {total} jobs"
-        return outcome.result(
+        return result_builder.result(
             self.trainings,
             self.truth,
             self.workload,
@@ -133,7 +133,7 @@ class Engine:
             now,
             cut,
             self.plan.statuses,
-            self.complaints,
+            self.plugin_errors,
         )
 
     def _wish(self, time: float) -> None:
@@ -220,8 +220,8 @@ class Engine:
         changed = False
         for _ in range(2):  # whole gangs make way for the head of the queue first, then it starts
             plan = self._cycle(now)
-            for words in plan.complaints:
-                self.complaints.setdefault(words, [now, 0])[1] += 1
+            for words in plan.plugin_errors:
+                self.plugin_errors.setdefault(words, [now, 0])[1] += 1
             moved = self._carry_out(plan, now)
             changed = changed or moved
             if not (moved and (plan.back or (plan.preempted and not self.profile.shares))):
@@ -229,8 +229,8 @@ class Engine:
         if changed:
             self.idle_cycles = 0
         self.plan = plan
-        if plan.wake is not None:
-            self._wish(max(plan.wake, now + TICK))
+        if plan.requeue_at is not None:
+            self._wish(max(plan.requeue_at, now + TICK))
         if self.quiet.rounds and not self.quiet.rigid:
             self.next = min(self.next, (math.floor(now / self.quiet.rounds + 1e-9) + 1) * self.quiet.rounds)
 
@@ -290,17 +290,19 @@ class Engine:
             training = truth.active[shrink.job]
             del training.placed[shrink.uid]
             changed[training] = None
-        for places in (plan.holds, plan.later):
-            for key, holds in places.items():
-                if not holds:
+        for places in (plan.reservations, plan.later):
+            for key, reservations in places.items():
+                if not reservations:
                     continue
                 training = truth.active[key]
                 changed[training] = None
-                for hold in holds:
-                    uid = hold.uid
+                for reservation in reservations:
+                    uid = reservation.uid
                     if not uid or uid in training.placed:
-                        uid = next(m.uid for m in training.members[hold.role] if m.uid not in training.placed)
-                    training.placed[uid] = (hold.role, hold.node)
+                        uid = next(
+                            m.uid for m in training.members[reservation.role] if m.uid not in training.placed
+                        )
+                    training.placed[uid] = (reservation.role, reservation.node)
         for key, memory in plan.memory.items():
             training = truth.active[key]
             training.memory = {**training.memory, **memory}
@@ -317,13 +319,13 @@ class Engine:
         result: list[Training] = []
         for key in plan.shares:
             training = self.truth.active[key]
-            want = plan.wants.get(key)
+            grant = plan.grants.get(key)
             if not training.placed:
-                want = None
-            elif want is None and training in self.truth.pairs.rides and training not in changed:
+                grant = None
+            elif grant is None and training in self.truth.pairs.rides and training not in changed:
                 continue  # it stays where it shares a GPU
-            if want != training.want:
-                training.want = want
+            if grant != training.want:
+                training.want = grant
                 result.append(training)
         return result
 

@@ -14,9 +14,9 @@ from rich.table import Table
 
 from muster import profiles
 from muster.core.cycle import cycle
-from muster.core.dump import dump, load
-from muster.core.reasons import plural
-from muster.core.view import View
+from muster.core.reasons.waiting import plural
+from muster.core.snapshot_codec import dump, load
+from muster.core.views.view import View
 from muster.errors import UsageError
 from muster.points import Profile
 from muster.sim import arguments
@@ -57,7 +57,11 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[dic
         {_key(key): place for place, key in enumerate(plan.get("order") or (), 1)} for plan in (before, after)
     ]
     places = [
-        {_key(key): _nodes(holds) for key, holds in _pairs(plan.get("holds")) if holds}
+        {
+            _key(key): _nodes(reservations)
+            for key, reservations in _pairs(plan.get("reservations", plan.get("holds")))
+            if reservations
+        }
         for plan in (before, after)
     ]
     codes = [
@@ -126,7 +130,7 @@ def _text(
         rest = len(ordered) - shown
         words = "1 job that runs as before" if rest == 1 else f"{rest} jobs that run as before"
         out.print(f"and {words} (--all lists {'it' if rest == 1 else 'them'})")
-    for complaint in plan.complaints:
+    for complaint in plan.plugin_errors:
         out.print(f"complaint: {complaint}")
     out.print()
     if not changes:
@@ -145,15 +149,15 @@ def _text(
 
 
 def _changed(plan: Plan, key: JobKey) -> bool:
-    moves = {shrink.job for shrink in plan.shrinks} | {undo.job for undo in plan.undo}
-    return key in moves or key in plan.back or key in plan.preempted or bool(plan.holds.get(key))
+    moves = {shrink.job for shrink in plan.shrinks} | {undo.job for undo in plan.unpins}
+    return key in moves or key in plan.back or key in plan.preempted or bool(plan.reservations.get(key))
 
 
 def _replicas(job: Job, plan: Plan) -> str:
     """What runs, what is to come, what is to leave."""
     bound = sum(role.bound for role in job.roles)
     most = sum(role.max for role in job.roles)
-    come = len(plan.holds.get(job.key, ())) + len(plan.later.get(job.key, ()))
+    come = len(plan.reservations.get(job.key, ())) + len(plan.later.get(job.key, ()))
     leave = sum(1 for shrink in plan.shrinks if shrink.job == job.key)
     change = (f" +{come}" if come else "") + (f" -{leave}" if leave else "")
     return f"{bound}{change} of {most}"
@@ -161,7 +165,10 @@ def _replicas(job: Job, plan: Plan) -> str:
 
 def _where(job: Job, plan: Plan) -> str:
     """Planned nodes of what is not bound, else those it runs on."""
-    planned = [hold.node for hold in (*plan.holds.get(job.key, ()), *plan.later.get(job.key, ()))]
+    planned = [
+        reservation.node
+        for reservation in (*plan.reservations.get(job.key, ()), *plan.later.get(job.key, ()))
+    ]
     nodes = planned or [m.node for role in job.roles for m in role.members if m.phase.on_node]
     return _named(sorted(nodes))
 
@@ -197,8 +204,8 @@ def _pairs(plain: Any) -> list[tuple[Sequence[str], Any]]:
     return [(key, value) for key, value in plain or ()]
 
 
-def _nodes(holds: Sequence[Mapping[str, str]]) -> str:
-    return _named(sorted(str(hold.get("node", "")) for hold in holds))
+def _nodes(reservations: Sequence[Mapping[str, str]]) -> str:
+    return _named(sorted(str(reservation.get("node", "")) for reservation in reservations))
 
 
 def _leaving(plan: Mapping[str, Any]) -> dict[str, str]:

@@ -6,20 +6,21 @@ import gc
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import click
 
-from muster.core.reasons import plural
+from muster.core.reasons.waiting import plural
 from muster.errors import MusterError, UsageError
 from muster.points import Profile
-from muster.sim import arguments, engine, metrics, presets, traces
-from muster.sim.engine import Interrupted, Options, Progress
+from muster.sim import arguments, engine, figures, presets, traces
+from muster.sim.options import Interrupted, Options, Progress
+from muster.sim.request import Outcome, Request
 from muster.sim.result import Result
 from muster.sim.traces.source import Asked
 from muster.sim.workload import Cluster, Problem, Workload
@@ -32,46 +33,6 @@ RENEW = 0.1
 
 class InterruptedRunError(MusterError):
     """Ctrl-C: what there was has been written, and says so."""
-
-
-@dataclass(frozen=True)
-class Request:
-    """The command line. settings: fields of Options by name, None = the preset's or the default."""
-
-    profiles: Sequence[str]
-    trace: Path | None = None
-    preset: str = ""
-    models: Path | None = None
-    draw_models: int | None = None
-    virtual_cluster: str = ""
-    seed: int = 0
-    gpus: int | None = None
-    gpus_per_node: int = 8
-    cluster: str = ""
-    fluid: bool = False
-    settings: Mapping[str, float | bool | None] = field(default_factory=dict)
-    out: Path | None = None
-    json: bool = False
-    report: bool = False
-    strict: bool = False
-    quiet: bool = False
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What was run on what, and what came of it. A profile that Ctrl-C left no time for is in `skipped`."""
-
-    request: Request
-    workload: Workload
-    cluster: Cluster
-    options: Options
-    results: Mapping[str, Result]
-    notes: tuple[str, ...] = ()
-    skipped: tuple[str, ...] = ()
-
-    @property
-    def cut(self) -> bool:
-        return bool(self.skipped) or any(result.cut for result in self.results.values())
 
 
 def simulate(request: Request) -> None:
@@ -99,11 +60,11 @@ def simulate(request: Request) -> None:
     if request.out is not None:
         write(outcome, request.out)
     if request.json:
-        click.echo(metrics.as_json(outcome.results, workload.problems, notes), nl=False)
+        click.echo(figures.as_json(outcome.results, workload.problems, notes), nl=False)
     else:
-        from muster.sim import show
+        from muster.sim import terminal_table
 
-        click.echo(show.comparison(outcome), nl=False)
+        click.echo(terminal_table.comparison(outcome), nl=False)
     if outcome.cut:
         raise InterruptedRunError(
             "interrupted: what there is so far was written, and says that it was cut short"
@@ -121,18 +82,18 @@ def write(outcome: Outcome, folder: Path) -> None:
     problems = [p for result in outcome.results.values() for p in result.problems]
     shared = list(dict.fromkeys([*outcome.workload.problems, *problems]))
     files = {
-        "jobs.csv": metrics.jobs_csv(outcome.results),
-        "summary.json": metrics.as_json(outcome.results, outcome.workload.problems, outcome.notes),
-        "problems.csv": metrics.problems_csv(shared),
+        "jobs.csv": figures.jobs_csv(outcome.results),
+        "summary.json": figures.as_json(outcome.results, outcome.workload.problems, outcome.notes),
+        "problems.csv": figures.problems_csv(shared),
     }
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
             (folder / name).write_text(text, encoding="utf-8")
         if outcome.request.report:
-            from muster.sim import report
+            from muster.sim import html_report
 
-            report.write(outcome, folder)
+            html_report.write(outcome, folder)
     except OSError as error:
         raise UsageError(f"--out {folder}: can't be written: {error.strerror or error}") from error
     _tell(f"written to {folder}: {', '.join(files)}{' and report.html' if outcome.request.report else ''}")

@@ -19,16 +19,16 @@ from hashlib import blake2b
 
 import numpy as np
 
-from muster.core.room import Room
+from muster.core.placement.capacity import Capacity
 from muster.types import (
     Code,
-    Hold,
     IntArray,
     Job,
     JobKey,
     Member,
     Phase,
     Plan,
+    Reservation,
     Role,
     Shape,
     Snapshot,
@@ -43,8 +43,8 @@ DEFAULTS = {"cpu": 100, "memory": 200 << 20}
 
 def plan(snapshot: Snapshot, wanted: Mapping[JobKey, Mapping[str, int]]) -> Plan:
     """Places for every pod that finds one, in the queue's order. wanted: replicas by role that owners made."""
-    room = Room(snapshot)
-    scorer = _LeastAllocated(snapshot, room)
+    capacity = Capacity(snapshot)
+    scorer = _LeastAllocated(snapshot, capacity)
     queue: list[tuple[tuple[object, ...], Job, Role, Member]] = []
     for job in snapshot.jobs.values():
         for role in job.roles:
@@ -52,24 +52,25 @@ def plan(snapshot: Snapshot, wanted: Mapping[JobKey, Mapping[str, int]]) -> Plan
             queue += [(_turn(job, member, snapshot.seed), job, role, member) for member in waiting]
     queue.sort(key=lambda each: each[0])
     refused: set[Shape] = set()  # what did not fit once does not fit later in the same pass
-    holds: dict[JobKey, list[Hold]] = {}
+    reservations: dict[JobKey, list[Reservation]] = {}
     for _, job, role, member in queue:
         if role.shape in refused:
             continue
-        fits = room.fits(role.shape)
+        fits = capacity.fits(role.shape)
         if not fits.any():
             refused.add(role.shape)
             continue
         row = scorer.best(role.shape, fits)
-        room.take(row, role.shape)
+        capacity.take(row, role.shape)
         scorer.taken(row, role.shape)
-        holds.setdefault(job.key, []).append(
-            Hold(role.name, snapshot.nodes.names[row], member.pod, member.uid)
+        reservations.setdefault(job.key, []).append(
+            Reservation(role.name, snapshot.nodes.names[row], member.pod, member.uid)
         )
     return Plan(
-        holds={key: tuple(places) for key, places in holds.items()},
+        reservations={key: tuple(places) for key, places in reservations.items()},
         statuses={
-            key: _status(job, wanted[key], len(holds.get(key, ()))) for key, job in snapshot.jobs.items()
+            key: _status(job, wanted[key], len(reservations.get(key, ())))
+            for key, job in snapshot.jobs.items()
         },
     )
 
@@ -88,9 +89,9 @@ def _drawn(seed: int, uid: str) -> bytes:
 class _LeastAllocated:
     """(N,) whole percents left of cpu and memory, on average, if the pod were there too."""
 
-    def __init__(self, snapshot: Snapshot, room: Room) -> None:
+    def __init__(self, snapshot: Snapshot, capacity: Capacity) -> None:
         nodes = self.nodes = snapshot.nodes
-        self.room = room
+        self.room = capacity
         self.columns = [nodes.resource_index[name] for name in DEFAULTS]
         self.total = np.maximum(nodes.total[:, self.columns], 1)
         self.unasked = np.zeros((len(nodes), len(self.columns)), dtype=np.int64)

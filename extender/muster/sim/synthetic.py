@@ -20,8 +20,9 @@ import numpy as np
 from muster.errors import UsageError
 from muster.sim.arguments import pairs, seconds
 from muster.sim.philly import CLASSES, PHILLY, quantile
+from muster.sim.submission import Linear, Model, Submission
 from muster.sim.traces.drawn import Drawn
-from muster.sim.workload import Cluster, Linear, Model, Submission, Workload
+from muster.sim.workload import Cluster, Workload
 from muster.types import FloatArray, IntArray
 
 DAY = 86400.0

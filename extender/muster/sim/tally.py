@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from muster.core.table import curves, interpolated
+from muster.core.progress.curves import interpolated
+from muster.core.sharing.job_table import curves
 from muster.sim.gauges import Gauges
 from muster.sim.result import Segment
-from muster.sim.training import Training, elastic_spec
+from muster.sim.running_job import Training, elastic_spec
 
 
 @dataclass(slots=True)

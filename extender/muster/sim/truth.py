@@ -13,13 +13,13 @@ from dataclasses import replace
 
 from muster.errors import InvariantError
 from muster.sim import physics as ph
-from muster.sim.engine import Options
 from muster.sim.handover import Pending, difference, due
+from muster.sim.options import Options
 from muster.sim.pairs import Pairs
 from muster.sim.physics import Change, Cost, Physics, Stage
-from muster.sim.site import Site
+from muster.sim.running_job import NOWHERE, Places, Spot, Training
+from muster.sim.sim_nodes import Site
 from muster.sim.tally import Tally
-from muster.sim.training import NOWHERE, Places, Spot, Training
 from muster.types import Config, JobKey
 
 STAGE, PAUSE, READY, NODE = range(4)

@@ -115,7 +115,7 @@ export function jobsTable(root, open) {
 
 /** The queue first; then those that could not enter it, as their reason says. */
 export function waits(job) {
-  return job.position !== null || job.state === "Incomplete" || job.state === "Invalid" || job.state === "Waiting";
+  return job.position !== null || job.state === "Incomplete" || job.state === "Invalid" || job.state === "Suspended" || job.state === "Waiting";
 }
 
 export function inQueue(a, b) {

@@ -11,10 +11,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from muster.sim.workload import Model
+from muster.sim.submission import Model
 
 if TYPE_CHECKING:
-    from muster.sim.engine import Options
+    from muster.sim.options import Options
     from muster.sim.physics import Physics
 
 BESIDE = {

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from muster.sim.physics import EPSILON, Running, Stage, Standard, by_options
+from muster.sim.submission import Model, Submission
 from muster.sim.traces.source import UnreadableError, read_text
-from muster.sim.workload import Model, Submission
 from muster.types import Config, NodeRecord
 
 if TYPE_CHECKING:
-    from muster.sim.engine import Options
+    from muster.sim.options import Options
 
 KEY = re.compile(r"\('(.*)', (\d+)\)")
 """How the file writes a configuration and its scale factor: a Python tuple."""

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from muster.sim.submission import Curve, Model
 from muster.sim.traces.source import UnreadableError, read_text
-from muster.sim.workload import Curve, Model
 
 
 def read(path: Path) -> Mapping[str, Model]:

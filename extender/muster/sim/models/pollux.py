@@ -30,12 +30,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from muster.sim.physics import START, Cost, Running, Stage, Standard, by_options, report_of
+from muster.sim.submission import Model, Submission
 from muster.sim.traces.source import UnreadableError, read_text
-from muster.sim.workload import Model, Submission
 from muster.types import Config, FloatArray, Report
 
 if TYPE_CHECKING:
-    from muster.sim.engine import Options
+    from muster.sim.options import Options
 
 EPOCHS: Mapping[str, int] = {
     "bert": 2, "cifar10": 100, "ncf": 10, "imagenet": 90, "deepspeech2": 80, "yolov3": 50,

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from muster.errors import UsageError
-from muster.sim.engine import Options
+from muster.sim.options import Options
 from muster.sim.workload import Workload
 
 

@@ -30,10 +30,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from muster.core.fits import reached
-from muster.sim.engine import Options
+from muster.core.progress.fits import reached
+from muster.sim.options import Options
 from muster.sim.physics import Standard
-from muster.sim.workload import Cluster, Group, RoleSpec, Submission, Workload
+from muster.sim.submission import RoleSpec, Submission
+from muster.sim.workload import Cluster, Group, Workload
 from muster.types import Config
 
 OPTIONS = Options()

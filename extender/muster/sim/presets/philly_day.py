@@ -36,7 +36,7 @@ def workload(
     chances = np.array([count for _, count in sizes]) / sum(count for _, count in sizes)
     some = jobs or max(64, int(load * gpus))
     while True:
-        # Drawn anew, twice as many, until the load is reached: a longer draw begins with the shorter one.
+        # Drawn again, twice as many, until the load is reached: a longer draw begins with the shorter one.
         drawn = np.random.default_rng([seed, 0]).choice(counts, size=some, p=chances)
         length = np.minimum(philly_lengths(drawn, np.random.default_rng([seed, 1])), cap * 3600.0)
         if jobs:

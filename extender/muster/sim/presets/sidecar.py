@@ -35,7 +35,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from muster.sim.engine import Options
+from muster.sim.options import Options
 from muster.sim.physics import (
     HAND_OVER,
     MOVE,
@@ -49,7 +49,8 @@ from muster.sim.physics import (
     Stage,
     Standard,
 )
-from muster.sim.workload import Cluster, Group, Submission, Workload
+from muster.sim.submission import Submission
+from muster.sim.workload import Cluster, Group, Workload
 from muster.types import Config, Report
 
 IMAGENET, CIFAR, MNIST = 1_281_167, 50_000, 60_000

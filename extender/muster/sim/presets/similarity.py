@@ -5,7 +5,7 @@ product is what the user had in mind: every policy may choose another). span: s 
 regular pace (0, 420 or 900). Cluster: 2 A100, 2 A40, 2 GTX 1080 Ti, 2 K40M, 4 RTX 2080 Ti, 4 T4, each on one node.
 
 What the paper leaves open, and is assumed (none of it chosen by what the policy gains):
-- Speeds: the authors' measurements are not in the paper; the law of `muster.core.references`, which the policy's
+- Speeds: the authors' measurements are not in the paper; the law of `muster.policylib.references`, which the policy's
   reference table follows too (as the paper's simulation used one set of measurements for both).
 - Length: `epochs` of 60,000 images (the paper's number). 50 epochs take 9 minutes on the best GPU in the median (1 to
   73), 44 on a K40M, so a round of 3 minutes is felt and does not rule.
@@ -21,10 +21,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from muster.core.references import BATCHES, CNNS, GPUS, PAPER, Law
-from muster.sim.engine import Options
+from muster.policylib.references import BATCHES, CNNS, GPUS, PAPER, Law
+from muster.sim.options import Options
 from muster.sim.physics import CHANGE, GROW, MOVE, RESUME, SHRINK, Cost, Standard
-from muster.sim.workload import Cluster, Group, Model, Submission, Workload
+from muster.sim.submission import Model, Submission
+from muster.sim.workload import Cluster, Group, Workload
 from muster.types import Config
 
 OPTIONS = Options(round=180.0)

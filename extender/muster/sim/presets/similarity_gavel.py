@@ -21,11 +21,12 @@ from pathlib import Path
 
 import numpy as np
 
-from muster.sim.engine import Options
 from muster.sim.models import gavel
+from muster.sim.options import Options
 from muster.sim.physics import Standard
 from muster.sim.presets.similarity import CHANGES, parts
-from muster.sim.workload import Cluster, Group, Model, Submission, Workload
+from muster.sim.submission import Model, Submission
+from muster.sim.workload import Cluster, Group, Workload
 from muster.types import Config
 
 OPTIONS = Options(round=180.0)
@@ -44,7 +45,7 @@ CHARACTERISTICS: Mapping[str, tuple[float, float]] = {
 
 @dataclass(frozen=True)
 class MeasuredReferences:
-    """Gavel's table as `muster.core.references.References`: batch sizes are of one GPU, those of others 0."""
+    """Gavel's table as `muster.policylib.references.References`: batch sizes are of one GPU, those of others 0."""
 
     models: Mapping[str, gavel.Configuration] = field(hash=False, repr=False)
 

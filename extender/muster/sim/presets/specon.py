@@ -28,7 +28,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from muster.sim.physics import MOVE, Cost, Running, Standard
-from muster.sim.workload import Cluster, Group, RoleSpec, Submission, Workload
+from muster.sim.submission import RoleSpec, Submission
+from muster.sim.workload import Cluster, Group, Workload
 from muster.types import Config, NodeRecord
 
 VAE_ALONE = 215.0

@@ -17,10 +17,11 @@ from types import ModuleType
 from typing import Any
 
 from muster.sim import models as kinds
-from muster.sim.engine import Options
+from muster.sim.options import Options
+from muster.sim.submission import Linear, Model
 from muster.sim.traces import afs, gavel, own, philly, pollux
 from muster.sim.traces.source import Asked, Row, UnreadableError, read_text, table
-from muster.sim.workload import Linear, Model, Workload
+from muster.sim.workload import Workload
 
 FORMATS: tuple[Any, ...] = (own, afs, pollux, philly)
 """Those with a header line. Each has NAME, COLUMNS (which tell it), MODELS (kind of its models, "" = may have

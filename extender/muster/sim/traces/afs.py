@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from muster.sim.submission import Curve, Model, Submission
 from muster.sim.traces.source import Asked, Row, amount, collect, columns, count, known, moment
-from muster.sim.workload import Curve, Model, Problem, Submission
+from muster.sim.workload import Problem
 from muster.types import Config
 
 NAME = "AFS"

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from muster.sim.workload import Model, Submission
+from muster.sim.submission import Model, Submission
 from muster.types import Config
 
 

@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 
+from muster.sim.submission import Model, Submission
 from muster.sim.traces.source import Asked, Row, amount, collect, count, known, moment, table
-from muster.sim.workload import Model, Problem, Submission
+from muster.sim.workload import Problem
 
 NAME = "Gavel"
 COLUMNS: tuple[str, ...] = ()

@@ -19,12 +19,13 @@ from typing import Any, TypeVar
 
 from muster.sim import models as kinds
 from muster.sim import presets
-from muster.sim.engine import Options
 from muster.sim.models import measured
+from muster.sim.options import Options
+from muster.sim.submission import Linear, Model, RoleSpec, Submission
 from muster.sim.traces import source
 from muster.sim.traces.drawn import Drawn
 from muster.sim.traces.source import LEFT_OUT, Asked, Row, UnreadableError
-from muster.sim.workload import Cluster, Group, Linear, Model, Problem, RoleSpec, Submission, Workload
+from muster.sim.workload import Cluster, Group, Problem, Workload
 from muster.types import Config
 
 NAME = "muster"

@@ -13,9 +13,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from muster.sim.submission import Model, Submission
 from muster.sim.traces.drawn import Drawn
 from muster.sim.traces.source import Asked, Row, UnreadableError, amount, collect, columns, count
-from muster.sim.workload import Model, Problem, Submission
+from muster.sim.workload import Problem
 
 NAME = "Philly"
 COLUMNS = ("timestamp", "duration", "num_gpus")

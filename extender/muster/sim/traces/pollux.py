@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 
+from muster.sim.submission import Model, Submission
 from muster.sim.traces.source import Asked, Row, collect, columns, count, known, moment
-from muster.sim.workload import Model, Problem, Submission
+from muster.sim.workload import Problem
 
 NAME = "Pollux"
 COLUMNS = ("name", "time", "application", "num_replicas", "batch_size")

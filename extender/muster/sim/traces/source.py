@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from muster.errors import UsageError
-from muster.sim.workload import Problem, Submission
+from muster.sim.submission import Submission
+from muster.sim.workload import Problem
 
 GZIP = b"\x1f\x8b"
 LEFT_OUT = "left out"

@@ -9,10 +9,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from muster.sim.engine import Options
 from muster.sim.models import measured
+from muster.sim.options import Options
+from muster.sim.submission import Curve, Linear, Submission
 from muster.sim.traces.own import COLUMNS, FIELDS, NOT_OF_A_TRACE, OPTIONAL, TAG, VERSION
-from muster.sim.workload import Curve, Linear, Submission, Workload
+from muster.sim.workload import Workload
 
 
 def as_csv(workload: Workload) -> str:

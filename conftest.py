@@ -1,0 +1,122 @@
+"""For unit tests and scenarios alike: a skip is a failure in CI, what this machine lacks is said before anything
+runs, and long files come first."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Generator, Sequence
+from pathlib import Path
+
+import pytest
+
+from e2e.lab import operators
+from e2e.lab.realnode import why_not
+
+LONGEST_FIRST = (
+    "e2e/test_gangs.py",
+    "e2e/test_failures.py",
+    "e2e/test_alive.py",
+    "e2e/test_resize_owners.py",
+    "e2e/test_training.py",
+    "e2e/test_elastic_failures.py",
+    "e2e/test_soak.py",
+    "e2e/test_chaos.py",
+    "e2e/test_etcd_restored.py",
+    "e2e/test_hostile_objects.py",
+    "e2e/test_nothing_healthy_ends.py",
+    "e2e/test_elastic.py",
+    "e2e/test_report.py",
+    "e2e/test_operators.py",
+    "e2e/test_custom_owners.py",
+    "e2e/test_installed_for_real.py",
+    "e2e/test_operations.py",
+    "e2e/test_lab.py",
+    "e2e/test_demo.py",
+    "e2e/test_page.py",
+    "e2e/test_say_why.py",
+    "e2e/test_operators_ray.py",
+)
+"""Files that take minutes, longest first: side by side (xdist, --no-loadscope-reorder) a file that begins last
+would be waited for alone. `make e2e` prints how long each took."""
+_seconds: dict[str, float] = {}
+
+
+def lacks() -> list[tuple[str, str]]:
+    """What this machine has not, and which files are skipped for it."""
+    beside = Path(__file__).parent.parent / "shared" / "data"
+    traces = Path(os.environ.get("TRACES") or beside) / "README.md"
+    wanted = (
+        (
+            shutil.which("chromium") and shutil.which("chromedriver"),
+            "Chromium (chromium, chromium-driver)",
+            "e2e/test_page.py",
+        ),
+        (shutil.which("nginx"), "nginx", "e2e/test_existing_scheduler.py"),
+        (
+            not (problem := why_not()),
+            f"what real nodes need ({problem})",
+            "e2e/test_real_node.py, e2e/test_training.py, e2e/test_installed_for_real.py",
+        ),
+        (
+            traces.exists(),
+            "traces (TRACES=folder)",
+            "tests of traces in tests/, e2e/test_reproduce.py in part",
+        ),
+    )
+    return [(what, files) for there, what, files in wanted if not there]
+
+
+def pytest_report_header() -> list[str]:
+    """Said before anything runs."""
+    told = [f"this machine lacks {what}: skipped {files}" for what, files in lacks()]
+    if told and os.environ.get("CI") == "true":
+        told.append("CI=true: each of these skips is a failure")
+    return told
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Whole files, the long ones first; the rest as they were found. Scenarios marked `long` only where asked for."""
+    if os.environ.get("E2E_LONG") != "true":
+        long = [item for item in items if item.get_closest_marker("long")]
+        items[:] = [item for item in items if item not in long]
+        config.hook.pytest_deselected(items=long)
+    place = {name: number for number, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: place.get(item.nodeid.partition("::")[0], len(place)))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """In CI nothing that was meant to run may go missing without anybody noticing."""
+    report = yield
+    if (
+        report.skipped
+        and not operators.missing([name for mark in item.iter_markers("operators") for name in mark.args])
+        and os.environ.get("CI") == "true"
+        and not hasattr(report, "wasxfail")
+    ):
+        report.outcome = "failed"
+        report.longrepr = f"skipped in CI: {report.longrepr}"
+    return report
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """How long each file takes; side by side the reports of all processes come here."""
+    file = report.nodeid.partition("::")[0]
+    _seconds[file] = _seconds.get(file, 0.0) + report.duration
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The longest files, where there are any."""
+    long = sorted(((s, file) for file, s in _seconds.items() if s >= 60.0), reverse=True)
+    if long:
+        terminalreporter.section("files of a minute or more")
+        for seconds, file in long:
+            terminalreporter.line(f"{seconds:6.0f} s  {file}")
+        misplaced = _out_of_order([file for _, file in long])
+        if misplaced:
+            terminalreporter.line(f"conftest.py does not have them first: {', '.join(misplaced)}")
+
+
+def _out_of_order(files: Sequence[str]) -> list[str]:
+    return [file for file in files if file not in LONGEST_FIRST]

@@ -1,0 +1,168 @@
+"""The shell around chaos: jobs come and go, troubles begin and end, the referee watches."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from e2e.chaos.end import Fate, fates, told
+from e2e.chaos.machine import REFUSES, Machine, away, running
+from e2e.chaos.troubles import troubles
+from e2e.cluster import Cluster, Json, Pod, Refused
+from e2e.elastic import train
+from e2e.lab import Lab
+from e2e.referee import ENDS, Rules, Watching, watching
+from e2e.scenario import delete_job, job
+from e2e.soak.arrivals import Arrival, Course, arrivals
+
+RULES = Rules(start=300.0, planned=90.0, doubled=120.0, lost=420.0, reasons=ENDS)
+"""Bounds in which who is frozen, killed and restarted comes back to it."""
+CALM = 300.0
+"""Seconds after the last trouble in which every job comes to be done, whole, or to say why it waits."""
+TOLD = 5.0
+"""Seconds between two lines of progress."""
+RIGID = 3
+"""One job of so many is rigid."""
+
+
+@dataclass
+class Outcome:
+    seed: int
+    seconds: float
+    arrivals: int = 0
+    troubles: int = 0
+    faults: list[str] = field(default_factory=list)
+    fates: list[Fate] = field(default_factory=list)
+    log: list[str] = field(default_factory=list)
+    calm_after: float = 0.0
+
+
+def drive(
+    lab: Lab, cluster: Cluster, namespace: str, course: Course, log: Path | None, tell: Callable[[str], None]
+) -> Outcome:
+    """The whole run, until all is calm. log: where the troubles are written as they come; tell: lines of
+    progress."""
+    outcome = Outcome(course.seed, course.seconds)
+    began = time.monotonic()
+
+    def say(line: str) -> None:
+        outcome.log.append(f"{time.monotonic() - began:7.1f} s  {line}")
+        if log is not None:
+            with open(log, "a") as file:
+                file.write(outcome.log[-1] + "\n")
+
+    impatient = Cluster(cluster.kubeconfig, timeout=2.0, retries=0)  # this loop has to go on
+    machine = Machine(lab, impatient, namespace, say)
+    coming = list(arrivals(course))
+    breaking = list(troubles(course.seed, course.seconds))
+    due: list[tuple[float, str]] = []
+    calls: list[Future[None]] = []
+    shown = 0.0
+    with watching(cluster, RULES) as referee, ThreadPoolExecutor(4) as several:
+        while (at := time.monotonic() - began) < course.seconds:
+            while coming and coming[0].at <= at:
+                one = coming.pop(0)
+                outcome.arrivals += 1
+                calls.append(
+                    several.submit(_until_it_is_taken, lambda one=one: _submit(cluster, namespace, one))
+                )
+                if not one.by_itself:
+                    due.append((one.at + one.life, one.name))
+            for when, name in [d for d in due if d[0] <= at]:
+                due.remove((when, name))
+                calls.append(
+                    several.submit(_until_it_is_taken, lambda name=name: _gone(cluster, namespace, name))
+                )
+            while breaking and breaking[0].at <= at:
+                outcome.troubles += 1
+                machine.begins(breaking.pop(0))
+            machine.turns(time.monotonic())
+            if at - shown >= TOLD:
+                shown = at
+                found = len(referee.faults) + len(machine.faults)
+                last = outcome.log[-1][11:] if outcome.log else "nothing yet"
+                standing = _standing(impatient, namespace)
+                tell(f"{at:5.0f} s  {standing}; {outcome.troubles} troubles, {found} faults; last: {last}")
+            time.sleep(0.1)
+        machine.calms()
+        say("calm")
+        tell("calm: every process runs")
+        for _, name in due:
+            calls.append(
+                several.submit(_until_it_is_taken, lambda name=name: _gone(cluster, namespace, name))
+            )
+        for call in calls:
+            call.result()
+        calm = time.monotonic()
+        outcome.fates = _settled(cluster, namespace, referee, tell)
+        outcome.calm_after = time.monotonic() - calm
+        outcome.faults += [*referee.faults, *referee.open()]
+    outcome.faults += machine.faults + lab.troubles()
+    outcome.faults += [f"{one.job} {one.what}" for one in outcome.fates if not one.well]
+    return outcome
+
+
+def _settled(cluster: Cluster, namespace: str, referee: Watching, tell: Callable[[str], None]) -> list[Fate]:
+    """What has become of all jobs: as soon as all is well and nobody waits for GPUs that are free, else after
+    CALM s."""
+    end = time.monotonic() + CALM
+    shown = 0.0
+    while True:
+        found = fates(cluster, namespace)
+        well = all(one.well for one in found) and not any(one.what == "waits" for one in found)
+        if (well and not referee.open()) or time.monotonic() > end:
+            return found
+        if time.monotonic() - shown >= 2 * TOLD:
+            shown = time.monotonic()
+            tell(f"  calm: {told(found)}; {sum(not one.well for one in found)} not well")
+        time.sleep(1.0)
+
+
+def _standing(cluster: Cluster, namespace: str) -> str:
+    try:
+        pods = cluster.get(f"/api/v1/namespaces/{namespace}/pods")["items"]
+    except REFUSES:
+        return "the API is away"
+    living = [Pod(item) for item in pods]
+    return f"{len(running(living))} GPUs in use, {sum(one.gated and not one.deleted for one in living)} pods wait"
+
+
+def _submit(cluster: Cluster, namespace: str, one: Arrival) -> None:
+    try:
+        cluster.submit(manifest(one), namespace=namespace)
+    except Refused as refused:
+        if refused.status != 409:  # the answer to an earlier try was lost
+            raise
+
+
+def manifest(one: Arrival) -> Json:
+    """The Job: rigid or elastic. It bears failures: nodes die and pods are deleted."""
+    ends: dict[str, float | None] = {
+        "run_seconds": round(one.life) if one.by_itself else None,
+        "stop_seconds": one.stop,
+    }
+    if one.number % RIGID == 0:
+        return job(one.name, one.least, backoff_limit=1000, **ends)
+    return train(one.name, least=one.least, most=one.most, backoff_limit=1000, **ends)
+
+
+def _gone(cluster: Cluster, namespace: str, name: str) -> None:
+    try:
+        delete_job(cluster, namespace, name)
+    except Refused as refused:
+        if refused.status != 404:
+            raise
+
+
+def _until_it_is_taken(call: Callable[[], None]) -> None:
+    while True:
+        try:
+            call()
+            return
+        except Exception as error:
+            if not away(error):
+                raise
+        time.sleep(0.5)

@@ -1,0 +1,318 @@
+"""Real operators in a lab: controllers from their Go modules, as local processes with their own CRDs and webhooks.
+
+What is theirs is theirs: the CRDs and webhooks are read from the module that the program is built from, where Go
+keeps it. Changed is only what a cluster's network and certificates do: webhooks are called by URL on loopback, with
+a certificate that the lab's own authority signs, and their rules on pods get the objectSelector that the operators'
+kustomize files add. They act with all rights (their own RBAC is not what is tried here), under a service account's
+name, so that an audit log tells them apart."""
+
+from __future__ import annotations
+
+import functools
+import json
+import socket
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from e2e.lab import build, credentials
+from e2e.lab.api import Api, Json, answers
+from e2e.lab.credentials import Authority
+from e2e.lab.errors import BadRequestError, LabError
+from e2e.lab.programs import output
+from e2e.lab.say import say
+from e2e.lab.versions import MODULES, Binary, pinned
+
+ESTABLISHED_WITHIN = 30.0  # seconds; it takes well under one
+# The training operator looks for this file, whatever it is told, before it does anything (its webhooks' certificate
+# is read elsewhere: see `environment`). Any file does.
+HARD_CODED_MARK = Path("/tmp/k8s-webhook-server/serving-certs/tls.crt")
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One that a lab can run; its name is also its process', its program's and its folder's in e2e/binaries."""
+
+    name: str
+    path: str  # the Go module
+    package: str
+    crds: str  # the module's folder with them
+    webhooks: str = ""  # the module's file with them; "": it runs without
+    pods: str = ""  # the label without which a pod doesn't concern its webhooks
+    needs: tuple[str, ...] = ()
+
+    @property
+    def binary(self) -> Binary:
+        return Binary(self.name, pinned(self.name, self.path), self.name, self.package)
+
+
+_JOBSET = "sigs.k8s.io/jobset"
+_TRAINER = "github.com/kubeflow/trainer/v2"
+_LWS = "sigs.k8s.io/lws"
+_KUBERAY = "github.com/ray-project/kuberay/ray-operator"
+_TRAINING = "github.com/kubeflow/training-operator"
+
+OPERATORS: Mapping[str, Operator] = {
+    one.name: one
+    for one in (  # in the order of starting
+        Operator(
+            *("jobset", _JOBSET, _JOBSET, "config/components/crd/bases"),
+            webhooks="config/components/webhook/manifests.yaml",
+            pods="jobset.sigs.k8s.io/jobset-name",
+        ),
+        Operator(
+            *("trainer", _TRAINER, f"{_TRAINER}/cmd/trainer-controller-manager", "manifests/base/crds"),
+            webhooks="manifests/base/webhook/manifests.yaml",
+            needs=("jobset",),
+        ),
+        Operator(
+            *("lws", _LWS, f"{_LWS}/cmd", "config/crd/bases"),
+            webhooks="config/webhook/manifests.yaml",
+            pods="leaderworkerset.sigs.k8s.io/name",
+        ),
+        Operator("kuberay", _KUBERAY, _KUBERAY, "config/crd/bases"),
+        Operator(
+            *("training-operator", _TRAINING, f"{_TRAINING}/cmd/training-operator.v1", "manifests/base/crds")
+        ),
+    )
+}
+
+
+def check(names: Sequence[str]) -> None:
+    """BadRequestError where a lab can't run these."""
+    for name in names:
+        if name not in OPERATORS:
+            raise BadRequestError(f"OPERATORS={name}: this lab can run {', '.join(OPERATORS)}")
+        for needed in OPERATORS[name].needs:
+            if needed not in names:
+                raise BadRequestError(
+                    f"OPERATORS={name}: it makes objects of {needed}: OPERATORS={needed},{name}"
+                )
+
+
+def binaries(names: Sequence[str]) -> dict[str, Binary]:
+    """The programs of these operators, by name."""
+    check(names)
+    return {name: OPERATORS[name].binary for name in OPERATORS if name in names}
+
+
+def port_names(names: Sequence[str]) -> list[str]:
+    """What `ports.reserve` is asked for: health, and webhooks."""
+    return [port for name in names for port in (name, f"{name}-webhook")]
+
+
+@dataclass(frozen=True)
+class Operators:
+    """Those of one lab."""
+
+    folder: Path  # the lab's
+    wanted: Sequence[str]
+    server: str
+    ports: Mapping[str, int]
+    programs: Mapping[str, Path]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Processes in the order of starting."""
+        return tuple(name for name in OPERATORS if name in self.wanted)
+
+    def install(self) -> None:
+        """CRDs, all Established, and webhooks; files that the processes read. LabError where that fails."""
+        if not self.names:
+            return
+        authority = Authority(self.folder / "pki")
+        kinds: list[str] = []
+        with Api(self.folder / "kubeconfig" / "admin") as api:
+            for name in self.names:
+                one = OPERATORS[name]
+                module = _module(one)
+                crds = list(_objects(module / one.crds, "CustomResourceDefinition"))
+                for crd in crds:
+                    api.apply(f"{_CRDS}/{crd['metadata']['name']}", crd)
+                kinds += [crd["metadata"]["name"] for crd in crds]
+                say(f"{name} {one.binary.version}: {len(crds)} CRDs")
+            for kind in kinds:  # an operator that finds its kinds missing ends
+                _established(api, kind)
+            for name in self.names:
+                self._prepare(name, authority)
+                if OPERATORS[name].webhooks:
+                    self._call_webhooks(api, OPERATORS[name], authority.certificate)
+                if name == "training-operator":
+                    _training_operator_wants(api)
+
+    def command(self, name: str) -> list[str]:
+        """The argv of one operator."""
+        health = f"127.0.0.1:{self.ports[name]}"
+        webhook = self.ports[f"{name}-webhook"]
+        arguments = {
+            "jobset": [f"--config={self._config(name)}"],
+            "trainer": [f"--config={self._config(name)}"],
+            "lws": [f"--config={self._config(name)}"],
+            "kuberay": [
+                "--metrics-addr=0",
+                f"--health-probe-bind-address={health}",
+                "--enable-leader-election=false",
+                "--feature-gates=RayJobDeletionPolicy=true",  # allows `suspend` of a worker group
+            ],
+            "training-operator": [
+                "--enable-scheme=pytorchjob",
+                f"--webhook-server-port={webhook}",
+                "--metrics-bind-address=0",
+                f"--health-probe-bind-address={health}",
+            ],
+        }[name]
+        return [str(self.programs[name]), *arguments]
+
+    def environment(self, name: str) -> dict[str, str]:
+        """What is added to a process' environment: who it is, and where controller-runtime looks for the
+        webhooks' certificate by itself (not every operator can be told)."""
+        return {"KUBECONFIG": str(self._kubeconfig(name)), "TMPDIR": str(self._home(name))}
+
+    def ready(self, name: str) -> bool:
+        """Its own word, and that its webhooks are listened for (some say so before)."""
+        return answers(f"http://127.0.0.1:{self.ports[name]}/readyz") and (
+            not OPERATORS[name].webhooks or _listens(self.ports[f"{name}-webhook"])
+        )
+
+    # --- files ------------------------------------------------------------------------------------------------
+
+    def _home(self, name: str) -> Path:
+        return self.folder / "operators" / name
+
+    def _kubeconfig(self, name: str) -> Path:
+        return self.folder / "kubeconfig" / name
+
+    def _config(self, name: str) -> Path:
+        return self.folder / "config" / f"{name}.yaml"
+
+    def _certificates(self, name: str) -> Path:
+        """As controller-runtime has it below a folder for temporary files."""
+        return self._home(name) / "k8s-webhook-server" / "serving-certs"
+
+    def _prepare(self, name: str, authority: Authority) -> None:
+        """Certificate, kubeconfig file and configuration of one operator."""
+        serving = authority.server(name, ("127.0.0.1",))
+        credentials.write(self._certificates(name) / "tls.crt", serving.certificate)
+        credentials.write(self._certificates(name) / "tls.key", serving.key)
+        user = authority.client(f"system:serviceaccount:{name}-system:{name}", ("system:masters",))
+        text = credentials.kubeconfig(self.server, authority.certificate, user)
+        credentials.write(self._kubeconfig(name), text)
+        credentials.write(self._config(name), json.dumps(self._configuration(name), indent=1))
+
+    def _configuration(self, name: str) -> Json:
+        """What those that have a configuration file are told there: one process, on loopback, with the lab's
+        certificates."""
+        group = {"jobset": "jobset.x-k8s.io", "lws": "lws.x-k8s.io", "trainer": "trainer.kubeflow.org"}
+        if name not in group:
+            return {}
+        certificates = "certManagement" if name == "trainer" else "internalCertManagement"
+        webhook: Json = {"host": "127.0.0.1", "port": self.ports[f"{name}-webhook"]}
+        if name != "trainer":  # it has no such field
+            webhook["certDir"] = str(self._certificates(name))
+        return {
+            "apiVersion": f"config.{group[name]}/v1alpha1",
+            "kind": "Configuration",
+            "leaderElection": {"leaderElect": False},
+            certificates: {"enable": False},
+            "metrics": {"bindAddress": "0"},
+            "health": {"healthProbeBindAddress": f"127.0.0.1:{self.ports[name]}"},
+            "webhook": webhook,
+        }
+
+    # --- webhooks ---------------------------------------------------------------------------------------------
+
+    def _call_webhooks(self, api: Api, one: Operator, authority: bytes) -> None:
+        """The operator's webhook configurations, called where it listens."""
+        root = f"https://127.0.0.1:{self.ports[f'{one.name}-webhook']}"
+        bundle = credentials.encoded(authority)
+        for found in _objects(_module(one) / one.webhooks):
+            found["metadata"] = {"name": f"{one.name}-{found['metadata']['name']}"}
+            for webhook in found["webhooks"]:
+                service = webhook["clientConfig"]["service"]
+                webhook["clientConfig"] = {"url": root + service["path"], "caBundle": bundle}
+                if any("pods" in rule["resources"] for rule in webhook["rules"]):
+                    webhook["objectSelector"] = {
+                        "matchExpressions": [{"key": one.pods, "operator": "Exists"}]
+                    }
+            plural = found["kind"].lower() + "s"
+            api.apply(
+                f"/apis/admissionregistration.k8s.io/v1/{plural}/{found['metadata']['name']}",
+                found,
+            )
+
+
+_CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+
+@functools.cache
+def _module(one: Operator) -> Path:
+    """Where Go keeps the operator's module, with the checksum that its go.sum has; downloaded where it is not there.
+
+    LabError with Go's own words."""
+    command = [*build.go(one.name), "mod", "download", "-json", one.path]
+    found = output(command, f"go mod download {one.path}", cwd=MODULES / one.name)
+    return Path(json.loads(found)["Dir"])
+
+
+def _objects(where: Path, kind: str = "") -> Iterator[dict[str, Any]]:
+    """The objects of a YAML file, or of a folder's files; of one kind, where it is given."""
+    for file in sorted(where.glob("*.yaml")) if where.is_dir() else [where]:
+        for found in yaml.load_all(file.read_text(), _LOADER):
+            if found and kind in ("", found.get("kind")):
+                yield found
+
+
+# The CRDs of Ray are 5 MiB of YAML: half a minute without libyaml.
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def _established(api: Api, crd: str) -> None:
+    deadline = time.monotonic() + ESTABLISHED_WITHIN
+    while True:
+        conditions = api.get(f"{_CRDS}/{crd}").get("status", {}).get("conditions") or []
+        if any(one["type"] == "Established" and one["status"] == "True" for one in conditions):
+            return
+        if time.monotonic() > deadline:
+            raise LabError(f"CRD {crd} is not Established after {ESTABLISHED_WITHIN:.0f} s: {conditions}")
+        time.sleep(0.05)
+
+
+def _training_operator_wants(api: Api) -> None:
+    """Its keeper of certificates is always on: a Secret, a webhook configuration and a file of these names. Its
+    webhooks, validation only, are left out."""
+    secret = "training-operator-webhook-cert"
+    validator = "validator.training-operator.kubeflow.org"
+    api.apply(
+        "/api/v1/namespaces/kubeflow",
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kubeflow"}},
+    )
+    api.apply(
+        f"/api/v1/namespaces/kubeflow/secrets/{secret}",
+        {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": secret}},
+    )
+    api.apply(
+        f"/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/{validator}",
+        {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "ValidatingWebhookConfiguration",
+            "metadata": {"name": validator},
+            "webhooks": [],
+        },
+    )
+    HARD_CODED_MARK.parent.mkdir(parents=True, exist_ok=True)
+    HARD_CODED_MARK.touch()
+
+
+def _listens(port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.settimeout(3)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def missing(names: Sequence[str]) -> list[str]:
+    """Which of these operators would have to be built first."""
+    return [name for name, binary in binaries(names).items() if not build.is_built(binary)]

@@ -1,0 +1,168 @@
+"""Kubeflow's training operator as it is: its real controller makes the pods, on a lab of 4 nodes x 8 GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from e2e.cluster import Cluster, Json, Pod
+from e2e.elastic import shared_by
+from e2e.lab import Lab
+from e2e.operated import everything, has_state, of, operated, path, pytorch_job, run
+from e2e.scenario import (
+    bound,
+    ends_now,
+    job,
+    planned_after,
+    pod,
+    runs_whole,
+    stays,
+    wait_until,
+    waits_because,
+)
+
+pytestmark = [pytest.mark.lab, pytest.mark.operators("training-operator")]
+
+
+@pytest.fixture(scope="module", name="_session_lab")
+def operated_lab() -> Iterator[Lab]:
+    with operated("training-operator") as lab:
+        yield lab
+
+
+def conditions(cluster: Cluster, namespace: str, name: str) -> set[str]:
+    """The kinds of conditions that the operator says are true of the job."""
+    status = cluster.get(path("PyTorchJob", namespace, name)).get("status") or {}
+    return {one["type"] for one in status.get("conditions") or [] if one["status"] == "True"}
+
+
+def test_a_pytorchjob_starts_whole_or_not_at_all(cluster: Cluster, namespace: str) -> None:
+    holder = cluster.submit(pod("holder", gpus=8), namespace=namespace)[0]
+    wait_until(lambda: bound(cluster.pods(namespace), 1), what="the holder runs")
+    eight = {"gpus": 8}
+    cluster.submit(pytorch_job("bert", Master=(1, eight), Worker=(3, eight)), namespace=namespace)
+    waits_because(cluster, namespace, "kubeflow-bert", "needs 32 GPUs (1 master, 3 worker)")
+    stays(
+        cluster,
+        lambda: [one.name for one in bound(cluster.pods(namespace))] == ["holder"],
+        what="neither its master nor a worker starts",
+    )
+    cluster.delete_pod(Pod(holder))
+    run(cluster, namespace, {"master": 1, "worker": 3})
+
+
+def test_a_pytorchjob_that_has_succeeded_is_finished_though_a_replica_of_it_waits(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    """Four of its five workers run; its master ends well, then these: the fifth is worth nothing any more."""
+    with shared_by(lab, "max-min"):
+        cluster.submit(
+            pytorch_job(
+                "bert",
+                {"runPolicy": {"cleanPodPolicy": "None"}},
+                Master=(1, {"gpus": 0}),
+                Worker=(5, {"gpus": 8, "min_replicas": 1, "max_replicas": 5}),
+            ),
+            namespace=namespace,
+        )
+        running = run(cluster, namespace, {"master": 1, "worker": 4})
+        ends_now(cluster, *filter(of("master"), running))
+        wait_until(
+            lambda: "Succeeded" in conditions(cluster, namespace, "bert"),
+            what="the operator says that it has succeeded",
+            also=lambda: everything(cluster, namespace),
+        )
+        planned_after(cluster)
+        ends_now(cluster, *filter(of("worker"), running))
+        has_state(cluster, namespace, "kubeflow-bert", "Finished")
+        stays(cluster, lambda: bound(cluster.pods(namespace)) == [], what="what waited of it gets no GPU")
+
+
+def test_a_suspended_pytorchjob_says_so_and_comes_back_whole(cluster: Cluster, namespace: str) -> None:
+    eight = {"gpus": 8}
+    cluster.submit(pytorch_job("bert", Master=(1, eight), Worker=(3, eight)), namespace=namespace)
+    before = run(cluster, namespace, {"master": 1, "worker": 3})
+    cluster.patch(path("PyTorchJob", namespace, "bert"), {"spec": {"runPolicy": {"suspend": True}}})
+    has_state(cluster, namespace, "kubeflow-bert", "Suspended")
+    assert bound(cluster.pods(namespace)) == []
+    cluster.patch(path("PyTorchJob", namespace, "bert"), {"spec": {"runPolicy": {"suspend": False}}})
+    after = run(cluster, namespace, {"master": 1, "worker": 3})
+    assert {one.uid for one in after}.isdisjoint(one.uid for one in before)
+    has_state(cluster, namespace, "kubeflow-bert", "Running")
+
+
+def test_a_pytorchjob_shrinks_and_grows_and_nothing_is_counted_against_it(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    """Room for 8 workers of 4 GPUs, which an elastic Job takes a half of for a while."""
+    elastic: dict[str, Any] = {"gpus": 4, "min_replicas": 1, "max_replicas": 8}
+    policy = {
+        "runPolicy": {"backoffLimit": 3},
+        "elasticPolicy": {"rdzvBackend": "c10d", "minReplicas": 1, "maxReplicas": 8, "maxRestarts": 100},
+    }
+    with shared_by(lab, "max-min"):
+        cluster.submit(pytorch_job("bert", policy, Worker=(8, elastic)), namespace=namespace)
+        for _ in range(2):
+            run(cluster, namespace, {"worker": 8})
+            cluster.submit(job("other", 8, success_on="0", **elastic), namespace=namespace)
+            wait_until(
+                lambda: (
+                    len(bound(cluster.pods(namespace, "other"))) == 4
+                    and len([one for one in bound(cluster.pods(namespace)) if of("worker")(one)]) == 4
+                ),
+                what="each has its half",
+                also=lambda: everything(cluster, namespace),
+            )
+            cluster.delete(
+                f"/apis/batch/v1/namespaces/{namespace}/jobs/other", propagationPolicy="Background"
+            )
+            wait_until(lambda: not cluster.pods(namespace, "other"), what="the other is gone")
+        run(cluster, namespace, {"worker": 8})
+    assert not conditions(cluster, namespace, "bert") & {"Failed", "Restarting", "Succeeded"}
+
+
+# --- failures -----------------------------------------------------------------------------------------------
+
+
+def failing(policy: str, **run_policy: Any) -> Json:
+    """A PyTorchJob of four times 8 GPUs whose replicas are restarted by this policy."""
+    eight = {"gpus": 8}
+    found = pytorch_job("bert", {"runPolicy": run_policy}, Master=(1, eight), Worker=(3, eight))
+    for each in found["spec"]["pytorchReplicaSpecs"].values():
+        each["restartPolicy"] = policy
+    return found
+
+
+@pytest.mark.parametrize(("policy", "code"), [("OnFailure", 1), ("ExitCode", 143)])
+def test_a_worker_of_a_pytorchjob_that_fails_comes_again_to_its_place_and_the_others_go_on(
+    cluster: Cluster, namespace: str, policy: str, code: int
+) -> None:
+    cluster.submit(failing(policy, backoffLimit=5), namespace=namespace)
+    before = run(cluster, namespace, {"master": 1, "worker": 3})
+    cluster.submit(job("later", 1, gpus=8), namespace=namespace)
+    has_state(cluster, namespace, "job-later", "Waiting")
+    lost = next(filter(of("worker"), before))
+    ends_now(cluster, lost, exit_code=code)
+    wait_until(
+        lambda: lost.uid not in {one.uid for one in cluster.pods(namespace)},
+        what="the operator has taken the failed pod away",
+    )
+    after = run(cluster, namespace, {"master": 1, "worker": 3})
+    assert {one.uid for one in before} - {one.uid for one in after} == {lost.uid}
+    assert "Failed" not in conditions(cluster, namespace, "bert")
+    stays(cluster, lambda: not bound(cluster.pods(namespace, "later")), what="who came later waits")
+
+
+def test_a_pytorchjob_that_fails_for_good_is_finished_and_who_waits_has_its_gpus(
+    cluster: Cluster, namespace: str
+) -> None:
+    cluster.submit(failing("ExitCode", cleanPodPolicy="Running"), namespace=namespace)
+    before = run(cluster, namespace, {"master": 1, "worker": 3})
+    cluster.submit(job("later", 4, gpus=8), namespace=namespace)
+    has_state(cluster, namespace, "job-later", "Waiting")
+    ends_now(cluster, next(filter(of("worker"), before)), exit_code=1)
+    wait_until(lambda: "Failed" in conditions(cluster, namespace, "bert"), what="it has failed")
+    has_state(cluster, namespace, "kubeflow-bert", "Finished")
+    runs_whole(cluster, namespace, "later", 4)

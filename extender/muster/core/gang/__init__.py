@@ -1,0 +1,1 @@
+"""All or nothing: a minimum is admitted whole, and what runs is retained."""

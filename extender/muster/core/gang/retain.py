@@ -1,0 +1,177 @@
+"""Step 4 of a cycle, first half: what runs keeps its places, what has started is completed.
+
+Missing members of started jobs have their places before every start, whatever a plugin says. A pin is undone on
+evidence only, never by time alone (design §2); a gang that stays below its minimum goes back to the gate whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from muster.core.placement.cycle_state import CycleState
+from muster.core.placement.feasibility import static_mask
+from muster.core.placement.place import Need, place
+from muster.core.placement.reservations import assign, members_expected, open_holds, own_rows, placed
+from muster.core.reasons import waiting
+from muster.core.workload.whole import awaited
+from muster.types import EndReason, Job, Member, Phase, Reservation, Role, Seconds, State, Unpin
+
+
+def keep(run: CycleState, job: Job) -> bool:
+    """What the job has; its missing members get places first. False when it goes back to waiting whole."""
+    if job.released:
+        run.statuses[job.key] = waiting.RELEASED._replace(state=State.STARTING)
+        run.reservations[job.key] = job.reservations
+        return True
+    if job.preempted:  # until all of it is back: a gang goes whole, and others are not ended in its stead
+        run.preempted[job.key] = job.preempted
+        run.ends[job.key] = job.ends or EndReason.PREEMPTION
+        return True
+    if job.not_before > run.snapshot.now:
+        run.back[job.key] = "it was not whole in time; the rest of it goes back to the gate"
+        run.ends[job.key] = job.ends or _why_back(job)
+        return True
+    if not job.reservations and not job.unbound:  # whole: what most running jobs are in most cycles
+        run.reservations[job.key] = ()
+        return True
+    reservations = assign(job, _still_good(run, job))
+    missing = [
+        Need(role, min(role.min - placed(role, reservations), _startable(job, role, reservations)))
+        for role in job.roles
+        if role.min > placed(role, reservations) and _startable(job, role, reservations)
+    ]
+    if missing and job.key not in run.stuck:  # the place that did not work is left out from the next cycle on
+        assignments = place(
+            run.capacity,
+            job,
+            missing,
+            run.profile,
+            run.snapshot,
+            own=own_rows(run.snapshot.nodes, job, reservations),
+        )
+        if assignments is not None:
+            reservations = assign(job, reservations + open_holds(run.snapshot.nodes, assignments))
+        elif job.started:
+            short = waiting.refusal(run.capacity, job, missing, run.profile, run.snapshot)
+            run.statuses[job.key] = short._replace(state=State.STARTING)
+    if not job.started and any(role.min > placed(role, reservations) for role in job.roles):
+        _release(run, job, reservations)  # no place for all of it, or a pod that nobody makes again is gone
+        return False
+    run.reservations[job.key] = tuple(reservations)
+    if job.started and (missing or job.unbound):
+        _watch_the_clock(run, job)
+    return True
+
+
+def _startable(job: Job, role: Role, reservations: Sequence[Reservation]) -> int:
+    """Replicas without a place that could take one: those that exist, or any that an owner will create."""
+    if job.expects:
+        return role.min
+    taken = {h.uid for h in reservations}
+    return sum(1 for m in role.members if m.ready and m.uid not in taken)
+
+
+def _still_good(run: CycleState, job: Job) -> list[Reservation]:
+    """Holds whose node is there, admits the replica and is not over-committed; pins are undone on evidence.
+
+    A hold of a replica that is gone stays as an open one: its successor takes it (design §3).
+    """
+    nodes = run.snapshot.nodes
+    members = {m.uid: (role, m) for role in job.roles for m in role.members}
+    roles = {role.name: role for role in job.roles}
+    kept: list[Reservation] = []
+    for reservation in job.reservations:
+        role = roles.get(reservation.role)
+        if role is None:
+            continue
+        row = nodes.index.get(reservation.node)
+        member = members.get(reservation.uid, (role, None))[1] if reservation.uid else None
+        if member is not None and member.phase is Phase.UNGATED and (member.pinned or not member.evictable):
+            patience = run.profile.evidence if member.pinned else run.profile.timeout
+            why = _evidence(run, member, reservation.node, patience)
+            if why:
+                ends = member.evictable
+                run.unpins.append(
+                    Unpin(job.key, role.name, member.uid, member.pod, reservation.node, why, ends)
+                )
+                if not ends:  # nobody makes it again: it stays, and others may use the place
+                    run.stuck.setdefault(job.key, waiting.stuck(member.pod, why))
+                    if row is not None:
+                        run.capacity.give(row, role.shape)
+                    continue
+            elif member.refused_at:
+                run.requeue_at.append(member.refused_at + patience)
+            if member.pinned:
+                kept.append(reservation)  # it uses the node until it is gone
+                continue
+        if row is None:
+            continue
+        unfit = (
+            not static_mask(nodes, role.shape)[row]
+            or reservation.node in run.snapshot.node_backoffs.get((job.key, role.name), {})
+            or run.capacity.overcommitted(row, role.shape)
+        )
+        have = placed(role, kept)
+        spare = not reservation.uid and (have >= role.max or not _startable(job, role, kept))
+        if (
+            not reservation.uid
+            and have >= role.min
+            and role.min
+            and not members_expected(job, run.snapshot.now, run.profile)
+        ):
+            spare = True  # its owner makes no more of them
+        if unfit or spare:
+            run.capacity.give(row, role.shape)
+            continue
+        kept.append(reservation)
+    return kept
+
+
+def _evidence(run: CycleState, member: Member, node: str, patience: float) -> str:
+    """Why a place can't work, or "" (design §2: only on evidence, never by time alone). patience: age in seconds of a
+    refusal that is evidence."""
+    nodes = run.snapshot.nodes
+    row = nodes.index.get(node)
+    if row is None:
+        return f"node {node} is gone"
+    if not nodes.open[row] and not static_mask(nodes, member.shape)[row]:  # some pods tolerate a cordon
+        return f"node {node} is unschedulable"
+    if member.refused_at and run.snapshot.now - member.refused_at >= patience:
+        return f"kube-scheduler found node {node} unfit: {member.refusal}"
+    return ""
+
+
+def _release(run: CycleState, job: Job, reservations: Sequence[Reservation]) -> None:
+    roles = {role.name: role for role in job.roles}
+    for reservation in reservations:
+        row = run.snapshot.nodes.index.get(reservation.node)
+        if row is not None:
+            run.capacity.give(row, roles[reservation.role].shape)
+    run.reservations[job.key] = ()
+
+
+def _watch_the_clock(run: CycleState, job: Job) -> None:
+    """A started gang below its minimum goes back to the gate whole after the timeout (design §3), but not for what
+    its owner is still to create (core.workload.whole)."""
+    since = job.below_since
+    if not since or not awaited(job):
+        return
+    if run.snapshot.now - since < run.profile.timeout:
+        run.requeue_at.append(since + run.profile.timeout)
+        return
+    out = [m for role in job.roles for m in role.members if m.phase in (Phase.BOUND, Phase.UNGATED)]
+    if not any(m.evictable for m in out):
+        return  # bare pods are never ended by us: there is no way back to the gate
+    bound = sum(1 for m in out if m.phase is Phase.BOUND)
+    least = sum(role.min for role in job.roles)
+    late = waiting.duration(Seconds(run.snapshot.now - since))
+    run.ends[job.key] = _why_back(job)
+    run.back[job.key] = (
+        f"it lost replicas and has had {bound} of {least} for {late}; the whole job goes back to the gate"
+        if job.once_whole
+        else f"{bound} of {least} replicas were bound {late} after the first; the whole job goes back to the gate"
+    )
+
+
+def _why_back(job: Job) -> EndReason:
+    return EndReason.LOST_MEMBERS if job.once_whole else EndReason.START_FAILED

@@ -1,0 +1,1 @@
+"""What is measured of jobs, and what is predicted from it."""

@@ -1,0 +1,340 @@
+"""Why a job is where it is, in words for its owner: short, true, the same while it waits for the same thing.
+
+`waits` names what the job needs (written to the Gang and to Events), `detail` what stands in its way now.
+Names of other jobs never appear here: other namespaces read these sentences only as counts (issue 3, 6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+
+from muster.core.placement.capacity import Capacity, repels
+from muster.core.placement.feasibility import static_mask
+from muster.core.placement.place import Need, candidates_of, filtered, place
+from muster.core.workload.whole import rolls_out, to_come
+from muster.points import Filter, Profile
+from muster.types import (
+    GPU,
+    Code,
+    Job,
+    Nodes,
+    Reservation,
+    Seconds,
+    Shape,
+    Snapshot,
+    State,
+    Status,
+)
+
+BEHIND_HEAD = Status(
+    State.WAITING,
+    Code.BEHIND_HEAD,
+    "waits for the job at the head of the queue (order: strict)",
+)
+RESERVED = Status(
+    State.WAITING,
+    Code.RESERVED,
+    "would fit, but the free capacity is kept for the job at the head of the queue",
+)
+RELEASED = Status(
+    State.WAITING, Code.RELEASED, "was released from the queue; kube-scheduler places it without a plan"
+)
+
+KIBI = 1024
+
+
+def duration(seconds: Seconds | float) -> str:
+    """ "45s", "12m", "3h20m", "2d4h": as kubectl prints ages."""
+    s = max(0, int(seconds))
+    if s < 120:
+        return f"{s}s"
+    if s < 3 * 3600:
+        return f"{s // 60}m"
+    if s < 48 * 3600:
+        return f"{s // 3600}h{s % 3600 // 60}m" if s % 3600 // 60 else f"{s // 3600}h"
+    return f"{s // 86400}d{s % 86400 // 3600}h"
+
+
+def plural(count: int, word: str) -> str:
+    """ "1 pod", "3 pods"."""
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+def amount(resource: str, value: int) -> str:
+    """A request as its owner wrote it: "2 GPUs", "500m cpu", "16Gi memory"."""
+    if resource == GPU:
+        return plural(value, "GPU")
+    if resource == "cpu":
+        return f"{value // 1000} cpu" if value % 1000 == 0 else f"{value}m cpu"
+    if resource in ("memory", "ephemeral-storage"):
+        for power, unit in ((4, "Ti"), (3, "Gi"), (2, "Mi"), (1, "Ki")):
+            if value >= KIBI**power and value % KIBI**power == 0:
+                return f"{value // KIBI**power}{unit} {resource}"
+        return f"{value} bytes {resource}"
+    return f"{value} {resource}"
+
+
+def asks(shape: Shape) -> str:
+    """What one replica asks for: its GPUs if it has any, else all it requests."""
+    if shape.request(GPU):
+        return amount(GPU, shape.request(GPU))
+    requests = [amount(name, value) for name, value in shape.requests if value]
+    return " and ".join(requests) or "a place on a node"
+
+
+def needs_words(job: Job, needs: Sequence[Need]) -> str:
+    """ "needs 16 GPUs (4 replicas of 4) in one rack"."""
+    wanted = [n for n in needs if n.count > 0]
+    gpus = sum(n.count * n.role.shape.gpus for n in wanted)
+    if len(wanted) == 1:
+        need = wanted[0]
+        if gpus and need.count > 1:
+            words = f"needs {plural(gpus, 'GPU')} ({need.count} replicas of {need.role.shape.gpus})"
+        elif need.count > 1:
+            words = f"needs {need.count} replicas of {asks(need.role.shape)}"
+        else:
+            words = f"needs {asks(need.role.shape)}"
+    else:
+        roles = ", ".join(f"{n.count} {n.role.name}" for n in wanted)
+        words = f"needs {plural(gpus, 'GPU')} ({roles})" if gpus else f"needs {roles}"
+    if job.topology_required:
+        words += f" in one {level(job.topology_required)}"
+    return words
+
+
+def level(label: str) -> str:
+    """ "rack" of "topology.kubernetes.io/rack"."""
+    return label.rsplit("/", 1)[-1]
+
+
+def incomplete(job: Job, present: Mapping[str, int], held_back: int) -> Status:
+    """Fewer pods than the minimum: it is not in the queue yet and blocks nobody."""
+    least = sum(r.min for r in job.roles)
+    here = sum(min(present[r.name], r.min) for r in job.roles)
+    if held_back:
+        return Status(
+            State.INCOMPLETE,
+            Code.NOT_OURS_YET,
+            f"{plural(held_back, 'pod')} of {least} still carry another scheduling gate",
+        )
+    words, numbers, _ = job.quota
+    if words:
+        return Status(State.INCOMPLETE, Code.QUOTA, f"{here} of {least} pods exist; {words}", numbers)
+    missing = [f"{r.min - present[r.name]} {r.name}" for r in job.roles if present[r.name] < r.min]
+    return Status(
+        State.INCOMPLETE,
+        Code.PODS_MISSING,
+        f"{here} of {least} pods exist; missing: {', '.join(missing)}",
+    )
+
+
+def over(job: Job) -> Status:
+    """Of a job that has no replica left and whose owner wants none: for ever, or for now."""
+    if job.over:
+        return Status(State.FINISHED, Code.OK, job.over)
+    return Status(State.SUSPENDED, Code.SUSPENDED, "its owner is suspended; it goes on when that is resumed")
+
+
+def backing_off(job: Job, snapshot: Snapshot) -> Status:
+    """After a start that failed."""
+    return Status(
+        State.WAITING,
+        Code.BACKING_OFF,
+        "its last start did not complete; it tries again after a pause",
+        f"in {duration(job.not_before - snapshot.now)}",
+    )
+
+
+def refusal(
+    capacity: Capacity, job: Job, needs: Sequence[Need], profile: Profile, snapshot: Snapshot
+) -> Status:
+    """Why a job does not fit on a room, from "never" to "not now"."""
+    never = never_fits(capacity.nodes, job, needs, profile, snapshot)
+    if never is not None:
+        return never
+    words = needs_words(job, needs)
+    if job.topology_required:
+        free = _best_domain(capacity, job, needs)
+        return Status(State.WAITING, Code.TOPOLOGY, words, free)
+    for plugin in profile.filters:
+        words_of_plugin = _plugin_words(plugin, capacity, job, needs, snapshot)
+        if words_of_plugin:
+            return Status(State.WAITING, Code.PLUGIN, words_of_plugin)
+    parts = []
+    for need in needs:
+        fits = min(capacity.total_fits(need.role.shape), need.count)
+        if fits < need.count:
+            name = "" if len(needs) == 1 else f" {need.role.name}"
+            parts.append(
+                f"{fits} of {need.count}{name} {'replica fits' if need.count == 1 else 'replicas fit'} now"
+            )
+    return Status(
+        State.WAITING,
+        Code.RESOURCES,
+        words,
+        "; ".join(parts) or _apart(job, snapshot),
+    )
+
+
+def never_fits(
+    nodes: Nodes, job: Job, needs: Sequence[Need], profile: Profile, snapshot: Snapshot
+) -> Status | None:
+    """Said of a job that could not start on the empty cluster either; None where it could."""
+    why = _never(nodes, job, needs, profile, snapshot)
+    return Status(State.WAITING, Code.NEVER_FITS, f"{needs_words(job, needs)}: {why}") if why else None
+
+
+def _apart(job: Job, snapshot: Snapshot) -> str:
+    """Each role alone would fit, and yet the job does not."""
+    refused = {node for (key, _), nodes in snapshot.node_backoffs.items() if key == job.key for node in nodes}
+    if refused:
+        return f"left out for a while: {plural(len(refused), 'node')} that kube-scheduler refused for it"
+    return "its roles fit one by one, but not together"
+
+
+def _never(nodes: Nodes, job: Job, needs: Sequence[Need], profile: Profile, snapshot: Snapshot) -> str:
+    """Why the job could not start on the empty cluster, or "". Kept with the nodes: it changes with them."""
+    key = ("never", tuple((n.role.shape, n.count) for n in needs), job.topology_required)
+    kept: str | None = nodes.masks.get(key)
+    if kept is None:
+        kept = _why_never(nodes, job, needs, profile, snapshot)
+        nodes.masks.put(key, kept)
+    return kept
+
+
+def _why_never(nodes: Nodes, job: Job, needs: Sequence[Need], profile: Profile, snapshot: Snapshot) -> str:
+    if not len(nodes):
+        return "the cluster has no nodes"
+    empty = replace(
+        snapshot, free=nodes.total, ports={}, node_backoffs={}, ours_on=np.zeros(len(nodes), dtype=np.int64)
+    )
+    capacity = Capacity(empty)
+    if len(needs) == 1 and not job.topology_required and not repels(needs[0].role.shape):
+        if capacity.total_fits(needs[0].role.shape) >= needs[0].count:
+            return ""  # replicas of one role anywhere: no need to find each its node
+    elif place(Capacity(empty), job, needs, replace(profile, filters=()), empty) is not None:
+        return ""
+    for need in needs:
+        shape = need.role.shape
+        if shape.missing:
+            return f"{shape.missing[0]} does not exist"
+        allowed = static_mask(nodes, shape)
+        vector = capacity.vector(shape)
+        if vector is None:
+            unknown = [r for r, v in shape.requests if v and r not in nodes.resource_index]
+            return f"no node offers {', '.join(unknown)}"
+        if not allowed.any():
+            return f"no node of {len(nodes)} has the labels it selects and only taints it tolerates"
+        if int(capacity.fits(shape).max(initial=0)) == 0:
+            return f"no node is large enough for {asks(shape)}" + _largest(capacity, shape)
+        if capacity.total_fits(shape) < need.count:
+            return f"all nodes together, empty, take {capacity.total_fits(shape)} of {need.count} replicas"
+    if job.topology_required:
+        return f"no {level(job.topology_required)} is large enough; " + _best_domain(capacity, job, needs, "")
+    return "its roles do not fit together on the empty cluster"
+
+
+def _largest(capacity: Capacity, shape: Shape) -> str:
+    """The column that is short on every node, with the most any allowed node has."""
+    vector = capacity.vector(shape)
+    if vector is None:
+        return ""
+    allowed = static_mask(capacity.nodes, shape)
+    for column, asked in zip(*vector, strict=True):
+        most = int(capacity.nodes.total[allowed, column].max(initial=0))
+        if most < asked:
+            return f": the largest has {amount(capacity.nodes.resources[int(column)], most)}"
+    return ""
+
+
+def _best_domain(capacity: Capacity, job: Job, needs: Sequence[Need], free: str = " free") -> str:
+    ids, names = capacity.nodes.domains(job.topology_required)
+    if not names:
+        return f"no node has the label {job.topology_required}"
+    need = max(needs, key=lambda n: (n.count * n.role.shape.gpus, n.count))
+    fits = capacity.fits(need.role.shape)
+    inside = ids >= 0
+    sums = np.bincount(ids[inside], weights=fits[inside], minlength=len(names)).astype(np.int64)
+    best = int(sums.max(initial=0))
+    unit = need.role.shape.gpus
+    has = plural(best * unit, "GPU") if unit else plural(best, "place")
+    return f"the best {level(job.topology_required)} has {has}{free}"
+
+
+def _plugin_words(
+    plugin: Filter, capacity: Capacity, job: Job, needs: Sequence[Need], snapshot: Snapshot
+) -> str:
+    for need in needs:
+        mask, words = filtered(plugin, job, need.role, candidates_of(capacity, need), snapshot)
+        if mask is not None and not mask.any():
+            return words
+    return ""
+
+
+def starting(reservations: Sequence[Reservation]) -> Status:
+    """Placed; gates come off and kube-scheduler binds."""
+    absent = sum(1 for h in reservations if not h.uid)
+    words = "all replicas have a place; they are being started"
+    if absent:
+        words = f"all replicas have a place; {plural(absent, 'pod')} not created yet"
+    return Status(State.STARTING, Code.BINDING, words)
+
+
+def owner_pauses(job: Job) -> Status:
+    """What it misses is not Muster's to give: it goes on as it is until then."""
+    short = sum(max(0, role.min - role.bound) for role in job.roles)
+    if any(rolls_out(role) for role in job.roles):
+        words = f"its owner rolls out another template; {plural(short, 'replica')} still to be bound"
+        return Status(State.STARTING, Code.BINDING, words)
+    created = to_come(job)
+    if not created:
+        carries = "carries" if short == 1 else "carry"
+        words = f"{plural(short, 'pod')} still to be bound {carries} another scheduling gate"
+        return Status(State.STARTING, Code.NOT_OURS_YET, words)
+    words = f"waits for its owner to create {plural(created, 'more pod')}"
+    ending = sum(len(role.on) - role.bound for role in job.roles)
+    if ending:
+        words += f"; {plural(ending, 'pod')} that {'is' if ending == 1 else 'are'} ending may have to be gone first"
+    quota, numbers, _ = job.quota
+    if quota:
+        return Status(State.STARTING, Code.QUOTA, f"{words}; {quota}", numbers)
+    return Status(State.STARTING, Code.PODS_MISSING, words)
+
+
+def stuck(pod: str, why: str, *, started: bool = True) -> Status:
+    """A pin that can't work, on a pod that nobody would create again: its owner has to choose. Its place is given
+    back meanwhile, and it waits for its turn to try again."""
+    return Status(
+        State.STARTING if started else State.WAITING,
+        Code.STUCK,
+        f"pod {pod} is pinned and cannot start: {why}; it has no owner that would create it again, "
+        "so delete it and create it anew, or mend the node",
+    )
+
+
+def running(job: Job, reservations: Sequence[Reservation]) -> Status:
+    """At or above the minimum."""
+    if reservations:
+        grown = job.bound + len(reservations)
+        return Status(State.RESIZING, Code.BINDING, f"grows from {job.bound} to {grown} replicas")
+    return _steady(job.bound, job.max)
+
+
+def shrinking(job: Job, leaving: int) -> Status:
+    """Some of its replicas leave."""
+    return Status(
+        State.RESIZING, Code.SHARE, f"shrinks from {job.bound} to {max(0, job.bound - leaving)} replicas"
+    )
+
+
+@lru_cache(4096)
+def _steady(bound: int, most: int) -> Status:
+    more = f"; up to {most} as capacity is free" if bound < most else ""
+    return Status(State.RUNNING, Code.OK, f"{plural(bound, 'replica')} running{more}")
+
+
+NO_PLAN = "muster has no plan for this pod"

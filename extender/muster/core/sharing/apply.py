@@ -1,0 +1,184 @@
+"""Carrying out shares on nodes: shrink, then start and grow, on a trial that can be given back (design §3).
+
+A place that is free now is taken at once (a hold); one that comes free only when replicas have left is named in
+`later`: the live cluster plans it again when the capacity is there, the simulator, where leaving takes no time, takes
+it in the same instant. What was shrunk for a job that then finds no place is given back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from muster.core.placement.capacity import Capacity
+from muster.core.placement.place import Need, place
+from muster.core.placement.reservations import placed
+from muster.core.reasons.shares import discreet
+from muster.core.sharing.gpu_sharing import put_beside
+from muster.core.sharing.grants import ALONE, waits
+from muster.core.sharing.grow import grow_granted, start_granted
+from muster.core.sharing.shrink import leave_all, leave_to_move, leave_whole, must_move, shrink
+from muster.core.sharing.statement import Elastic, HeadReservation, Statement, take_up, without_gpus
+from muster.points import Profile
+from muster.types import Grant, Grants, Job, JobKey, Move, Phase, Reservation, Snapshot
+
+
+def carry_out(
+    snapshot: Snapshot,
+    profile: Profile,
+    capacity: Capacity,
+    reservations: dict[JobKey, tuple[Reservation, ...]],
+    order: Sequence[Job],
+    shares: Grants,
+    moves: Sequence[Move] = (),
+    guard: HeadReservation | None = None,
+) -> Elastic:
+    """Places for `shares` (rows of snapshot.table) of the jobs in `order`; `room` is left with all holds taken.
+    guard: what is kept for the head of the queue."""
+    result = Elastic(reservations)
+    held = {job.key: reservations[job.key] for job in order if reservations.get(job.key)}
+    statement = Statement(snapshot, profile, capacity, result, settled=shares.settled, guard=guard)
+    table = snapshot.table
+    jobs = [(job, table.row[job.key]) for job in order if job.key in table.row]
+    if shares.order:
+        place_of = {row: place for place, row in enumerate(shares.order)}
+        jobs.sort(key=lambda pair: place_of.get(pair[1], len(place_of)))
+    granted = {job.key: int(shares.replicas[row]) for job, row in jobs}
+    grants = {job.key: shares.details.get(row, ALONE) for job, row in jobs}
+    why = {job.key: discreet(shares.why.get(row, ""), job.key.namespace, table) for job, row in jobs}
+    # shrink: whole jobs, jobs that are placed again, single replicas
+    starts: list[Job] = []
+    grows: list[Job] = []
+    sharing: list[Job] = []
+    for job, _ in jobs:
+        grant = grants[job.key]
+        running = job.started or bool(reservations.get(job.key))
+        if not running:
+            if granted[job.key]:
+                (sharing if grant.beside else starts).append(job)
+            else:
+                result.statuses[job.key] = waits(why[job.key])
+        elif not granted[job.key]:
+            leave_whole(statement, job, why[job.key] or "its share is 0")
+        elif grant.beside is not None and statement.partner.get(job.key) == grant.beside:
+            result.grants[job.key] = grant
+        elif must_move(statement, job, grant, granted[job.key]):
+            leave_to_move(statement, job, "it is placed anew")
+            (sharing if grant.beside else starts).append(job)
+        elif _stays(job, reservations.get(job.key, ()), granted[job.key], grant):
+            if grant is not ALONE:
+                result.grants[job.key] = grant
+        else:
+            shrink(statement, job, granted[job.key], grant, why[job.key])
+            grows.append(job)
+    # start, then grow, then those that share another's GPUs
+    failed = [
+        job
+        for job in starts
+        if not start_granted(statement, job, granted[job.key], grants[job.key], shares.whole)
+    ]
+    failed += [job for job in grows if not grow_granted(statement, job, granted[job.key], grants[job.key])]
+    failed += [job for job in sharing if not put_beside(statement, job, grants[job.key])]
+    # rebalance: what a plugin moves, if it finds its place
+    for move in moves:
+        _place_elsewhere(statement, move)
+    _give_back(statement, starts + sharing, failed=bool(failed))
+    # what found no place again for all that it is granted takes what there is where it runs
+    for job in failed if not shares.whole else ():
+        grant = grants[job.key]
+        back = job.started and job.key not in result.leaving and job.key not in result.whole
+        if (
+            back
+            and job.key not in statement.found
+            and grant.beside is None
+            and not grant.restart
+            and not job.resize
+        ):
+            grow_granted(statement, job, granted[job.key], grant)
+    if profile.conserving:
+        _stopped_for_nothing(statement, held)
+    _keep_for_later(statement)
+    return result
+
+
+def _stays(job: Job, reservations: Sequence[Reservation], target: int, grant: Grant) -> bool:
+    """Nothing to shrink or grow: what most running jobs are in most cycles."""
+    return len(job.roles) == 1 and not grant.roles and placed(job.roles[0], reservations) == target
+
+
+def _give_back(statement: Statement, anew: Sequence[Job], *, failed: bool) -> None:
+    """What was shrunk for nothing stays, as far as its places are still free; a job that was to be placed again,
+    found no place and can't stay goes back whole. failed: some job did not get all that it is granted."""
+    result = statement.result
+    if failed:
+        for key in list(result.leaving):
+            if key not in result.later and key not in statement.found:
+                statement.return_(statement.snapshot.jobs[key])
+    for job in anew:
+        if job.key not in result.leaving or job.key in result.later or job.key in statement.found:
+            continue
+        if not statement.return_(job):
+            result.whole[job.key] = "no place for it as it is to run"
+
+
+def _stopped_for_nothing(statement: Statement, held: Mapping[JobKey, Sequence[Reservation]]) -> None:
+    """Who is granted nothing and whose places nobody takes up stays as it is, also in the middle of its start. held:
+    the places that jobs had."""
+    result, jobs = statement.result, statement.snapshot.jobs
+    for key in list(result.whole):
+        job, before = jobs[key], held.get(key, ())
+        if job.started:
+            if not statement.return_(job):
+                continue
+            if job.grant is not None:
+                result.grants[key] = job.grant
+            kept = result.reservations.get(key, ())
+            if before and statement.hold(
+                job, [reservation for reservation in before if reservation not in kept]
+            ):
+                result.reservations[key] = tuple(before)
+        elif before and statement.hold(job, before):
+            result.reservations[key] = tuple(before)
+            del result.whole[key]
+
+
+def _keep_for_later(statement: Statement) -> None:
+    """What is free already of places that others leave is nobody else's in this cycle."""
+    snapshot, result = statement.snapshot, statement.result
+    for key, places in result.later.items():
+        shapes = {role.name: role.shape for role in snapshot.jobs[key].roles}
+        beside = result.grants.get(key, ALONE).beside is not None
+        for reservation in places:
+            shape = shapes[reservation.role]
+            statement.capacity.take(
+                snapshot.nodes.index[reservation.node], without_gpus(shape) if beside else shape
+            )
+
+
+def _place_elsewhere(statement: Statement, move: Move) -> None:
+    """A running job, or a role of it, somewhere else; nothing changes if it finds no place."""
+    job = statement.snapshot.jobs.get(move.job)
+    if job is None or not job.started or job.shrink_blocked_by or job.key in statement.result.leaving:
+        return
+    if job.key in statement.result.whole:
+        return
+    if not all(m.evictable for role in job.roles for m in role.members if m.phase is Phase.BOUND):
+        return
+    nodes = statement.snapshot.nodes
+    after = statement.later_room()
+    mark = after.mark()
+    roles = [role for role in job.roles if not move.role or role.name == move.role]
+    leave_all(statement, job, roles, move.why or "it is moved")
+    needs = [Need(role, role.bound) for role in roles if role.bound]
+    allowed = None
+    if move.to:
+        allowed = np.isin(np.arange(len(nodes)), [nodes.index[n] for n in move.to if n in nodes.index])
+    assignments = place(
+        statement.guarded(after, job), job, needs, statement.profile, statement.snapshot, allowed=allowed
+    )
+    if assignments is None:
+        after.undo(mark)
+        statement.result.leaving.pop(job.key, None)
+        return
+    take_up(statement, job, assignments, later=True)

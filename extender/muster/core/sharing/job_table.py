@@ -1,0 +1,233 @@
+"""The jobs as columns: what Share plugins read (`muster.types.Table`), made from Job objects.
+
+The fluid simulator keeps its columns itself, without Job objects; what a column means is said in one place,
+at `Table`.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+import numpy as np
+
+from muster.core.placement.capacity import Capacity
+from muster.core.placement.preemption import releasing
+from muster.core.placement.reservations import placed
+from muster.core.progress.estimate import declared
+from muster.points import Estimation
+from muster.types import (
+    GPU,
+    PRODUCT,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    Job,
+    JobKey,
+    Nodes,
+    Phase,
+    Reservation,
+    Role,
+    Snapshot,
+    Table,
+)
+
+COLUMNS = (
+    *("submitted", "first_start", "run_start", "last_resize", "gpu_seconds", "run_gpu_seconds", "executed"),
+    *("remaining", "unit", "fixed", "min", "max", "request", "have", "priority", "curve", "curves"),
+)
+
+
+def elastic_role(job: Job) -> Role:
+    """The role whose number of replicas is shared."""
+    if job.elastic is None:
+        raise ValueError(f"job {job.key} has no role")
+    return job.elastic
+
+
+def table_of(
+    jobs: Iterable[Job],
+    now: float,
+    gpus: int,
+    *,
+    estimate: Callable[[Job], Estimation] | None = None,
+    have: Callable[[Job, Role], int] | None = None,
+    products: Mapping[str, int] | None = None,
+    per_node: int = 0,
+) -> Table:
+    """The table of `jobs`, rows by submission and key. gpus: GPUs that they may use together.
+
+    estimate: speed and remaining work (default: as declared). have: replicas that a role has now (default:
+    those on nodes).
+    """
+    rows = sorted(jobs, key=lambda job: (job.submitted, job.key))
+    roles = [elastic_role(job) for job in rows]
+    estimations = [estimate(job) if estimate else declared(job, now) for job in rows]
+    count = have or (lambda _, role: len(role.on))
+    facts = [job.facts for job in rows]
+    table = Table()
+    table.keys = [job.key for job in rows]
+    table.row = {key: row for row, key in enumerate(table.keys)}
+    table.gpus, table.per_node, table.products = gpus, per_node or gpus, dict(products or {})
+    table.submitted = _floats(job.submitted for job in rows)
+    table.first_start = _floats(math.inf if f.first_start is None else f.first_start for f in facts)
+    table.run_start = _floats(math.inf if f.run_start is None else f.run_start for f in facts)
+    table.last_resize = _floats(-math.inf if f.last_resize is None else f.last_resize for f in facts)
+    table.gpu_seconds = _floats(f.gpu_seconds.at(now) for f in facts)
+    table.run_gpu_seconds = _floats(f.run_gpu_seconds.at(now) for f in facts)
+    table.executed = _floats(f.executed.at(now) for f in facts)
+    table.progress = _floats(f.progress.at(now) for f in facts)
+    table.remaining = _floats(e.remaining for e in estimations)
+    table.unit = _ints(max(1, role.shape.gpus) for role in roles)
+    table.fixed = _ints(
+        sum(r.min * r.shape.gpus for r in job.roles if r is not role)
+        for job, role in zip(rows, roles, strict=True)
+    )
+    table.min = _ints(max(1, role.min) for role in roles)
+    capacity = [max(1, gpus // max(1, role.shape.gpus)) for role in roles]
+    table.max = _ints(max(1, role.min, min(role.max, fit)) for role, fit in zip(roles, capacity, strict=True))
+    wished = [job.request or role.max for job, role in zip(rows, roles, strict=True)]
+    table.request = np.clip(_ints(wished), table.min, np.maximum(table.min, _ints(r.max for r in roles)))
+    # One that was scaled down below what it has counts as at its most: that is what it is cut to.
+    table.have = np.minimum(_ints(count(job, role) for job, role in zip(rows, roles, strict=True)), table.max)
+    table.priority = _ints(job.priority for job in rows)
+    most = table.max.tolist()
+    table.sizes = {
+        row: tuple(s for s in role.sizes if s <= most[row]) for row, role in enumerate(roles) if role.sizes
+    }
+    table.estimated = [e.speed for e in estimations]
+    table.curve, table.curves = curves([e.speeds for e in estimations], int(table.max.max(initial=1)))
+    for column in COLUMNS:
+        getattr(table, column).flags.writeable = False  # a plugin that writes is found out
+    return table
+
+
+def table_in(
+    snapshot: Snapshot,
+    capacity: Capacity,
+    reservations: Mapping[JobKey, Sequence[Reservation]],
+    jobs: Sequence[Job],
+    estimate: Callable[[Job], Estimation],
+) -> Table:
+    """The table of `jobs` in the middle of a cycle: the GPUs that they may use are those free on usable nodes, those
+    that come free, and those that they have; of two jobs on one GPU it counts for one."""
+    nodes = snapshot.nodes
+    free = np.zeros(len(nodes), dtype=np.int64)
+    column = nodes.resource_index.get(GPU)
+    if column is not None:
+        soon = np.zeros(len(nodes), dtype=np.int64)
+        for at, shape in releasing(snapshot):
+            soon[at] += shape.gpus
+        free = np.where(usable(nodes), np.maximum(capacity.free[:, column] + soon, 0), 0)
+    ids, names = nodes.domains(PRODUCT)
+    products = {name: int(free[ids == i].sum()) for i, name in enumerate(names)}
+    gpus = int(free.sum())
+    counted: set[JobKey] = set()
+    for job in jobs:
+        beside = job.grant.beside if job.grant else None
+        if beside is not None and beside in snapshot.jobs and beside not in counted:
+            counted.add(job.key)
+            continue
+        held = reservations.get(job.key, ())
+        uids = {h.uid for h in held if h.uid}
+        for role in job.roles:
+            if not held and not names:  # most jobs in most cycles: counted once, when the role was made
+                gpus += role.bound * role.shape.gpus
+                continue
+            places = [h.node for h in held if h.role == role.name]
+            places += [m.node for m in role.members if m.phase is Phase.BOUND and m.uid not in uids]
+            gpus += len(places) * role.shape.gpus
+            for node in places if names else ():
+                row = nodes.index.get(node)
+                if row is not None and ids[row] >= 0:
+                    products[names[ids[row]]] += role.shape.gpus
+    return table_of(
+        jobs,
+        snapshot.now,
+        gpus,
+        estimate=estimate,
+        have=lambda job, role: placed(role, reservations.get(job.key, ())),
+        products=products,
+        per_node=0 if column is None else int(nodes.total[:, column].max(initial=0)),
+    )
+
+
+def narrowed(table: Table, out: Collection[JobKey], most: Mapping[JobKey, int]) -> Table:
+    """The table without some jobs. most: where others may have no more than so many replicas (a legal count)."""
+    kept = np.array([row for row, key in enumerate(table.keys) if key not in out], dtype=np.int64)
+    result = copy.copy(table)
+    result.keys = [table.keys[row] for row in kept.tolist()]
+    result.row = {key: row for row, key in enumerate(result.keys)}
+    for column in COLUMNS:
+        if column != "curves":
+            setattr(result, column, getattr(table, column)[kept])
+    result.progress = table.progress[kept]
+    result.estimated = [table.estimated[row] for row in kept.tolist()]
+    for key, count in most.items():
+        if key in result.row:
+            row = result.row[key]
+            result.max[row] = min(count, result.max[row])
+            result.request[row] = min(count, result.request[row])
+    result.request = np.maximum(result.request, result.min)
+    upmost = result.max.tolist()
+    result.sizes = {
+        result.row[table.keys[row]]: tuple(s for s in sizes if s <= upmost[result.row[table.keys[row]]])
+        for row, sizes in table.sizes.items()
+        if table.keys[row] in result.row
+    }
+    for column in COLUMNS:
+        getattr(result, column).flags.writeable = False
+    return result
+
+
+def usable(nodes: Nodes) -> BoolArray:
+    """(N,) nodes that are neither cordoned nor taken out by Kubernetes itself (not ready, unreachable, ...)."""
+    kept: BoolArray | None = nodes.masks.get(usable)
+    if kept is None:
+        out = [
+            any(t.key.startswith("node.kubernetes.io/") and t.effect in KEEPS_OFF for t in node.taints)
+            for node in nodes.records
+        ]
+        kept = nodes.open & ~np.array(out, dtype=np.bool_)
+        nodes.masks.put(usable, kept)
+    return kept
+
+
+KEEPS_OFF = ("NoSchedule", "NoExecute")
+
+
+def as_decided(table: Table, replicas: IntArray, now: float) -> Table:
+    """The table once `replicas` are granted: what a plugin that is asked when to wake looks at."""
+    result = copy.copy(table)
+    starts = (replicas > 0) & (table.have == 0)
+    result.have = replicas
+    result.run_start = np.where(starts, now, table.run_start)
+    result.first_start = np.where(starts & np.isinf(table.first_start), now, table.first_start)
+    result.run_gpu_seconds = np.where(starts, 0.0, table.run_gpu_seconds)
+    return result
+
+
+def curves(speeds: Sequence[tuple[float, ...]], most: int) -> tuple[IntArray, FloatArray]:
+    """(J,) curve of each job and (C, K+1) curves, each different one once; an empty one is linear.
+
+    Beyond its last entry a curve stays at its last speed.
+    """
+    distinct: dict[tuple[float, ...], int] = {}
+    index = _ints(distinct.setdefault(s, len(distinct)) for s in speeds)
+    width = max([most, *(len(s) - 1 for s in distinct)], default=1)
+    matrix = np.empty((max(1, len(distinct)), width + 1), dtype=np.float64)
+    matrix[:] = np.arange(width + 1)
+    for points, row in distinct.items():
+        if points:
+            matrix[row, : len(points)] = points
+            matrix[row, len(points) :] = points[-1]
+    return index, matrix
+
+
+def _floats(values: Iterable[float]) -> FloatArray:
+    return np.array(list(values), dtype=np.float64)
+
+
+def _ints(values: Iterable[int]) -> IntArray:
+    return np.array(list(values), dtype=np.int64)

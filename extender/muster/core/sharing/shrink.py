@@ -1,0 +1,131 @@
+"""Who leaves on the trial: whole jobs, jobs that are placed again, single replicas.
+
+Held places go first: nothing is ended for them. Then of an indexed role the highest indexes, else the replicas
+that are farthest from the rest.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from muster.core.placement.reservations import own_rows, placed
+from muster.core.sharing.grants import targets
+from muster.core.sharing.job_table import elastic_role
+from muster.core.sharing.statement import Statement
+from muster.types import PRODUCT, Grant, Job, Member, Phase, Role
+
+
+def leave_whole(statement: Statement, job: Job, why: str) -> None:
+    """Every replica goes back to the gate."""
+    statement.result.whole[job.key] = why
+    leave_to_move(statement, job, why)
+
+
+def leave_to_move(statement: Statement, job: Job, why: str) -> None:
+    """Every replica leaves where it is; places that nobody has taken up yet are free at once."""
+    _drop_holds(statement, job)
+    leave_all(statement, job, job.roles, why)
+    statement.gone.add(job.key)
+
+
+def leave_all(statement: Statement, job: Job, roles: Sequence[Role], why: str) -> None:
+    """Every replica of these roles leaves, to run elsewhere or not at all."""
+    statement.result.moving.add(job.key)
+    for role in roles:
+        for member in role.members:
+            if stands(member):
+                statement.leave(job, role, member, why)
+
+
+def _drop_holds(statement: Statement, job: Job) -> None:
+    """Places of replicas whose gate is still on are free again."""
+    roles = {role.name: role for role in job.roles}
+    gated = {m.uid for role in job.roles for m in role.members if m.phase is Phase.GATED}
+    kept = []
+    for reservation in statement.result.reservations.get(job.key, ()):
+        row = statement.snapshot.nodes.index.get(reservation.node)
+        if reservation.uid and reservation.uid not in gated:
+            kept.append(reservation)
+        elif row is not None:
+            statement.free(row, roles[reservation.role].shape)
+    statement.result.reservations[job.key] = tuple(kept)
+
+
+def must_move(statement: Statement, job: Job, grant: Grant, target: int) -> bool:
+    """Whether where it runs is not where it is wanted: another product, too many nodes, another GPU to share."""
+    reservations = statement.result.reservations.get(job.key, ())
+    if grant.beside is not None:
+        return True
+    if statement.partner.get(job.key) is not None and job.grant is not None and job.grant.beside is not None:
+        return True  # it shared a GPU that its partner keeps
+    role = elastic_role(job)
+    have = placed(role, reservations)
+    if job.resize == "restart" and target != have:
+        return True
+    if not grant.product and not grant.max_nodes:  # nothing is said of where
+        return grant.restart and target != have
+    nodes = statement.snapshot.nodes
+    names = [nodes.names[row] for row in own_rows(nodes, job, reservations)]
+    if grant.product and any(_label(statement, n, PRODUCT) != grant.product for n in names):
+        return True
+    if grant.max_nodes and len(names) > grant.max_nodes:
+        return True
+    if grant.max_nodes and target > have:  # it grows, but not where it is
+        capacity = statement.after or statement.capacity
+        fits = capacity.fits(role.shape)
+        here = sum(int(fits[nodes.index[n]]) for n in names)
+        if here < target - have and len(names) >= grant.max_nodes:
+            return True
+    return grant.restart and target != have
+
+
+def _label(statement: Statement, name: str, label: str) -> str:
+    nodes = statement.snapshot.nodes
+    return nodes.records[nodes.index[name]].labels.get(label, "")
+
+
+def shrink(statement: Statement, job: Job, target: int, grant: Grant, why: str) -> None:
+    """Held places go first, then of an indexed role the highest indexes, else those farthest from the rest."""
+    reservations = list(statement.result.reservations.get(job.key, ()))
+    goal = targets(job, target, grant, reservations)
+    for role in job.roles:
+        surplus = placed(role, reservations) - goal[role.name]
+        if surplus <= 0:
+            continue
+        gated = {m.uid for m in role.members if m.phase is Phase.GATED}
+        for reservation in [
+            h for h in reversed(reservations) if h.role == role.name and (not h.uid or h.uid in gated)
+        ]:
+            if not surplus:
+                break
+            reservations.remove(reservation)
+            statement.free(statement.snapshot.nodes.index[reservation.node], role.shape)
+            surplus -= 1
+        for member in leavers(role, surplus):
+            statement.leave(job, role, member, why or f"its share is {goal[role.name]}")
+    statement.result.reservations[job.key] = tuple(reservations)
+
+
+def stands(member: Member) -> bool:
+    """Whether it is on a node, or pinned to one on its way there: only an eviction frees its place."""
+    return member.phase is Phase.BOUND or (member.phase is Phase.UNGATED and member.pinned)
+
+
+def leavers(role: Role, count: int) -> list[Member]:
+    """Who leaves: the highest indexes, else replicas on the nodes where fewest of the role are (then by name).
+    Replicas that are on their way to their node leave, too: a growth that is overtaken is undone."""
+    bound = [m for m in role.members if stands(m)]
+    if any(m.index >= 0 for m in bound):
+        return sorted(bound, key=lambda m: -m.index)[:count]
+    result: list[Member] = []
+    on = Counter(m.node for m in bound)
+    while len(result) < count and bound:
+        node = min(on, key=lambda n: (on[n], n))
+        last = max((m for m in bound if m.node == node), key=lambda m: m.pod)
+        bound.remove(last)
+        result.append(last)
+        on[node] -= 1
+        if not on[node]:
+            del on[node]
+    return result

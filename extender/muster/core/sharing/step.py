@@ -1,0 +1,191 @@
+"""Steps 3 to 5 of a cycle: who takes part in sharing, what the profile's plugins say, and its way to the plan.
+
+`core.sharing.chain` makes the shares legal, `core.sharing.apply` carries them out on the trial.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from muster.core.placement.cycle_state import CycleState
+from muster.core.progress.estimate import believed
+from muster.core.reasons import waiting
+from muster.core.reasons.shares import words
+from muster.core.sharing.chain import shares_of
+from muster.core.sharing.job_table import as_decided, table_in
+from muster.core.sharing.work_conserving import fill, share_out, take_part
+from muster.points import Profile
+from muster.types import (
+    EndReason,
+    Grant,
+    Grants,
+    Job,
+    JobKey,
+    Move,
+    Phase,
+    Reservation,
+    Shrink,
+    Snapshot,
+    Table,
+)
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What sharing and rebalancing add to the plan; `shared` are the jobs whose size was decided there."""
+
+    shared: frozenset[JobKey]
+    shrinks: tuple[Shrink, ...]
+    later: Mapping[JobKey, tuple[Reservation, ...]]
+    grants: Mapping[JobKey, Grant]
+    shares: Mapping[JobKey, int]
+    whys: Mapping[JobKey, str]
+    computed: bool
+
+
+def share(run: CycleState, order: Sequence[Job], kept: Sequence[Job], queue: Sequence[Job]) -> Changes | None:
+    """Shares by the profile's chain, carried out on the room, and moves; None where the profile has neither."""
+    profile = run.profile
+    if not profile.shares and not profile.rebalance:
+        return None
+    keys = {job.key for job in queue} | {job.key for job in kept if _ours_to_end(run, job)}
+    members = [job for job in order if job.key in keys and job.elastic and job.elastic.shape.gpus]
+    if not profile.shares:
+        members = []
+    if profile.conserving:
+        members = take_part(run, members)
+    table = table_in(
+        run.snapshot,
+        run.capacity,
+        run.reservations,
+        members,
+        believed(run.snapshot, profile, run.plugin_errors),
+    )
+    snapshot = replace(run.snapshot, table=table)
+    nothing = Grants(table.have, {table.row[j.key]: j.grant for j in members if j.grant is not None})
+    between = profile.round and not _at_round(run.snapshot, profile.round)
+    asked = 0
+
+    def ask(shown: Snapshot, kept: Sequence[JobKey]) -> Grants | None:
+        """What the profile's chain grants; between rounds, what jobs have."""
+        nonlocal asked
+        asked += 1
+        if between or not profile.shares:
+            return nothing
+        row = shown.table.row
+        settled = [row[job.key] for job in members if _between_boundaries(job) and job.key in row]
+        settled += [row[key] for key in kept if key in row]
+        kept_up = [
+            row[job.key]
+            for job in members
+            if (job.shrink_blocked_by or _lost_replicas(job)) and job.key in row
+        ]
+        plugin_errors = run.plugin_errors if asked == 1 else []  # of the same policy the same again
+        return shares_of(
+            shown,
+            profile.shares,
+            plugin_errors,
+            settled,
+            kept_up,
+            preemption=profile.preemption,
+            raised=run.failed,
+        )
+
+    moves = [] if between else _moves(run, snapshot)
+    once = bool(between) or not profile.conserving
+    out = share_out(run, snapshot, members, ask, moves, once=once)
+    if out is None:
+        return None
+    shared, done, refused = out
+    run.statuses.update(done.statuses)
+    run.preempted.update(done.whole)
+    run.ends.update(dict.fromkeys(done.whole, EndReason.SHARE))
+    if profile.conserving:
+        shared = fill(run, table, members, shared, done, refused)
+    if profile.round:
+        run.requeue_at.append((math.floor(run.snapshot.now / profile.round + 1e-9) + 1) * profile.round)
+    decided = replace(snapshot, table=as_decided(table, shared.replicas, snapshot.now))
+    for plugin in profile.wakers:
+        wake = _asked(run, plugin, "wake", decided)
+        if isinstance(wake, int | float):
+            run.requeue_at.append(float(wake))
+    shrinks = done.shrinks()
+    for key, leaving in Counter(shrink.job for shrink in shrinks).items():
+        run.statuses.setdefault(key, waiting.shrinking(run.snapshot.jobs[key], leaving))
+    return Changes(
+        shared=frozenset(table.keys),
+        shrinks=shrinks,
+        later=done.later,
+        grants=done.grants,
+        shares={key: int(n) for key, n in zip(table.keys, shared.replicas, strict=True)},
+        whys=words(table, shared, _fixed(table, members), rule=_rule(profile)),
+        computed=bool(profile.shares) and not between,
+    )
+
+
+def _rule(profile: Profile) -> str:
+    """What the policy goes by, as its plugin says it."""
+    return next((str(rule) for share in profile.shares if (rule := getattr(share, "RULE", ""))), "")
+
+
+def _fixed(table: Table, members: Sequence[Job]) -> dict[int, str]:
+    """Rows of jobs that can't change now, or only in one direction, with why."""
+    found = {}
+    for job in members:
+        if job.shrink_blocked_by:
+            found[table.row[job.key]] = job.shrink_blocked_by
+        elif _between_boundaries(job):
+            found[table.row[job.key]] = "it changes only at a boundary that it reports"
+    return found
+
+
+def _between_boundaries(job: Job) -> bool:
+    """A running job with `resizeAt: boundary` that does not stand at one: it keeps what it has."""
+    if job.resize_at != "boundary" or not job.bound:
+        return False
+    return job.report is None or not job.report.boundary
+
+
+def _lost_replicas(job: Job) -> bool:
+    """A job below what it was whole with: it has `gang.timeout` to get them back, whatever its share is."""
+    return job.once_whole and job.started and job.unbound > 0
+
+
+def _at_round(snapshot: Snapshot, length: float) -> bool:
+    """Whether a round of `length` s begins: now is a whole multiple of it (within a microsecond), or one has passed
+    since shares were last computed (clocks of clusters don't stop at it)."""
+    now = snapshot.now
+    if abs(now - round(now / length) * length) < 1e-6:
+        return True
+    return bool(snapshot.shared_at) and now // length > snapshot.shared_at // length
+
+
+def _ours_to_end(run: CycleState, job: Job) -> bool:
+    """Whether its size may be changed: it is not on its way back, and every replica of it returns to the gate."""
+    if job.key in run.back or job.key in run.preempted or job.released:
+        return False
+    stays = [m for role in job.roles for m in role.members if not m.evictable and m.phase is not Phase.GATED]
+    return not stays
+
+
+def _moves(run: CycleState, snapshot: Snapshot) -> list[Move]:
+    """5 rebalance: what the profile's plugins propose to place again."""
+    moves: list[Move] = []
+    for plugin in run.profile.rebalance:
+        proposed = _asked(run, plugin, "moves", snapshot)
+        if proposed is not None:
+            moves += proposed
+    return moves
+
+
+def _asked(run: CycleState, plugin: object, point: str, snapshot: Snapshot) -> Any:
+    """A plugin's answer at a point, None where it fails (and that is complained of)."""
+    try:
+        return getattr(plugin, point)(snapshot)
+    except Exception as error:
+        run.plugin_errors.append(f"{type(plugin).__name__}.{point}: {error!r}, left out")
+        return None

@@ -1,0 +1,295 @@
+"""No GPU idles for a job that can't take it: what finds no place is granted to nobody's loss (`Profile.conserving`).
+
+1 A job whose least could not start on the empty cluster takes no part in sharing (`take_part`).
+2 The policy's grants are carried out on the trial. Those that find no place, or only a part of it, are taken out: who
+  waits leaves the table, who runs keeps what it has, who found a part may have no more; the trial is undone, and the
+  policy is asked again for the rest (`share_out`). Each time at least one job is out, jobs that fail alike together,
+  and after `ROUNDS` times the plan stands as it is.
+3 Who still waits, in the order of the queue, takes what nobody uses or is about to, with its least (`fill`).
+
+The first job of the queue that is granted something and finds no place is its head: what `core.placement.backfill`
+keeps for it is kept from all that come after it, as without shares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from muster.core.gang.admit import ends_in_time, kind_of
+from muster.core.placement.backfill import fits_without_reservation, reserve
+from muster.core.placement.capacity import CapacityPair
+from muster.core.placement.cycle_state import CycleState
+from muster.core.placement.place import Need, place
+from muster.core.placement.reservations import assign, open_holds, placed
+from muster.core.reasons import waiting
+from muster.core.sharing.apply import carry_out
+from muster.core.sharing.grants import ALONE, targets, waits
+from muster.core.sharing.job_table import elastic_role, narrowed
+from muster.core.sharing.statement import Elastic, HeadReservation
+from muster.types import GPU, Code, Grant, Grants, Job, JobKey, Move, Snapshot, Status, Table
+
+ROUNDS = 4
+"""How often the policy is asked in a cycle, at most."""
+
+Ask = Callable[[Snapshot, Sequence[JobKey]], Grants | None]
+"""What the policy grants on the snapshot's table, where these running jobs keep what they have; None: it failed."""
+
+
+def take_part(run: CycleState, members: Sequence[Job]) -> list[Job]:
+    """Those whose least could start on the empty cluster, or that have a place already."""
+    known: dict[tuple[object, ...], bool] = {}
+    result, reservations = [], run.reservations
+    for job in members:
+        if not job.started and not (reservations and reservations.get(job.key)):
+            # comparing shapes 10,000 times is what costs; they live as long as their jobs
+            roles = job.roles
+            kind: tuple[object, ...] = (id(roles[0].shape), roles[0].min, job.topology_required)
+            if len(roles) > 1:
+                kind = (*[(id(r.shape), r.min) for r in roles], job.topology_required)
+            fits = known.get(kind)
+            if fits is None:
+                needs = least_needs(job)
+                never = waiting.never_fits(run.snapshot.nodes, job, needs, run.profile, run.snapshot)
+                fits = known[kind] = never is None
+            if not fits:
+                continue
+        result.append(job)
+    return result
+
+
+def least_needs(job: Job, count: int = 0) -> list[Need]:
+    """What a share needs at least, or with so many replicas of the elastic role."""
+    shared = elastic_role(job)
+    return [Need(r, max(1, count, r.min) if r is shared else r.min) for r in job.roles]
+
+
+@dataclass
+class _Limits:
+    """What the policy may not grant any more. out: jobs that take no part; most: replicas at most; kept: running jobs
+    that stay as they are; refused: why the jobs that were granted something found no place."""
+
+    out: set[JobKey]
+    most: dict[JobKey, int]
+    kept: set[JobKey]
+    refused: dict[JobKey, Status]
+
+    def count(self) -> tuple[int, int, int]:
+        return len(self.out), sum(self.most.values()), len(self.kept)
+
+
+def share_out(
+    run: CycleState,
+    snapshot: Snapshot,
+    members: Sequence[Job],
+    ask: Ask,
+    moves: Sequence[Move],
+    *,
+    once: bool,
+) -> tuple[Grants, Elastic, Mapping[JobKey, Status]] | None:
+    """Shares of the snapshot's table that find their places, carried out on the room, and why some found none.
+    once: the policy is not asked again."""
+    table, limits = snapshot.table, _Limits(set(), {}, set(), {})
+    guard: HeadReservation | None = None
+    turn = 0
+    while True:
+        turn += 1
+        part = table
+        if limits.out or limits.most:
+            part = narrowed(table, limits.out, limits.most)
+        shown = snapshot if part is table else replace(snapshot, table=part)
+        shares = ask(shown, tuple(limits.kept))
+        if shares is None:
+            return None
+        mark, reservations = run.capacity.mark(), dict(run.reservations)
+        over = run.ceiling.mark() if run.ceiling is not None else 0
+        those = [job for job in members if job.key in part.row] if limits.out else members
+        done = carry_out(shown, run.profile, run.capacity, reservations, those, shares, moves, guard)
+        if once or turn == ROUNDS:
+            break
+        before = limits.count()
+        first = _unplaced(run, part, those, shares, done, limits)
+        if limits.count() == before:
+            break
+        run.capacity.undo(mark)
+        if run.ceiling is not None:
+            run.ceiling.undo(over)
+        if run.head is None and first is not None:
+            run.head = first.key
+            reserve(run, first, least_needs(first))
+            if run.ceiling is not None:
+                at = members.index(first)
+                guard = HeadReservation(
+                    run.ceiling, run.until, frozenset(job.key for job in members[: at + 1])
+                )
+    run.reservations.clear()
+    run.reservations.update(reservations)
+    whole = _widened(shares, part, table)
+    return whole, replace(done, reservations=run.reservations), limits.refused
+
+
+def _widened(shares: Grants, part: Table, table: Table) -> Grants:
+    """Shares of a part of a table, by the rows of all of it."""
+    if part is table or len(part) == len(table):
+        return shares
+    rows = [table.row[key] for key in part.keys]
+    replicas = np.zeros(len(table), dtype=np.int64)
+    replicas[rows] = shares.replicas
+    return replace(
+        shares,
+        replicas=replicas,
+        details={rows[row]: grant for row, grant in shares.details.items()},
+        why={rows[row]: words for row, words in shares.why.items()},
+        order=tuple([rows[row] for row in shares.order]),
+    )
+
+
+def _unplaced(
+    run: CycleState, table: Table, members: Sequence[Job], shares: Grants, done: Elastic, limits: _Limits
+) -> Job | None:
+    """Takes out what found no place; the first such job that waits and that capacity which comes free would start."""
+    first: Job | None = None
+    kinds: set[tuple[object, ...]] = set()
+    replicas, rows = shares.replicas.tolist(), table.row
+    for job in members:
+        granted = replicas[row := rows[job.key]]
+        if not granted:  # nearly all of a long queue
+            continue
+        grant = shares.details.get(row, ALONE)
+        if job.key in limits.kept or _stands(run, job, granted, done, grant):
+            continue
+        role, found = elastic_role(job), got(job, done)
+        goal = targets(job, granted, grant, done.reservations.get(job.key, ()))[role.name]
+        if found >= goal or (found and grant.beside is not None):
+            continue
+        have = int(table.have[row])
+        least = min(table.sizes.get(row, ()), default=int(table.min[row]))
+        if have and (found < have or found < least):
+            limits.kept.add(job.key)
+        elif found:
+            limits.most[job.key] = max(found, have)
+        else:
+            limits.out.add(job.key)
+            status = done.statuses.get(job.key)
+            if status is None or job.started:
+                continue
+            limits.refused[job.key] = status
+            if not shares.whole and grant is ALONE:
+                kinds.add(kind_of(run, job, short=False))
+            if first is None and status.code not in (Code.NEVER_FITS, Code.PLUGIN):
+                first = job
+    if kinds:
+        limits.out |= {
+            job.key
+            for job in members
+            if not job.started and not done.reservations.get(job.key) and job.key not in done.later
+            if kind_of(run, job, short=False) in kinds
+        }
+    return first
+
+
+def _stands(run: CycleState, job: Job, granted: int, done: Elastic, grant: Grant) -> bool:
+    """Whether it has what it is granted and had it before: what most running jobs are in most cycles."""
+    return (
+        len(job.roles) == 1
+        and grant is ALONE
+        and job.bound == granted
+        and not run.reservations.get(job.key)
+        and job.key not in done.leaving
+        and job.key not in done.whole
+    )
+
+
+def got(job: Job, done: Elastic) -> int:
+    """Replicas of the elastic role once the plan is carried out: those that stay, and the places that it found."""
+    if job.key in done.whole:
+        return 0
+    role = elastic_role(job)
+    leaving = sum(1 for r, _, _ in done.leaving.get(job.key, ()) if r is role)
+    later = sum(1 for reservation in done.later.get(job.key, ()) if reservation.role == role.name)
+    return placed(role, done.reservations.get(job.key, ())) - leaving + later
+
+
+def fill(
+    run: CycleState,
+    table: Table,
+    members: Sequence[Job],
+    shares: Grants,
+    done: Elastic,
+    refused: Mapping[JobKey, Status],
+) -> Grants:
+    """Who waits starts where nobody uses the GPUs or is about to: the shares as they are then. Who was granted
+    something and found no place is told why."""
+    replicas, why = shares.replicas.copy(), dict(shares.why)
+    need, idle = (table.min * table.unit + table.fixed).tolist(), _idle(run)
+    granted, rows, reservations, statuses = (
+        shares.replicas.tolist(),
+        table.row,
+        done.reservations,
+        run.statuses,
+    )
+    smallest = min(need, default=0)
+    tried: dict[tuple[object, ...], bool] = {}
+    for job in members:
+        key = job.key
+        if job.started or reservations.get(key) or key in done.later:
+            row = rows[key]
+            if not granted[row] and key not in done.whole:  # it stays: nobody needs its GPUs
+                replicas[row] = got(job, done)
+            continue
+        if key in done.whole:
+            continue
+        told = statuses.get(key)
+        status = (refused.get(key) if refused else None) or told or waits("")
+        if idle >= smallest and need[row := rows[key]] <= idle:
+            count, kept_free = _try(run, job, _counts(run, table, row, shares), tried)
+            if count:
+                replicas[row], idle = count, _idle(run)
+                statuses.pop(key, None)
+                why.pop(row, None)
+                continue
+            if kept_free:
+                status = waiting.RESERVED
+        if status is not told:
+            statuses[key] = status
+        if status.code is not Code.SHARE:
+            why[rows[key]] = status.waits
+    return replace(shares, replicas=replicas, why=why)
+
+
+def _counts(run: CycleState, table: Table, row: int, shares: Grants) -> Sequence[int]:
+    """Replicas to start with: the least; what it asked for comes first where the policy grants no less."""
+    least, request = int(table.min[row]), int(table.request[row])
+    return (request, least) if (shares.whole or run.profile.round) and request > least else (least,)
+
+
+def _idle(run: CycleState) -> float:
+    """GPUs that nobody uses or is about to, on cordoned nodes, too: some pods tolerate that."""
+    nodes = run.snapshot.nodes
+    column = nodes.resource_index.get(GPU)
+    if any(name != GPU and name.endswith("/gpu") for name in nodes.resources):
+        return np.inf  # of other makers, too: the table does not count them
+    if column is None:
+        return 0.0
+    return float(np.maximum(run.capacity.free[:, column], 0).sum())
+
+
+def _try(
+    run: CycleState, job: Job, counts: Sequence[int], tried: dict[tuple[object, ...], bool]
+) -> tuple[int, bool]:
+    """Replicas for which there are places now, taken, or 0; and whether only what is kept for the head is in its way.
+    tried: by kind of job, what was found out before."""
+    short = job.key == run.head or ends_in_time(run, job)
+    kind = kind_of(run, job, short=short)
+    if kind in tried:
+        return 0, tried[kind]
+    capacity = run.capacity if run.ceiling is None or short else CapacityPair(run.capacity, run.ceiling)
+    for count in counts:
+        assignments = place(capacity, job, least_needs(job, count), run.profile, run.snapshot)
+        if assignments is not None:
+            run.reservations[job.key] = tuple(assign(job, open_holds(run.snapshot.nodes, assignments)))
+            return count, False
+    tried[kind] = capacity is not run.capacity and fits_without_reservation(run, job, least_needs(job))
+    return 0, tried[kind]

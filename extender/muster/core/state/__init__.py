@@ -1,0 +1,1 @@
+"""What the Ledger keeps across cycles: events in, frozen Snapshots out."""

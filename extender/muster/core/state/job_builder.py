@@ -1,0 +1,394 @@
+"""From what is known of a job's pods, owners and Gang to the frozen Job that plans are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from functools import reduce
+
+from muster.core.bounds import JOB_REPLICAS, REPLICAS, ROLES
+from muster.core.state.job_state import JobState, reopened
+from muster.core.workload import identity
+from muster.core.workload.annotations import Declared, RoleSize, declared, declared_of, merge, role_bounds
+from muster.core.workload.identity import DEFAULT_ROLE
+from muster.core.workload.owners import Owners, ended_well, larger
+from muster.core.workload.quotas import Quotas, short
+from muster.core.workload.whole import minimum
+from muster.errors import InputError
+from muster.points import Profile
+from muster.types import DeclaredRole, Job, Member, Owner, Phase, PodRecord, Reservation, Role, Shape
+
+
+@dataclass(frozen=True)
+class JobBuilder:
+    """Where a Job's facts come from, beside its own entry.
+
+    groups: minimum by namespace and name of a PodGroup; refused_at: when a refusal of a pod was first seen (Unix s);
+    in_flight: (kind of action, uid) under way; shrinking: uids of pods that leave by our hand: on their node
+    still, but no replicas any more; quotas: by namespace, where they were asked for; came_bound: uids of pods that
+    were made with a node of their own; outside: whether a namespace has not opted in.
+    """
+
+    owners: Owners
+    groups: Mapping[tuple[str, str], int]
+    refused_at: Mapping[str, float]
+    in_flight: AbstractSet[tuple[str, str]]
+    shrinking: AbstractSet[str]
+    quotas: Quotas
+    came_bound: AbstractSet[str] = frozenset()
+    outside: Callable[[str], bool] = lambda _: False
+
+    def job(self, entry: JobState, profile: Profile, *, returns: bool = False) -> Job:
+        """The job now. The profile decides, after its owner, whether it is pinned or scored; returns: it has no
+        living pod since we evicted the last one."""
+        pods = sorted(entry.pods.values(), key=lambda p: (p.created, p.name))
+        live = [p for p in pods if is_alive(p)]
+        reservations = _normal_holds(entry, live, self.shrinking)
+        if not any(p.phase in (Phase.BOUND, Phase.UNGATED) for p in live):
+            entry.preempted = ""  # all of it is back, or on its way
+        tops = self.owners.topmost_of(pods, entry.owner)
+        over = next((why for owner in tops if (why := self.owners.over(owner.uid))), "")
+        suspended = not over and self._suspended(tops, live)
+        lives = bool(pods) or self.owners.lives(entry.key, entry.owner)
+        absent = not live if suspended else not pods and lives
+        if entry.job is not None and not over and (returns or absent):
+            return _without_pods(entry.job, entry, reservations, suspended=suspended)
+        notes = [(p.name, declared(p)) for p in pods]
+        invalid = ""
+        try:
+            job, sizes = merge(_told_last(pods, notes))
+        except InputError as error:
+            job, sizes, invalid = Declared(), {}, str(error)
+        invalid = self._past_the_queue(live) or invalid
+        held = {h.uid: h.node for h in reservations if h.uid}
+        owned = self.owners.roles_of_owners(tops if lives else (), {part.role for _, part in notes})
+        roles, rigid = self._roles(entry, pods, [part.role for _, part in notes], job, sizes, held, owned)
+        roles, large = bounded(roles, entry.owner or self.owners.owner(pods))
+        invalid = invalid or large or next((f"pod {p.name}: {p.beyond}" for p in live if p.beyond), "")
+        if not pods and lives and entry.gang is not None:
+            roles = roles or tuple(Role(*size, shape=Shape()) for size in entry.gang.sizes)
+        if over or suspended:
+            roles = tuple(_as_it_runs(role, suspended=suspended) for role in roles)
+            reservations = tuple(
+                h for h in reservations if any(h.uid == m.uid for r in roles for m in r.members)
+            )
+        shapes = {r.shape for r in roles} | {m.shape for r in roles for m in r.members}
+        scored = tuple(sorted({why for shape in shapes for why in shape.unmodelled}))
+        # Nobody calls our prioritize verb where the cluster's scheduler binds: what can be pinned is.
+        asked = "" if profile.binder == "cluster" else job.placement or profile.placement
+        if asked == "scored" and not scored:
+            scored = ("asked for",)
+        newest = max(live, key=lambda p: p.priority, default=None)
+        started = any(
+            m.phase is Phase.BOUND
+            or (m.phase is Phase.UNGATED and bool(m.node))
+            or ("ungate", m.uid) in self.in_flight
+            for r in roles
+            for m in r.members
+        )
+        expects = (
+            bool(live)
+            and not (over or suspended)
+            and all(self.owners.will_create(p) for p in live)
+            and (started or len(roles) == 1 or not self._lacks_an_owner(roles, pods, live, owned))
+        )
+        quotas = self.quotas.get(entry.key.namespace, ()) if expects else ()
+        return Job(
+            key=entry.key,
+            priority=newest.priority if newest else 0,
+            submitted=entry.submitted,
+            roles=roles,
+            owner=entry.owner or self.owners.owner(pods),
+            reservations=reservations,
+            started=started,
+            started_at=entry.started_at,
+            once_whole=entry.whole is not None,
+            below_since=entry.clock.since,
+            since=entry.since,
+            topology_required=job.topology_required,
+            topology_preferred=job.topology_preferred,
+            placement_mode=job.placement,
+            scored=scored,
+            remaining_work=job.remaining_work,
+            speed=job.speed,
+            invalid=invalid,
+            stuck=next(
+                (
+                    (p.uid, p.name, entry.given_up[p.uid])
+                    for p in live
+                    if p.uid in entry.given_up and not p.node
+                ),
+                ("", "", ""),
+            )
+            if entry.given_up
+            else ("", "", ""),
+            expects=expects,
+            quota=short(roles, quotas) if quotas else ("", "", False),
+            ordered=any(role.ordered for role in roles),
+            suspended=suspended,
+            over=over,
+            newest_pod=entry.newest_pod,
+            not_before=entry.not_before,
+            preempted=entry.preempted,
+            ends=entry.ends,
+            rigid=rigid or (_kept_as_they_are(roles, live) if sizes else ""),
+            request=job.request,
+            model=job.model,
+            image=min(((p.name, p.image) for p in pods), default=("", ""))[1],  # of ended pods, too
+            resize="restart" if job.resize == "restart" else "",
+            resize_at=job.resize_at,
+        )
+
+    def _suspended(self, tops: Sequence[Owner], live: list[PodRecord]) -> bool:
+        """Whether every owner of the job wants no pods for now; of pods that an owner nobody knows has, whoever
+        controls them."""
+        if tops and all(self.owners.suspended(owner.uid) for owner in tops):
+            return True
+        controllers = {p.controller.uid if p.controller is not None else "" for p in live}
+        return bool(controllers) and all(self.owners.suspended(uid) for uid in controllers)
+
+    def _past_the_queue(self, live: Sequence[PodRecord]) -> str:
+        """Why a job's pods are none to be planned, "" where they are: nothing of it has a turn."""
+        if live and self.outside(live[0].namespace) and not any(p.phase is Phase.GATED for p in live):
+            return (
+                f"namespace {live[0].namespace} has not opted in to Muster (the chart value namespaceSelector): its "
+                "pods are neither queued nor bound; use another namespace, or ask your platform team"
+            )
+        for pod in live:
+            if of_daemon_set(pod) and pod.controller is not None:
+                return (
+                    f"pod {pod.name} is one of DaemonSet {pod.controller.name}: Muster neither queues nor binds such "
+                    "pods; leave schedulerName out of the DaemonSet's template"
+                )
+            if pod.uid in self.came_bound:
+                return (
+                    f"pod {pod.name} was created with spec.nodeName, past the queue: nothing else of the job starts "
+                    "while it is there"
+                )
+        return ""
+
+    def _lacks_an_owner(
+        self,
+        roles: Sequence[Role],
+        pods: list[PodRecord],
+        live: list[PodRecord],
+        owned: Mapping[str, DeclaredRole],
+    ) -> bool:
+        """Whether a role has no pod yet and nobody makes one: the owners of the others have made all of theirs."""
+        made = {identity.role_of(p) for p in pods} | owned.keys()
+        size = self.owners.owner_size(live)
+        return size is not None and size <= len(live) and any(r.min and r.name not in made for r in roles)
+
+    def _roles(
+        self,
+        entry: JobState,
+        pods: list[PodRecord],
+        roles_of: Sequence[str],
+        job: Declared,
+        sizes: Mapping[str, RoleSize],
+        held: Mapping[str, str],
+        owned: Mapping[str, DeclaredRole],
+    ) -> tuple[tuple[Role, ...], str]:
+        """Its roles, and why one of them that was to be elastic has one size only ("" = none has). roles_of: the role
+        of each of the pods."""
+        rigid = ""
+        needed = entry.begun if entry.whole is None else entry.whole
+        counts = dict(job.roles)
+        of: dict[str, list[PodRecord]] = {}
+        for pod, role in zip(pods, roles_of, strict=True):
+            of.setdefault(role, []).append(pod)
+        names = dict.fromkeys((*counts, *owned, *sorted(of)))
+        roles = []
+        for name in names:
+            mine = of.get(name, [])
+            alive = [p for p in mine if is_alive(p)]
+            controlled = [p for p in mine if p.controller is not None]
+            ended = sum(
+                1 for p in mine if ended_well(p) or (p.phase is Phase.FAILED and p.controller is None)
+            )
+            told = owned.get(name)
+            if told is None:
+                wanted = self.owners.owner_size(mine)
+            else:  # a status may be late: of one that begins anew, what is there is not done
+                here = sum(1 for p in alive if p.phase is not Phase.ENDING)
+                wanted = max(told.count - max(ended, told.done), min(told.count - ended, here), 0)
+            group = self.groups.get((entry.key.namespace, identity.group_of(mine[0]))) if mine else None
+            size = sizes.get(name, RoleSize())
+            if not mine and told is not None:
+                size = declared_of(name, told.notes)
+            if group is not None and size == RoleSize() and len(names) == 1:
+                size = RoleSize(min=group, max=max(group, len(alive) + ended))
+            least, most = role_bounds(
+                size,
+                counts.get(name),
+                wanted,
+                ended,
+                sum(1 for p in alive if p.phase is not Phase.ENDING),
+                owned=told is not None or (bool(controlled) and len(controlled) == len(mine)),
+                owner_least=told.min if told is not None else None,
+            )
+            most += self.owners.surge(mine)
+            least = max(least, min(most, self.owners.prefix(mine)))
+            why = self.owners.rigid(mine) if least < most else ""
+            if why:
+                least, rigid = most, rigid or why
+            if wanted is None and size.min is None and name not in counts and entry.whole is not None:
+                least = max(
+                    least, min(most, entry.whole.get(name, 0))
+                )  # its owner is not known at this moment
+            declared_least, least = least, minimum(least, name, needed)
+            members = sorted(
+                (self._member(p, held) for p in alive), key=lambda m: (m.index, m.created, m.pod)
+            )
+            roles.append(
+                Role(
+                    name=name,
+                    min=least,
+                    max=most,
+                    shape=_largest_shape(alive or mine, told.shape if told and len(alive) < least else None),
+                    sizes=size.sizes,
+                    members=tuple(members),
+                    ended=ended,
+                    ordered=(told is not None and told.ordered) or self.owners.in_order(mine),
+                    grows=declared_least - least,
+                )
+            )
+        return tuple(roles), rigid
+
+    def _evictable(self, pod: PodRecord) -> bool:
+        """Whether we may end it: it is made again, and its owner survives that (one that never ran fails nobody)."""
+        if pod.controller is None:
+            return pod.annotations.get(identity.EVICTABLE) == "true"
+        return not (pod.phase.on_node and self.owners.fragile(pod))
+
+    def _member(self, pod: PodRecord, held: Mapping[str, str]) -> Member:
+        node = pod.node or pod.pin
+        if pod.phase is Phase.UNGATED and not node:
+            node = held.get(pod.uid, "")
+        return Member(
+            uid=pod.uid,
+            pod=pod.name,
+            phase=Phase.ENDING if pod.phase is Phase.BOUND and pod.uid in self.shrinking else pod.phase,
+            shape=pod.shape,
+            index=identity.index_of(pod),
+            node=node,
+            created=pod.created,
+            refused_at=self.refused_at.get(pod.uid, 0.0),
+            refusal=pod.refusal,
+            evictable=self._evictable(pod),
+            pinned=bool(pod.pin),
+            nominated=pod.nominated,
+            revision=identity.revision_of(pod),
+        )
+
+
+def _told_last(pods: Sequence[PodRecord], notes: list[tuple[str, Declared]]) -> list[tuple[str, Declared]]:
+    """What the pods declare, without those of a version of their owner's template that a newer one replaces. pods:
+    oldest first."""
+    if all(part is notes[0][1] for _, part in notes):  # nearly every job
+        return notes
+    of = [identity.revision_of(pod) for pod in pods]
+    newest = {owner: version for owner, version in of if version}
+    return [
+        note
+        for note, (owner, version) in zip(notes, of, strict=True)
+        if not version or newest[owner] == version
+    ]
+
+
+def _kept_as_they_are(roles: tuple[Role, ...], pods: list[PodRecord]) -> str:
+    """Why a job that declares less than it has is not made smaller all the same, "" where it is."""
+    bare = [p for p in pods if p.controller is None and p.annotations.get(identity.EVICTABLE) != "true"]
+    if not bare or all(role.min == role.max for role in roles):
+        return ""
+    return (
+        f"pods without an owner that would create them again are not ended; {identity.EVICTABLE}: "
+        '"true" on them allows it'
+    )
+
+
+def bounded(roles: tuple[Role, ...], owner: Owner | None) -> tuple[tuple[Role, ...], str]:
+    """The roles with sizes that may be believed, and in words what was beyond: whoever declared it (core.bounds)."""
+    by = f" (declared by {owner.kind} {owner.name})" if owner is not None and owner.kind != "Pod" else ""
+    if len(roles) > ROLES.most:
+        members = tuple(m for role in roles for m in role.members)
+        shape = roles[0].shape
+        return (Role(DEFAULT_ROLE, 1, 1, shape, members=members),), ROLES.beyond("roles", len(roles)) + by
+    wrong = ""
+    for role in roles:
+        if max(role.min, role.max) > REPLICAS.most:
+            wrong = wrong or REPLICAS.beyond(f"role {role.name}", max(role.min, role.max)) + by
+    total = sum([role.max for role in roles])
+    if not wrong and total > JOB_REPLICAS.most:
+        wrong = JOB_REPLICAS.beyond("all roles together", total) + by
+    if not wrong:
+        return roles, ""
+    most = min(REPLICAS.most, JOB_REPLICAS.most // len(roles))
+    return tuple(replace(r, min=min(r.min, most), max=min(r.max, most)) for r in roles), wrong
+
+
+def of_daemon_set(pod: PodRecord) -> bool:
+    """Whether a DaemonSet's controller made the pod, for one node."""
+    owner = pod.controller
+    return owner is not None and owner.kind == "DaemonSet"
+
+
+def is_alive(pod: PodRecord) -> bool:
+    """Whether a pod still is, or will be, a replica."""
+    return not pod.phase.ended and not (pod.deleting and not pod.phase.on_node)
+
+
+def _normal_holds(
+    entry: JobState, live: list[PodRecord], leaving: AbstractSet[str]
+) -> tuple[Reservation, ...]:
+    """Holds of bound pods are done; holds of pods that are gone are open for their successors. One that is pinned has
+    its place, whatever was planned since: it can go nowhere else (its eviction was called back)."""
+    phase = {p.uid: p.phase for p in live}
+    kept = [h for h in entry.planned if not (h.uid in phase and phase[h.uid].on_node)]
+    held = {h.uid for h in kept}
+    pinned = [
+        Reservation(identity.role_of(p), p.pin, p.name, p.uid)
+        for p in live
+        if p.phase is Phase.UNGATED and p.pin and p.uid not in held and p.uid not in leaving
+    ]
+    return reopened((*kept, *pinned), {h.uid for h in kept if h.uid and h.uid not in phase})
+
+
+def _largest_shape(pods: list[PodRecord], template: Shape | None) -> Shape:
+    """What is planned for each replica of a role: where their requests differ, the largest that waits. template: of
+    those that do not exist yet."""
+    waiting = [p for p in pods if not p.phase.on_node] or pods
+    shapes = dict.fromkeys([p.shape for p in waiting])
+    if template is not None:
+        shapes[template] = None
+    return reduce(larger, shapes) if shapes else Shape()
+
+
+def _as_it_runs(role: Role, *, suspended: bool) -> Role:
+    """A role of an owner that has ended, or wants no pods for now: what is on a node, or on its way there, stays
+    until its owner takes it, and nothing more starts. A suspended one without any keeps its size."""
+    members = tuple(m for m in role.members if m.phase.on_node or (m.phase is Phase.UNGATED and m.node))
+    count = sum(1 for m in members if m.phase is not Phase.ENDING)
+    if suspended and not count:
+        return replace(role, members=members)
+    return replace(role, members=members, min=count, max=count, sizes=(), grows=0)
+
+
+def _without_pods(
+    job: Job, entry: JobState, reservations: tuple[Reservation, ...], *, suspended: bool
+) -> Job:
+    """A job as it was, whose owner makes its pods again, or is to."""
+    return replace(
+        job,
+        submitted=entry.submitted,
+        roles=tuple(replace(role, members=()) for role in job.roles),
+        reservations=() if suspended else reservations,
+        started=False,
+        started_at=entry.started_at,
+        below_since=entry.clock.since,
+        since=entry.since,
+        expects=False,
+        not_before=entry.not_before,
+        suspended=suspended,
+    )

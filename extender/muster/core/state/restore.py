@@ -1,0 +1,124 @@
+"""Gang objects as they come by the watch: what an earlier leader wrote is taken over."""
+
+from __future__ import annotations
+
+import math
+
+from muster.core.progress import report_filter
+from muster.core.state.job_state import NO_MEMORY, JobState
+from muster.core.state.pods import belongs, trust_recorded
+from muster.core.state.quarantine import set_aside
+from muster.core.state.queue_time import short_since
+from muster.core.state.reservation_usage import charge_holds, set_holds
+from muster.core.state.state import LedgerState
+from muster.core.state.trust import placed_by_us
+from muster.types import GangRecord, State
+
+RAN = (State.RUNNING, State.RESIZING)
+"""States of a job that is whole."""
+
+
+def gang_seen(memory: LedgerState, gang: GangRecord) -> None:
+    """A Gang as the watch, or the answer to a write, has it; one older than what is known is passed over."""
+    if gang.object_uid in memory.gone:
+        return
+    known = memory.gang_names.get((gang.key.namespace, gang.name))
+    if known is not None and known.object_uid == gang.object_uid and _older(gang.version, known.version):
+        return
+    if known == gang:
+        return  # what a write of ours answered comes by the watch, too
+    memory.gang_names[(gang.key.namespace, gang.name)] = gang
+    entry = memory.entries.get(gang.key)
+    if entry is None:
+        entry = memory.entries[gang.key] = JobState(gang.key)
+    first = entry.gang is None
+    entry.gang = placed_by_us(memory, gang)
+    entry.recorded = frozenset((h.uid, h.node) for h in gang.placement if h.uid)
+    if gang.owner is not None and entry.owner is None and gang.owner.uid:
+        belongs(memory, entry, gang.owner)
+    trust_recorded(memory, entry)
+    if first:
+        _recall(memory, entry)
+    if entry.reservations is None:
+        charge_holds(memory, entry)
+    memory.dirty.add(gang.key)
+
+
+def _recall(memory: LedgerState, entry: JobState) -> None:
+    """Take over what an earlier leader wrote."""
+    gang = entry.gang
+    if gang is None:
+        return
+    entry.written = (gang.state, gang.code, gang.reason, gang.replicas)
+    entry.state, entry.since = gang.state, gang.since
+    entry.submitted_written = 0.0 if gang.ended else gang.submitted  # else the next job of that name
+    entry.queued_from = max(entry.queued_from, gang.queued_from)
+    entry.short_since = short_since(gang)
+    entry.started_at = gang.started
+    entry.backoff, entry.not_before = gang.backoff, gang.not_before
+    entry.ended_at = gang.ended
+    entry.sizes = gang.sizes or None
+    entry.whole = gang.whole
+    if gang.whole is None and gang.started and gang.state in RAN:  # an older version wrote it
+        entry.whole = {role: least for role, least, _ in gang.sizes}
+    if gang.state == State.STARTING and gang.sizes:
+        entry.begun = {role: least for role, least, _ in gang.sizes}
+    entry.shrink_blocked_written = gang.shrink_blocked_by
+    entry.node_backoffs_written = frozenset(gang.node_backoffs)
+    if gang.facts is not None:
+        entry.facts = gang.facts
+    if gang.track:
+        entry.track = report_filter.from_plain(gang.track)
+    entry.memory, entry.grant, entry.changing = gang.memory or NO_MEMORY, gang.grant, ""
+    entry.observed_written = entry.observed
+    entry.asked = entry.asked_kept = gang.asked
+    (memory.asked.add if entry.asked else memory.asked.discard)(entry.key)
+    for bar in gang.node_backoffs:
+        memory.back_off_node(entry, bar)
+
+
+def gang_gone(memory: LedgerState, namespace: str, name: str, object_uid: str) -> None:
+    """Somebody deleted it: nothing is recorded any more, and it is written again while its job is there."""
+    memory.bury(object_uid)
+    known = memory.gang_names.get((namespace, name))
+    if known is None or known.object_uid != object_uid:
+        return
+    del memory.gang_names[(namespace, name)]
+    entry = memory.entries.get(known.key)
+    if entry is not None:
+        if entry.reservations is None:  # this replica followed: what the Gang said is all it knew
+            set_holds(memory, entry, entry.planned)
+        entry.gang, entry.recorded, entry.written = None, frozenset(), ("", "", "", "")
+        memory.dirty.add(entry.key)
+
+
+def take_over(memory: LedgerState, now: float) -> None:
+    """Become the one who plans: what the API says counts, intents of an earlier term are forgotten."""
+    memory.listens = None
+    memory.in_flight.clear()
+    memory.retry.clear()
+    memory.refusals.clear()
+    memory.shrinking.clear()
+    for entry in memory.entries.values():
+        if entry.reservations is not None:
+            set_holds(memory, entry, ())
+            entry.reservations = None
+        entry.writing, entry.retry_at, entry.carrying = False, 0.0, False
+        entry.refusals = 0
+        entry.asking, entry.ask_again = False, 0.0
+        try:
+            _recall(memory, entry)
+            charge_holds(memory, entry)
+        except Exception as error:
+            set_aside(memory, entry.key, "apply", error, now)
+        memory.dirty.add(entry.key)
+
+
+def step_down(memory: LedgerState) -> None:
+    """Another replica plans: reports go to that one."""
+    memory.listens = math.inf
+    memory.dirty |= {key for key, job in memory.jobs.items() if job.silent}
+
+
+def _older(version: str, than: str) -> bool:
+    return version.isdigit() and than.isdigit() and int(version) < int(than)

@@ -1,0 +1,1 @@
+"""What readers see of a cycle, and what the extender verbs answer from it."""

@@ -1,0 +1,222 @@
+"""Where each job stands, as its owner reads it: position, one honest sentence, expected start.
+
+Computed from a View when somebody reads it, and never written to the API: positions change with every job
+that starts.
+The one who reads names the namespaces that he may see; jobs of others are counts to him (issue 3, part 6).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+
+from muster.core.bounds import calendar
+from muster.core.placement.feasibility import static_mask
+from muster.core.reasons.waiting import plural
+from muster.core.views.queue_eta import Expected, forecast
+from muster.core.views.view import View
+from muster.types import BoolArray, Code, Job, JobKey, Phase, Reservation, Role, State, Status
+
+NAMED = 3
+"""Holders that a sentence names; the rest is a count."""
+FREED_BY_OTHERS = frozenset({Code.RESOURCES, Code.TOPOLOGY, Code.NODES})
+"""Codes of jobs that start when other jobs give something back."""
+
+Sees = Callable[[str], bool]
+"""Whether the reader may see the jobs of a namespace."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoleStanding:
+    """Replicas of a role: granted have a place (bound ones included)."""
+
+    min: int
+    max: int
+    granted: int
+    bound: int
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One job, for a reader. position counts from 1 and is None unless it waits; times are Unix seconds.
+
+    gpus: of the replicas granted; while it has none, those that it needs to start. eta: when it is expected
+    to start by the run times that owners declare, None where it does not wait or that can't be known; eta_unknown:
+    why not, where it waits.
+    """
+
+    key: JobKey
+    state: State
+    code: Code
+    reason: str
+    position: int | None
+    since: float
+    gpus: int
+    roles: Mapping[str, RoleStanding]
+    eta: float | None = None
+    eta_unknown: str = ""
+
+
+@dataclass
+class _Reading:
+    """What the sentences of one reading share."""
+
+    view: View
+    sees: Sees
+    positions: Mapping[JobKey, int]
+    holders: dict[tuple[object, ...], str] = field(default_factory=dict)
+
+
+def standings(view: View, sees: Sees, namespace: str | None = None) -> list[Standing]:
+    """All jobs that the reader sees (of one namespace, if given), by namespace, name and uid."""
+    reading = _Reading(view, sees, positions(view))
+    jobs = view.snapshot.jobs
+    keys = sorted(key for key in jobs if sees(key.namespace) and namespace in (None, key.namespace))
+    return [_standing(reading, jobs[key]) for key in keys]
+
+
+def positions(view: View) -> dict[JobKey, int]:
+    """Place in the queue of each job that waits, from 1."""
+    return {key: i for i, key in enumerate(view.plan.order, start=1)}
+
+
+def item(standing: Standing) -> dict[str, object]:
+    """One item of GET /v1/jobs (design §8); times are RFC 3339, null where there is none."""
+    return {
+        "namespace": standing.key.namespace,
+        "name": standing.key.name,
+        "state": standing.state.value,
+        "code": standing.code.value,
+        "reason": standing.reason,
+        "position": standing.position,
+        "since": timestamp(standing.since),
+        "gpus": standing.gpus,
+        "roles": {
+            name: {"min": r.min, "max": r.max, "granted": r.granted, "bound": r.bound}
+            for name, r in standing.roles.items()
+        },
+        "eta": timestamp(standing.eta),
+        "etaUnknown": standing.eta_unknown or None,
+    }
+
+
+def timestamp(seconds: float | None) -> str | None:
+    """RFC 3339 in UTC, whole seconds; None for a time that is not known."""
+    if not seconds or not math.isfinite(seconds):
+        return None
+    return _written(int(seconds))
+
+
+@lru_cache(16384)
+def _written(seconds: int) -> str | None:
+    """Kept: a page of 1,000 jobs writes the same 5,000 times again and again."""
+    when = calendar(seconds)
+    return None if when is None else when.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _standing(reading: _Reading, job: Job) -> Standing:
+    view = reading.view
+    status = view.plan.statuses.get(job.key) or Status(
+        State.WAITING, Code.RESOURCES, "was seen after the last plan"
+    )
+    reservations = view.plan.reservations.get(job.key, job.reservations)
+    roles = {role.name: _role(role, reservations) for role in job.roles}
+    granted = sum(r.shape.gpus * roles[r.name].granted for r in job.roles)
+    position = reading.positions.get(job.key) if status.state is State.WAITING else None
+    expected = forecast(view).get(job.key, Expected()) if position is not None else Expected()
+    return Standing(
+        key=job.key,
+        state=status.state,
+        code=status.code,
+        reason=_sentence(reading, job, status, position),
+        position=position,
+        since=job.since,
+        gpus=granted or job.gpus,
+        roles=roles,
+        eta=expected.start,
+        eta_unknown=expected.unknown,
+    )
+
+
+def _role(role: Role, reservations: Sequence[Reservation]) -> RoleStanding:
+    bound = {m.uid for m in role.members if m.phase is Phase.BOUND}
+    held = [h for h in reservations if h.role == role.name and h.uid not in bound]
+    return RoleStanding(role.min, role.max, len(bound) + len(held), len(bound))
+
+
+# ---- the sentence ----
+
+
+def _sentence(reading: _Reading, job: Job, status: Status, position: int | None) -> str:
+    """What it waits for, what stands in the way, how many are ahead, and who holds what it needs."""
+    words = f"{status.waits}: {status.detail}" if status.detail else status.waits
+    parts = [words]
+    if position is not None and status.code is not Code.NEVER_FITS:
+        parts.append("first in the queue" if position == 1 else f"{plural(position - 1, 'job')} ahead")
+        if status.code in FREED_BY_OTHERS:
+            parts.append(_holders(reading, job))
+    return "; ".join(part for part in parts if part)
+
+
+def _holders(reading: _Reading, job: Job) -> str:
+    """Who is on the nodes that the job could use, largest first; jobs that the reader may not see as a count.
+
+    Worked out once for all jobs that may use the same nodes.
+    """
+    nodes = reading.view.snapshot.nodes
+    shapes = {r.shape for r in job.roles if r.shape.gpus} or {r.shape for r in job.roles}
+    kind = tuple(sorted((repr((s.selector, s.affinity, s.tolerations)), bool(s.gpus)) for s in shapes))
+    if kind not in reading.holders:
+        mask = np.zeros(len(nodes), dtype=np.bool_)
+        for shape in shapes:
+            mask |= static_mask(nodes, shape)
+        by_gpus = any(s.gpus for s in shapes)
+        reading.holders[kind] = _holders_words(reading, job.key, mask, by_gpus)
+    return reading.holders[kind]
+
+
+def _holders_words(reading: _Reading, but: JobKey, mask: BoolArray, by_gpus: bool) -> str:
+    used: list[tuple[int, JobKey]] = []
+    for other in reading.view.snapshot.jobs.values():
+        if other.key == but:
+            continue
+        amount = _used(other, reading.view.plan.reservations.get(other.key, ()), reading.view, mask, by_gpus)
+        if amount:
+            used.append((amount, other.key))
+    if not used:
+        return ""
+    used.sort(key=lambda u: (-u[0], u[1]))
+    seen = [key for _, key in used if reading.sees(key.namespace)]
+    hidden = len(used) - len(seen)
+    parts = [str(key) for key in seen[:NAMED]]
+    if len(seen) > NAMED:
+        parts.append(f"{len(seen) - NAMED} more")
+    if hidden:
+        parts.append(f"{plural(hidden, 'job')} of other namespaces")
+    names = parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1]
+    total = sum(amount for amount, _ in used)
+    what = plural(total, "GPU") if by_gpus else plural(total, "place")
+    return f"{what} that it could use {'is' if total == 1 else 'are'} held by {names}"
+
+
+def _used(job: Job, reservations: Sequence[Reservation], view: View, mask: BoolArray, by_gpus: bool) -> int:
+    """GPUs (or replicas, where no GPU is asked for) that the job has on the nodes of a mask."""
+    index = view.snapshot.nodes.index
+    total = 0
+    for role in job.roles:
+        unit = role.shape.gpus if by_gpus else 1
+        if not unit:
+            continue
+        held = {h.uid or f"open/{i}": h.node for i, h in enumerate(reservations) if h.role == role.name}
+        held |= {m.uid: m.node for m in role.on}
+        total += unit * sum(1 for node in held.values() if _inside(index, mask, node))
+    return total
+
+
+def _inside(index: Mapping[str, int], mask: BoolArray, node: str) -> bool:
+    row = index.get(node)
+    return row is not None and bool(mask[row])

@@ -1,0 +1,1 @@
+"""What a job is: whose pods are its own, and what they and its owner declare."""

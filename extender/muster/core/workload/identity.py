@@ -1,0 +1,181 @@
+"""Whose pod is this: a job's name, the pod's role and index, and our labels and annotations by name (design §8).
+
+Job, in this order: our label, the native group, the well-known labels, the topmost controlling owner, the pod
+alone. What the annotations declare of a job's size is in `declared`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from muster.types import JobKey, Owner, OwnerRecord, PodRecord
+
+JOB = "muster.dev/job"
+ROLE = "muster.dev/role"
+ROLES = "muster.dev/roles"
+MIN = "muster.dev/min-replicas"
+MAX = "muster.dev/max-replicas"
+SIZES = "muster.dev/sizes"
+TOPOLOGY_REQUIRED = "muster.dev/topology-required"
+TOPOLOGY_PREFERRED = "muster.dev/topology-preferred"
+SPEED = "muster.dev/speed"
+REMAINING = "muster.dev/remaining-work"
+SCHEDULER = "muster.dev/scheduler"
+"""Label: the schedulerName that the pod had before admission gave it the cluster's (binder: cluster)."""
+MARK = "muster.dev/managed"
+"""Resource by which a team's own kube-scheduler knows the pods to ask us about (config/existing-scheduler): a mark,
+no amount of anything."""
+EXPOSED = "muster.dev/exposed"
+"""Annotation of a pod whose gate we took off without a place, so that an autoscaler sees it."""
+PLAN = "muster.dev/plan"
+"""Annotation of the pod that a small job's start began with: the placement of all of it, as in a Gang's status."""
+EVICTABLE = "muster.dev/evictable"
+LEAVING = "muster.dev/leaving"
+"""Annotation of a Job's pod whose tracking finalizer we took off to evict it (cluster.evict)."""
+MODEL = "muster.dev/model"
+"""Label or annotation: what is trained. With the image, what a job that was seen before is known by."""
+RESIZE = "muster.dev/resize"
+RESIZE_AT = "muster.dev/resize-at"
+REQUEST = "muster.dev/request"
+"""Annotation: replicas that rigid policies (SRTF, Tiresias-L, ...) grant, from min to max; default max."""
+PLACEMENT = "muster.dev/placement"
+RELEASED = "muster.dev/released"
+
+DEFAULT_ROLE = "worker"
+
+NAME_LABELS: tuple[tuple[str, str], ...] = (
+    ("jobset.sigs.k8s.io/jobset-name", "jobset"),
+    ("training.kubeflow.org/job-name", "kubeflow"),
+    ("ray.io/cluster", "raycluster"),
+    ("leaderworkerset.sigs.k8s.io/name", "leaderworkerset"),
+    ("scheduling.x-k8s.io/pod-group", "podgroup"),
+    ("volcano.sh/job-name", "volcano"),
+    ("scheduling.k8s.io/group-name", "podgroup"),
+)
+"""Labels by which other projects name a job, and the prefix of ours. Volcano's pod group is an annotation."""
+
+ROLE_LABELS: tuple[str, ...] = (
+    "training.kubeflow.org/replica-type",
+    "jobset.sigs.k8s.io/replicatedjob-name",
+    "ray.io/group",
+    "volcano.sh/task-spec",
+)
+INDEX_KEYS: tuple[str, ...] = (
+    "batch.kubernetes.io/job-completion-index",
+    "apps.kubernetes.io/pod-index",
+    "training.kubeflow.org/replica-index",
+    "leaderworkerset.sigs.k8s.io/worker-index",
+    "volcano.sh/task-index",
+)
+LWS_NAME = "leaderworkerset.sigs.k8s.io/name"
+LWS_INDEX = "leaderworkerset.sigs.k8s.io/worker-index"
+REVISION_LABELS: tuple[str, ...] = (
+    "leaderworkerset.sigs.k8s.io/template-revision-hash",
+    "pod-template-hash",
+    "controller-revision-hash",
+)
+"""By which owners tell the pods of one template from those of the next."""
+LWS_GROUP = "leaderworkerset.sigs.k8s.io/group-index"
+LWS_SIZE = "leaderworkerset.sigs.k8s.io/size"
+
+WHOLE = re.compile(r"[0-9]{1,9}")
+"""What int() takes for certain: str.isdigit() is also true of "\u00b2" and of a number of a million digits."""
+
+
+def topmost(pod: PodRecord, owners: Mapping[str, OwnerRecord]) -> Owner | None:
+    """The end of the chain of controllers, as far as they are known; each run of a CronJob is its own job."""
+    owner = pod.controller
+    seen: set[str] = set()
+    while owner is not None and owner.uid not in seen:
+        seen.add(owner.uid)
+        record = owners.get(owner.uid)
+        if record is None or record.parent is None or record.parent.kind == "CronJob":
+            return owner
+        owner = record.parent
+    return owner
+
+
+def job_key(pod: PodRecord, owners: Mapping[str, OwnerRecord]) -> JobKey:
+    """The key of the pod's job."""
+    owner = topmost(pod, owners)
+    uid = owner.uid if owner else ""
+    named = pod.labels.get(JOB)
+    if named:
+        return JobKey(pod.namespace, named, "")  # pods of several owners may share it
+    if pod.group:
+        return JobKey(pod.namespace, f"podgroup-{pod.group}", "")
+    for label, prefix in NAME_LABELS:
+        name = pod.labels.get(label) or (
+            pod.annotations.get(label) if label == "scheduling.k8s.io/group-name" else None
+        )
+        if name:
+            if prefix == "leaderworkerset":
+                name = f"{name}-{pod.labels.get(LWS_GROUP, '0')}"
+            # the pods of one group have several owners (a LeaderWorkerSet's workers: the leader's StatefulSet)
+            shared = prefix in ("podgroup", "leaderworkerset")
+            return JobKey(pod.namespace, f"{prefix}-{name}".lower(), "" if shared else uid)
+    if owner is not None:
+        return JobKey(pod.namespace, f"{owner.kind}-{owner.name}".lower(), owner.uid)
+    return JobKey(pod.namespace, f"pod-{pod.name}", pod.uid)
+
+
+def group_of(pod: PodRecord) -> str:
+    """The PodGroup that the pod names: the native one, scheduler-plugins' or Volcano's; "" for none."""
+    label = pod.labels.get("scheduling.x-k8s.io/pod-group", "")
+    return pod.group or label or pod.annotations.get("scheduling.k8s.io/group-name", "")
+
+
+def leads(pod: PodRecord) -> bool:
+    """Whether it leads a group of a LeaderWorkerSet: the StatefulSet of its workers is owned by the pod itself."""
+    return LWS_NAME in pod.labels and pod.labels.get(LWS_INDEX) == "0"
+
+
+def group_index(key: JobKey) -> int:
+    """The number of a LeaderWorkerSet's group, by its job's name."""
+    tail = key.name.rpartition("-")[2]
+    return int(tail) if WHOLE.fullmatch(tail) else 0
+
+
+def role_of(pod: PodRecord) -> str:
+    """The pod's role: our annotation, a well-known label, else `worker`."""
+    role = pod.annotations.get(ROLE)
+    if role:
+        return role
+    for label in ROLE_LABELS:
+        if pod.labels.get(label):
+            return pod.labels[label].lower()
+    return DEFAULT_ROLE
+
+
+def revision_of(pod: PodRecord) -> tuple[str, str]:
+    """Whose template a pod was made from, and which version of it; the version is "" where that is not known.
+
+    A Deployment's ReplicaSets have its name and the version for theirs; leader and workers of a LeaderWorkerSet are
+    pods of several StatefulSets and of one version.
+    """
+    label = next((label for label in REVISION_LABELS if label in pod.labels), "")
+    version = pod.labels.get(label, "")
+    if label == REVISION_LABELS[0] or pod.controller is None:
+        return "", version
+    return pod.controller.name.removesuffix(f"-{version}"), version
+
+
+def index_of(pod: PodRecord) -> int:
+    """The replica's index in its role, -1 where it has none."""
+    for key in INDEX_KEYS:
+        text = pod.labels.get(key) or pod.annotations.get(key)
+        if text and WHOLE.fullmatch(text):
+            return int(text)
+    owner = pod.controller
+    if owner is not None and owner.kind == "StatefulSet":
+        tail = pod.name.rsplit("-", 1)[-1]
+        if WHOLE.fullmatch(tail):
+            return int(tail)
+    return -1
+
+
+def gang_name(job: str) -> str:
+    """A DNS name for the Gang object: the job's name, made fit where a label value is not."""
+    name = re.sub(r"-*\.[-.]*", ".", re.sub(r"[^a-z0-9.-]+", "-", job.lower())).strip("-.")
+    return name[:253].rstrip("-.") or "job"

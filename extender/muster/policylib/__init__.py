@@ -1,0 +1,1 @@
+"""What policies share; the core never uses it."""

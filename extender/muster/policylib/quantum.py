@@ -1,0 +1,94 @@
+"""Processor sharing by quanta: whose turn it is, from two numbers a job (papers/afs-coddl, section 3.3).
+
+`count` is how many quanta a job has used up while there were as many jobs as GPUs or more; `since` is when its
+present quantum began, unless its run began later (then it is the run's start). Both change only here:
+
+    jobs < GPUs                    since = now for every job: each decision renews all quanta
+    jobs >= GPUs, quantum over     count + 1, since = now: it stands in line again, and if it goes on running, it
+                                   is in a new quantum
+    else                           nothing
+
+`since` = now therefore also says: this job's place is decided at this moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from muster.policylib import greedy
+from muster.policylib.remembered import columns, folded
+from muster.types import FloatArray, IntArray, Job, Snapshot
+
+FIELDS = ("count", "since")
+Rest = Callable[[Snapshot, IntArray, int], IntArray]
+"""Snapshot, rows in order, GPUs: (J,) replicas for those rows."""
+
+
+def share(snapshot: Snapshot, name: str, length: float, rest: Rest) -> IntArray:
+    """(J,) replicas. length: of a quantum, s. rest: how jobs that are not inside a quantum share what is left."""
+    table = snapshot.table
+    memory = columns(snapshot, name, FIELDS)
+    if not folded(snapshot, name):
+        memory = fold(snapshot, memory, length)
+    crowded = greedy.crowded(table)
+    running = table.have > 0
+    if crowded:
+        keep = running & (memory["since"] < snapshot.now)
+    else:
+        keep = np.zeros(len(table), dtype=np.bool_)
+    granted = np.where(keep, table.have, 0)
+    left = table.gpus - int(greedy.cost(table, granted)[keep].sum())
+    if left <= 0:
+        return granted
+    others = np.flatnonzero(~keep)
+    keys = (table.submitted[others], table.first_start[others], memory["count"][others])
+    return granted + rest(snapshot, others[np.lexsort(keys)], left)
+
+
+def fold(
+    snapshot: Snapshot, memory: Mapping[str, FloatArray], length: float, renew: bool = True
+) -> dict[str, FloatArray]:
+    """`points.Fold`: count and since of each row at the snapshot's time. Idempotent.
+
+    renew: whether quanta are renewed while there are fewer jobs than GPUs (else they end all the same).
+    """
+    table, now = snapshot.table, snapshot.now
+    blank = np.zeros(len(table))
+    count, since = memory.get("count", blank), memory.get("since", blank)
+    if renew and not greedy.crowded(table):
+        return {"count": count, "since": np.full(len(table), now)}
+    over = (table.have > 0) & (_began(since, table.run_start) + length <= now)
+    return {"count": count + over, "since": np.where(over, now, since)}
+
+
+def observe(
+    job: Job, snapshot: Snapshot, name: str, length: float, renew: bool = True
+) -> Mapping[str, object] | None:
+    """`points.Observe`: the same for one job. Whether jobs are as many as GPUs is seen from the snapshot."""
+    kept = job.memory.get(name)
+    memory = kept if isinstance(kept, Mapping) else {}
+    count, since = float(memory.get("count", 0.0)), float(memory.get("since", 0.0))
+    nodes, now = snapshot.nodes, snapshot.now
+    gpus = sum(int(nodes.total[:, n].sum()) for r, n in nodes.resource_index.items() if r.endswith("/gpu"))
+    if renew and len(snapshot.jobs) < gpus:
+        since = now
+    elif job.started and job.facts.run_start is not None and max(since, job.facts.run_start) + length <= now:
+        count, since = count + 1.0, now
+    return {"count": count, "since": since}
+
+
+def wake(snapshot: Snapshot, name: str, length: float) -> float | None:
+    """When the first quantum ends (s), counting those that begin at this moment."""
+    table = snapshot.table
+    running = table.have > 0
+    if not running.any():
+        return snapshot.now + length if len(table) else None
+    since = columns(snapshot, name, FIELDS)["since"]
+    return min(float(_began(since, table.run_start)[running].min()), snapshot.now) + length
+
+
+def _began(since: FloatArray, run_start: FloatArray) -> FloatArray:
+    """When a quantum began: a run that began after `since` began one too (inf: it never ran)."""
+    return np.where(np.isfinite(run_start), np.maximum(since, run_start), since)

@@ -1,0 +1,51 @@
+"""What `muster simulate` is asked for, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from muster.sim.options import Options
+from muster.sim.result import Result
+from muster.sim.workload import Cluster, Workload
+
+
+@dataclass(frozen=True)
+class Request:
+    """The command line. settings: fields of Options by name, None = the preset's or the default."""
+
+    profiles: Sequence[str]
+    trace: Path | None = None
+    preset: str = ""
+    models: Path | None = None
+    draw_models: int | None = None
+    virtual_cluster: str = ""
+    seed: int = 0
+    gpus: int | None = None
+    gpus_per_node: int = 8
+    cluster: str = ""
+    fluid: bool = False
+    settings: Mapping[str, float | bool | None] = field(default_factory=dict)
+    out: Path | None = None
+    json: bool = False
+    report: bool = False
+    strict: bool = False
+    quiet: bool = False
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was run on what, and what came of it. A profile that Ctrl-C left no time for is in `skipped`."""
+
+    request: Request
+    workload: Workload
+    cluster: Cluster
+    options: Options
+    results: Mapping[str, Result]
+    notes: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
+
+    @property
+    def cut(self) -> bool:
+        return bool(self.skipped) or any(result.cut for result in self.results.values())

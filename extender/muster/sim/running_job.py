@@ -1,0 +1,409 @@
+"""One job of a simulation: what is planned for it, how it really runs, and what the scheduler sees of it.
+
+A Training changes all the time; the Job that it shows is frozen, and made again only where something changed.
+Times in s from the trace's start, steps in iterations, progress in seconds on one replica.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+from muster.core.sharing.statement import without_gpus
+from muster.sim.physics import Running, Stage
+from muster.sim.submission import Linear, Model, RoleSpec, Submission
+from muster.sim.workload import Cluster
+from muster.types import (
+    GPU,
+    Config,
+    Facts,
+    Grant,
+    Job,
+    JobKey,
+    Member,
+    Meter,
+    Phase,
+    Report,
+    Role,
+    Shape,
+)
+
+NAMESPACE = "trace"
+NEVER_ZERO = 1e-9
+"""The time 0 where 0 means never, as it may in Unix time."""
+WORKER = "worker"
+ZERO = Meter()
+Spot = tuple[str, str]
+"""Role and node of one replica."""
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where replicas are. spots: sorted; nodes: of each replica, sorted; gpus: by node; total: GPUs in all."""
+
+    spots: tuple[Spot, ...] = ()
+    nodes: tuple[str, ...] = ()
+    gpus: Mapping[str, int] = field(default_factory=dict)
+    total: int = 0
+
+
+NOWHERE = Places()
+
+
+@dataclass(slots=True, eq=False)
+class Training:
+    """A submission on its way. `placed`: role and node by member uid, as planned (what the scheduler sees as
+    bound); `at`: where it uses nodes now. They differ only while a hand-over is prepared."""
+
+    index: int
+    key: JobKey
+    submission: Submission
+    model: Model
+    roles: tuple[RoleSpec, ...]
+    shapes: Mapping[str, Shape]
+    one: float  # iterations/s on one replica, the unit of progress
+    curve: tuple[tuple[int, float], ...]  # what its owner declares
+    home: Config  # the configuration that it asked for, for reports before it ran
+    declared: float  # seconds of the whole job on one replica, as its owner declares them, 0 = unknown
+    arrival: float = 0.0
+    members: dict[str, tuple[Member, ...]] = field(default_factory=dict)  # behind the gate, by role
+    placed: dict[str, Spot] = field(default_factory=dict)
+    want: Grant | None = None
+    memory: Mapping[str, object] = field(default_factory=dict)
+    charged: list[tuple[int, Shape, int]] = field(default_factory=list)
+    # the truth
+    at: Places = NOWHERE
+    batch: int = 0
+    config: Config | None = None  # of what runs; None while it has too few replicas to run
+    going: bool = False  # it makes progress: neither waiting nor in a pause
+    stage: Stage | None = None
+    step: float = 0.0
+    since: float = 0.0  # when `step` was true
+    began: float = 0.0  # when it last began to make progress after a pause
+    resumes: float = 0.0  # when its last pause ends or ended
+    clock: float = 0.0  # checkpoints are counted from here
+    saved: float = 0.0  # step of the last checkpoint
+    note: str = ""  # of the history: why it makes no progress
+    token: int = 0  # of the events that are meant for it as it is now
+    due: float = math.inf  # when its stage ends, on the clock
+    total: float = 0.0  # iterations that it will do, as last known
+    used: Mapping[str, int] = field(default_factory=dict)  # GPUs that count as used by it, by node
+    # what happened
+    boundary: bool = False
+    samples: dict[Config, float] = field(default_factory=dict)
+    first_start: float | None = None
+    run_start: float | None = None
+    gpu_seconds: Meter = ZERO
+    run_gpu_seconds: Meter = ZERO
+    executed: Meter = ZERO
+    progress: Meter = ZERO
+    by_product: dict[str, Meter] = field(default_factory=dict)
+    last_resize: float | None = None
+    resizes: int = 0
+    moves: int = 0
+    restarts: int = 0
+    last_cost: float = 0.0
+    started: float = math.nan
+    ended: float = math.nan
+    # what the scheduler sees
+    job: Job | None = None
+    roles_shown: tuple[Role, ...] | None = None  # None: its placement has changed since
+    # of the submission
+    tells: bool = False  # its model has a loss or epochs: its report is news at every cycle
+    wanted: Mapping[str, int] = field(default_factory=dict)  # replicas that there are, by role
+    minimum: Mapping[str, int] = field(default_factory=dict)  # replicas without which it can't run, by role
+    full: int = 0  # replicas at most
+    unit: int = 0  # GPUs of its smallest replica
+    short: int | None = None  # GPUs that must be free for it to start or grow; None: it has all
+    need: int = 0  # GPUs that must be free before it can start
+
+    # ---- the truth ----
+
+    def work_left(self) -> float:
+        """Iterations to do, by the work of its stage."""
+        work = self.stage.work if self.stage is not None else self.submission.work
+        return max(0.0, work - self.step)
+
+    def advance(self, now: float, checkpoint: float) -> float:
+        """Progress up to `now` at the stage's speed; iterations done. checkpoint: s between two of them."""
+        done = 0.0
+        if self.going and self.stage is not None and now > self.since:
+            done = self.stage.speed * (now - self.since)
+            if checkpoint > 0.0:
+                last = self.clock + math.floor((now - self.clock) / checkpoint + 1e-9) * checkpoint
+                if last >= self.since:
+                    self.saved = self.step + self.stage.speed * (last - self.since)
+            self.step += done
+        self.since = max(self.since, now)
+        return done
+
+    def running(self, now: float, config: Config | None = None) -> Running:
+        """As the physics sees it."""
+        config = config or self.config or self.home
+        return Running(self.index, self.submission, self.model, config, self.at.nodes, self.step, now)
+
+    @property
+    def spots(self) -> tuple[Spot, ...]:
+        """Where its replicas are now."""
+        return self.at.spots
+
+    def counts(self, spots: Sequence[Spot]) -> tuple[tuple[str, int], ...]:
+        """Replicas by role, every role named, sorted by name."""
+        found = dict.fromkeys(sorted(r.name for r in self.roles), 0)
+        for role, _ in spots:
+            found[role] += 1
+        return tuple(found.items())
+
+    def may_run(self, spots: Sequence[Spot], now: float) -> bool:
+        """Whether it can run there: every role has its minimum. A job with a timeout (s) of its own begins with less
+        than all of its replicas only so long after the first had a place."""
+        if not self.has_minimum(spots):
+            return False
+        if self.config is not None or len(spots) >= self.full or "timeout" not in self.submission.tags:
+            return True
+        return now >= self.expires(now)
+
+    def has_minimum(self, spots: Sequence[Spot]) -> bool:
+        """Whether every role has the replicas that it can't run without."""
+        found = dict(self.counts(spots))
+        return bool(spots) and all(found[name] >= least for name, least in self.minimum.items())
+
+    def expires(self, now: float) -> float:
+        """When it begins with less than all of its replicas."""
+        since = self.run_start if self.spots and self.run_start is not None else now
+        return since + float(self.submission.tags.get("timeout", math.inf))
+
+    def places(self, spots: Sequence[Spot]) -> Places:
+        """What it uses on these (sorted) spots."""
+        if not spots:
+            return NOWHERE
+        gpus: dict[str, int] = {}
+        for role, node in spots:
+            gpus[node] = gpus.get(node, 0) + self.shapes[role].gpus
+        return Places(tuple(spots), tuple(sorted([node for _, node in spots])), gpus, sum(gpus.values()))
+
+    def shape_of(self, role: str, *, rides: bool = False) -> Shape:
+        """What a replica asks for, without the GPUs where it uses another's."""
+        return without_gpus(self.shapes[role]) if rides else self.shapes[role]
+
+    # ---- what the scheduler sees ----
+
+    def facts(self) -> Facts:
+        """What a Ledger would have observed."""
+        return Facts(
+            first_start=self.first_start,
+            run_start=self.run_start,
+            gpu_seconds=self.gpu_seconds,
+            run_gpu_seconds=self.run_gpu_seconds,
+            executed=self.executed,
+            progress=self.progress,
+            by_product=dict(self.by_product),
+            last_resize=self.last_resize,
+            resizes=self.resizes,
+            moves=self.moves,
+            restarts=self.restarts,
+            last_cost=self.last_cost,
+        )
+
+    def show(self, report: Report | None) -> Job:
+        """The frozen Job, made again."""
+        submission, placed = self.submission, self.placed
+        if self.roles_shown is None:
+            self.roles_shown = self._members()
+        known = submission.known
+        batch = self.want.batch if self.want is not None else 0
+        memory = submission.gpu_memory
+        uses = getattr(self.model, "memory", None)
+        if batch and uses is not None:
+            memory = int(uses(max(1, batch // max(1, len(placed)))))
+        self.job = Job(
+            key=self.key,
+            priority=submission.priority,
+            submitted=submission.submitted,
+            roles=self.roles_shown,
+            started=bool(placed),
+            started_at=(self.run_start or NEVER_ZERO) if placed else 0.0,
+            not_before=submission.submitted,  # traces may begin before 0
+            since=submission.submitted,
+            newest_pod=submission.submitted,
+            remaining_work=self.declared if known and self.declared > 0.0 else None,
+            speed=self.curve if known else (),
+            memory=self.memory,
+            request=submission.request,
+            model=submission.model,
+            batch=submission.batch,
+            gpu_memory=memory,
+            resize_at="boundary" if submission.tags.get("resize_at") == "boundary" else "",
+            facts=self.facts(),
+            report=report,
+            samples=dict(self.samples),
+            grant=self.want,
+        )
+        return self.job
+
+    def _members(self) -> tuple[Role, ...]:
+        placed, result = self.placed, []
+        for spec in self.roles:
+            members = self.members[spec.name]
+            if placed:
+                members = tuple([bound(m, placed[m.uid][1]) if m.uid in placed else m for m in members])
+            sizes = self.submission.sizes if not self.submission.roles else ()
+            result.append(Role(spec.name, spec.least, spec.most, self.shapes[spec.name], sizes, members))
+        return tuple(result)
+
+
+def bound(member: Member, node: str) -> Member:
+    """The member on a node (a constructor's call is several times faster than dataclasses.replace)."""
+    return Member(member.uid, member.pod, Phase.BOUND, member.shape, member.index, node, member.created)
+
+
+class Makers:
+    """Makes trainings of submissions; what submissions have in common is worked out once.
+
+    gpus, per_node: of the cluster and of its largest node. products: of the cluster; the first is the one whose speed
+    on one replica is the unit of progress. rigid: jobs have the replicas that were asked for, and all of them
+    are needed (but of those with roles, which have the minima that they name).
+    """
+
+    def __init__(
+        self, models: Mapping[str, Model], cluster: Cluster, gpus: int, per_node: int, *, rigid: bool = False
+    ) -> None:
+        self.models, self.gpus, self.per_node, self.rigid = models, gpus, per_node, rigid
+        self.products = tuple(dict.fromkeys(g.product for g in cluster.groups)) or ("",)
+        self._curves: dict[object, tuple[tuple[tuple[int, float], ...], float]] = {}
+
+    def training(self, index: int, width: int, submission: Submission) -> Training:
+        """The training of a submission, without its members."""
+        model = self.models[submission.model]
+        roles = submission.roles
+        if not roles:
+            fit = max(1, self.gpus) if self.gpus else 1 << 20
+            most = min(submission.most or model.most, max(fit, submission.least))
+            roles = (RoleSpec(WORKER, submission.least, max(most, submission.least)),)
+        shapes = {spec.name: shape(spec, named=bool(submission.roles)) for spec in roles}
+        curve, one, work = self._declared(submission, model, roles)
+        wanted = {r.name: r.most for r in roles}
+        if self.rigid and not submission.roles:
+            wanted = {WORKER: max(submission.least, submission.request)}
+        home = replace(home_of(submission, roles, self.per_node), product=self.products[0])
+        return Training(
+            index=index,
+            key=JobKey(NAMESPACE, f"{index:0{width}d}-{submission.name}"),
+            submission=submission,
+            model=model,
+            roles=roles,
+            shapes=shapes,
+            one=one,
+            declared=work,
+            curve=curve,
+            home=home,
+            total=submission.work,
+            tells=hasattr(model, "loss") or hasattr(model, "steps_per_epoch") or hasattr(model, "epoch_end"),
+            wanted=wanted,
+            minimum=self._minimum(submission, roles, wanted),
+            full=sum(wanted.values()),
+            unit=min((r.gpus for r in roles if r.gpus), default=0),
+            need=0 if self.rigid else sum(r.least * r.gpus for r in roles),
+            samples=self._profile(submission, model, roles) if submission.tags.get("profiled") else {},
+        )
+
+    def _minimum(
+        self, submission: Submission, roles: Sequence[RoleSpec], wanted: Mapping[str, int]
+    ) -> Mapping[str, int]:
+        """Replicas without which it can't run: one of each role where it begins after a timeout with what it has
+        (Coach: "at least one worker, one server and one scheduler")."""
+        if "timeout" in submission.tags:
+            return dict.fromkeys(wanted, 1)
+        if self.rigid and not submission.roles:
+            return wanted
+        return {r.name: r.least for r in roles}
+
+    def appear(self, training: Training) -> None:
+        """Its pods come to be, all behind the gate."""
+        created = training.submission.submitted
+        for spec in training.roles:
+            asked, stem = training.shapes[spec.name], f"{training.key.name}-{spec.name}"
+            names = [f"{stem}-{i}" for i in range(spec.most)]
+            training.members[spec.name] = tuple(
+                [Member(n, n, Phase.GATED, asked, i, "", created) for i, n in enumerate(names)]
+            )
+
+    def _declared(
+        self, submission: Submission, model: Model, roles: tuple[RoleSpec, ...]
+    ) -> tuple[tuple[tuple[int, float], ...], float, float]:
+        """Speeds relative to one replica by count, the iterations/s of one replica, and seconds of the whole job
+        on one replica, as its owner declares them (a model may say so itself, see Makers).
+
+        Where one replica can't run, the least count that can stands for it, divided by the count.
+        """
+        elastic = elastic_spec(roles)
+        kind = (submission.model, roles, submission.sizes, submission.batch)
+        own = getattr(model, "declared", None)
+        if kind not in self._curves:
+            speeds = {}
+            if isinstance(model, Linear):
+                self._curves[kind] = ((), 1.0)
+            else:
+                counts = submission.sizes or range(1, elastic.most + 1)
+                for n in sorted({1, *counts}) if own is None else (1,):
+                    config = packed(n, roles, elastic, self.per_node, submission.batch)
+                    speeds[n] = model.speed(replace(config, product=self.products[0]))
+                one = next((s / n for n, s in speeds.items() if s > 0.0), 0.0)
+                self._curves[kind] = (tuple((n, s / one) for n, s in speeds.items() if s > 0.0), one)
+        curve, one = self._curves[kind]
+        if own is not None:
+            work, curve = own(submission, self.per_node)
+            return tuple(curve), one, work
+        return curve, one, submission.work / one if one > 0.0 else 0.0
+
+    def _profile(
+        self, submission: Submission, model: Model, roles: tuple[RoleSpec, ...]
+    ) -> dict[Config, float]:
+        """An offline profile: the speed of each allowed count (at most 16 of them) on each product, on full nodes."""
+        elastic = elastic_spec(roles)
+        counts = submission.sizes or range(max(1, elastic.least), min(16, elastic.most) + 1)
+        neighbours = tuple(getattr(model, "neighbours", ()))
+        result = {}
+        for product in self.products:
+            for n in sorted({*counts, submission.request}):
+                config = replace(packed(n, roles, elastic, self.per_node, submission.batch), product=product)
+                result[config] = model.speed(config)
+                for other in neighbours:  # what it does beside others, where that was measured
+                    beside = replace(config, beside=other)
+                    speed = model.speed(beside)
+                    if speed > 0.0:
+                        result[beside] = speed
+        return result
+
+
+@lru_cache(maxsize=4096)
+def shape(spec: RoleSpec, *, named: bool) -> Shape:
+    """What a replica asks for; a plain submission's asks for its GPU only."""
+    requests = {GPU: spec.gpus}
+    if named:
+        requests |= {"cpu": spec.cpu, "memory": spec.memory}
+    return Shape(requests=tuple(sorted((r, v) for r, v in requests.items() if v)))
+
+
+def elastic_spec(roles: Sequence[RoleSpec]) -> RoleSpec:
+    """As core.sharing.job_table's elastic role: the first whose most is above its least, else the first."""
+    return next((r for r in roles if r.most > r.least), roles[0])
+
+
+def packed(count: int, roles: Sequence[RoleSpec], elastic: RoleSpec, per_node: int, batch: int) -> Config:
+    """`count` replicas of the elastic role, on as few nodes as can be, and the least of the others."""
+    each = max(1, per_node // max(1, elastic.gpus)) if per_node else 1
+    nodes = (*[each] * (count // each), *([count % each] if count % each else []))
+    numbers = sorted((r.name, count if r is elastic else max(r.least, 0)) for r in roles)
+    return Config(tuple(numbers), nodes, "", batch)
+
+
+def home_of(submission: Submission, roles: Sequence[RoleSpec], per_node: int) -> Config:
+    """The configuration that its owner asked for."""
+    elastic = elastic_spec(roles)
+    count = min(
+        elastic.most, max(elastic.least, submission.request if not submission.roles else elastic.most)
+    )
+    return packed(count, roles, elastic, per_node, submission.batch)

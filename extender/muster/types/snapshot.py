@@ -1,0 +1,190 @@
+"""What a cycle looks at: nodes and jobs as columns, at one instant."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from muster.cached import MIB, Cache
+from muster.types.job import Config, Job
+from muster.types.kube import NodeRecord
+from muster.types.values import PODS, BoolArray, FloatArray, IntArray, JobKey, Port, Taint
+
+MASKS = 32 * MIB
+"""Bytes of what is kept with one set of nodes: masks of constraints, and why jobs fit nowhere."""
+
+
+class Nodes:
+    """The nodes as columns, sorted by name. Static: rebuilt when a node's labels, taints, allocatable or
+    schedulability change, and shared by snapshots until then.
+
+    names: N strings; resources: R names; total: (N, R) int64; open: (N,) bool, false for cordoned nodes.
+    """
+
+    __slots__ = (
+        "_closed_by",
+        "_domains",
+        "_labels",
+        "index",
+        "masks",
+        "names",
+        "open",
+        "records",
+        "resource_index",
+        "resources",
+        "total",
+    )
+
+    def __init__(self, records: Sequence[NodeRecord]) -> None:
+        self.records: tuple[NodeRecord, ...] = tuple(sorted(records, key=lambda n: n.name))
+        self.names: tuple[str, ...] = tuple(n.name for n in self.records)
+        self.index: dict[str, int] = {name: i for i, name in enumerate(self.names)}
+        names = {resource for node in self.records for resource in node.allocatable}
+        self.resources: tuple[str, ...] = tuple(sorted(names | {"cpu", "memory", PODS}))
+        self.resource_index: dict[str, int] = {name: i for i, name in enumerate(self.resources)}
+        self.total: IntArray = np.zeros((len(self.records), len(self.resources)), dtype=np.int64)
+        for i, node in enumerate(self.records):
+            for resource, amount in node.allocatable.items():
+                self.total[i, self.resource_index[resource]] = amount
+        self.open: BoolArray = np.array([not n.unschedulable for n in self.records], dtype=np.bool_)
+        self.masks: Cache[Any, Any] = Cache(
+            MASKS
+        )  # of core.placement.feasibility: static masks by constraint; and alike
+        self._domains: dict[str, tuple[IntArray, tuple[str, ...]]] = {}
+        self._labels: set[str] | None = None
+        self._closed_by: tuple[IntArray, list[NodeRecord]] | None = None
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def domains(self, label: str) -> tuple[IntArray, tuple[str, ...]]:
+        """(N,) domain id of each node by a label key (-1 without the label), and the domains' names."""
+        if self._labels is None:
+            self._labels = set[str]().union(*(n.labels for n in self.records))
+        if label not in self._labels:  # tenants name keys that nobody has: one answer for all of them
+            label = ""
+        if label not in self._domains:
+            values = [n.labels.get(label) for n in self.records]
+            names = tuple(sorted({v for v in values if v is not None}))
+            position = {name: i for i, name in enumerate(names)}
+            ids = np.array([-1 if v is None else position[v] for v in values], dtype=np.int64)
+            self._domains[label] = (ids, names)
+        return self._domains[label]
+
+    def closed_by(self) -> tuple[IntArray, list[NodeRecord]]:
+        """(N,) id of what keeps pods off each node, its taints and whether it is cordoned, and a node of each id."""
+        if self._closed_by is None:
+            kinds: dict[tuple[tuple[Taint, ...], bool], int] = {}
+            first: list[NodeRecord] = []
+            ids = np.zeros(len(self.records), dtype=np.int64)
+            for row, node in enumerate(self.records):
+                at = ids[row] = kinds.setdefault((node.taints, node.unschedulable), len(kinds))
+                if at == len(first):
+                    first.append(node)
+            self._closed_by = ids, first
+        return self._closed_by
+
+
+class Table:
+    """The jobs as columns: J rows by submission, then key. What Share plugins read; never written by them.
+
+    keys: J job keys. Of each job's *elastic role* (the first whose max is above its min, else the first with GPUs):
+    min, max, request, have: (J,) int64 replicas: fewest and most it may have, what its owner asked for, and
+    what it has now (held places count). unit: (J,) int64 GPUs of one replica; fixed: (J,) GPUs of its other
+    roles together, taken as soon as it runs. priority: (J,) int64.
+    submitted, first_start, run_start, last_resize: (J,) s; +inf (the starts) and -inf (last_resize) = never.
+    gpu_seconds, run_gpu_seconds, executed, progress: (J,) s, as in `Facts`. remaining: (J,) seconds of work on one
+    replica by the profile's Estimate, nan = unknown. speed of a job at n replicas, relative to one replica, is
+    curves[curve[j], n]: curve (J,) int64, curves (C, K+1) float64 with column 0 = 0; beyond a job's `max` the
+    entries are meaningless. sizes: by row, the allowed counts where not every count from min to max is.
+    estimated: by row, speed in any configuration (`Estimation.speed`), None where the Estimate says nothing of it.
+    gpus: GPUs that these jobs may use together; products: the same by GPU product; per_node: GPUs of the
+    largest node. A job that can't run now (incomplete, invalid, backing off) or that is not ours to end has no row.
+    """
+
+    __slots__ = (
+        "curve",
+        "curves",
+        "estimated",
+        "executed",
+        "first_start",
+        "fixed",
+        "gpu_seconds",
+        "gpus",
+        "have",
+        "keys",
+        "last_resize",
+        "max",
+        "min",
+        "per_node",
+        "priority",
+        "products",
+        "progress",
+        "remaining",
+        "request",
+        "row",
+        "run_gpu_seconds",
+        "run_start",
+        "sizes",
+        "submitted",
+        "unit",
+    )
+
+    keys: Sequence[JobKey]
+    submitted: FloatArray
+    first_start: FloatArray
+    run_start: FloatArray
+    last_resize: FloatArray
+    gpu_seconds: FloatArray
+    run_gpu_seconds: FloatArray
+    executed: FloatArray
+    progress: FloatArray
+    remaining: FloatArray
+    min: IntArray
+    max: IntArray
+    request: IntArray
+    have: IntArray
+    unit: IntArray
+    fixed: IntArray
+    priority: IntArray
+    curve: IntArray
+    curves: FloatArray
+    sizes: Mapping[int, tuple[int, ...]]
+    estimated: Sequence[Callable[[Config], float] | None]
+    row: Mapping[JobKey, int]
+    gpus: int
+    per_node: int
+    products: Mapping[str, int]
+
+    def __len__(self) -> int:
+        return len(self.submitted)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Everything that a plan may depend on, frozen.
+
+    free: (N, R) int64, what is left after bound, ending, ungated and held replicas and foreign pods.
+    ports: host ports in use by node row. ours_on: (N,) int64 pods of ours on each node.
+    barred: node names left out for (job, role) since a pin there was refused, with the time until.
+    shared_at: when shares were last computed (a profile with rounds does so at whole multiples of its length).
+    """
+
+    now: float
+    nodes: Nodes
+    free: IntArray
+    jobs: Mapping[JobKey, Job]
+    ports: Mapping[int, frozenset[Port]] = field(default_factory=dict)
+    node_backoffs: Mapping[tuple[JobKey, str], Mapping[str, float]] = field(default_factory=dict)
+    ours_on: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    table: Table = None  # type: ignore[assignment]  # filled in by core.sharing.job_table before a plugin sees it
+    seed: int = 0
+    shared_at: float = 0.0
+
+    def rng(self, plugin: str) -> np.random.Generator:
+        """Random numbers that are the same for the same seed, plugin and time (design §3)."""
+        return np.random.default_rng([self.seed, zlib.crc32(plugin.encode()), int(self.now * 1000.0)])

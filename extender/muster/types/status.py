@@ -1,0 +1,71 @@
+"""Why a job is where it is, in the words of machines and of people."""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple
+
+
+class State(enum.StrEnum):
+    """status.state of a Gang (design §8)."""
+
+    INCOMPLETE = "Incomplete"
+    WAITING = "Waiting"
+    STARTING = "Starting"
+    RUNNING = "Running"
+    RESIZING = "Resizing"
+    SUSPENDED = "Suspended"
+    FINISHED = "Finished"
+    INVALID = "Invalid"
+
+
+class Code(enum.StrEnum):
+    """status.code: why a job is where it is, for machines."""
+
+    OK = "Ok"
+    PODS_MISSING = "PodsMissing"
+    QUOTA = "Quota"
+    NOT_OURS_YET = "ForeignGate"
+    RESOURCES = "Resources"
+    NODES = "Nodes"
+    TOPOLOGY = "Topology"
+    NEVER_FITS = "NeverFits"
+    BEHIND_HEAD = "BehindHead"
+    RESERVED = "Reserved"
+    SHARE = "Share"
+    BACKING_OFF = "BackingOff"
+    BINDING = "Binding"
+    RELEASED = "Released"
+    PREEMPTED = "Preempted"
+    STUCK = "Stuck"
+    SUSPENDED = "Suspended"
+    INVALID = "Invalid"
+    PLUGIN = "Plugin"
+    INTERNAL = "Internal"
+
+
+class EndReason(enum.StrEnum):
+    """Why Muster ends a pod: there is no other reason (design §3). It stands on the pod (`muster.dev/leaving`), in an
+    Event and in the metric. The first five may end a replica that runs; the others only what is not running."""
+
+    SHARE = "EndedByShare"  # a Share plugin grants its job fewer, or none
+    PREEMPTION = "EndedByPreemption"  # its whole gang makes way for a job of higher priority
+    START_FAILED = "EndedStartFailed"  # its gang was never whole, and was not in time
+    LOST_MEMBERS = "EndedLostMembers"  # its gang was whole, lost replicas, and did not get them back in time
+    MOVE = "EndedToMove"  # its job is placed anew
+    PIN_UNDONE = "EndedPinUndone"  # it could not be bound where it was sent: it never ran
+    LEFTOVER = "EndedLeftover"  # it waits behind the gate for a work queue that is done
+
+
+NEVER_RAN = frozenset({EndReason.PIN_UNDONE, EndReason.LEFTOVER})
+"""The reasons that are none any more once the pod is bound."""
+
+
+class Status(NamedTuple):
+    """Why a job is where it is. `waits` is stable while the job waits for the same thing (it is written to
+    the Gang and to Events); `detail` is what stands in its way at this moment (computed when it is read)."""
+
+    state: State
+    code: Code
+    waits: str
+    detail: str = ""

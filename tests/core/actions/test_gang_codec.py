@@ -1,0 +1,61 @@
+"""What is kept in a Gang beside state and placement: written when it is worth it, read as far as it can be."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from muster.core.actions import gang_codec
+from muster.points import Profile
+from muster.types import Facts, Grant, Grants, JobKey, Meter, Snapshot, WriteGang
+from tests.cluster_fake import FakeCluster, Muster
+
+
+def test_what_is_kept_is_read_back_the_same() -> None:
+    facts = Facts(
+        first_start=3.5, gpu_seconds=Meter(1.0, 8.0, 100.0), by_product={"A": Meter(2.0)}, resizes=2
+    )
+    grant = Grant({"worker": 3}, product="A", beside=JobKey("team", "other", "u1"))
+    plain = json.loads(json.dumps(gang_codec.plain(facts, {"form": 1}, {"coach": {"b": [1, 2]}}, grant)))
+    assert gang_codec.from_plain(plain) == {
+        "facts": facts, "grant": grant, "track": {"form": 1}, "memory": {"coach": {"b": [1, 2]}},
+    }  # fmt: skip
+
+
+def test_a_value_that_cannot_be_read_is_left_out() -> None:
+    broken: list[Any] = ["text", {"facts": {"no such": 1}}, {"facts": {"gpu_seconds": [1]}}, {"track": 7}]
+    assert [gang_codec.from_plain(one) for one in broken] == [{}, {}, {}, {}]
+
+
+class Says:
+    """A Share plugin that leaves all as it is and says why."""
+
+    why = "as it is"
+
+    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:
+        rows = range(len(snapshot.table))
+        return replace(shares, replicas=np.maximum(shares.replicas, 1), why=dict.fromkeys(rows, self.why))
+
+
+def test_a_sentence_that_holds_no_more_is_written_anew_and_one_that_holds_is_not() -> None:
+    cluster, says = FakeCluster(nodes=1), Says()
+    cluster.job("a", 4, min_replicas="1", max_replicas="4")
+    muster = Muster(cluster, replace(Profile(), shares=(says,)))
+    muster.settle()
+
+    def reasons() -> list[str]:
+        return [str(a.status["shareReason"]) for a in cluster.sent if isinstance(a, WriteGang)]
+
+    first = reasons()
+    assert "as it is" in first[-1]
+    for _ in range(5):
+        cluster.now += 61.0
+        muster.settle()
+    assert reasons() == first
+    says.why = "something else"
+    cluster.now += 61.0
+    muster.settle()
+    assert reasons()[len(first) :] == [text.replace("as it is", "something else") for text in first[-1:]]

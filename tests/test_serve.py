@@ -1,0 +1,163 @@
+"""The process `muster serve`, as whoever starts it sees it: probes, exit codes, and what it says last."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import httpx
+import pytest
+import yaml
+
+from tests.api_fake import Server, serving
+
+T = TypeVar("T")
+
+
+@pytest.fixture
+def api() -> Iterator[Server]:
+    """An API server that has no Gangs, pods or Leases for us."""
+    with serving() as found:
+        yield found
+
+
+@contextmanager
+def muster(folder: Path, api: Server, port: int, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    """It runs until the block ends."""
+    file = folder / "muster.yaml"
+    file.write_text(
+        yaml.safe_dump({"ports": {"service": port, "extender": port + 1, "address": "127.0.0.1"}})
+    )
+    command = [
+        sys.executable,
+        "-c",
+        "from muster.cli import main; main()",
+        "serve",
+        "--config",
+        str(file),
+        "--kubeconfig",
+        api.kubeconfig(folder),
+    ]
+    process = subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, **environment},
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def comes(true: Callable[[], T], what: str) -> T:
+    """It must come to be."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            if found := true():
+                return found
+        except httpx.TransportError:
+            pass
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def port() -> int:
+    """Nobody listens there, nor on the next one."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def asked(port: int, path: str) -> tuple[int, dict[str, object]]:
+    answer = httpx.get(f"http://127.0.0.1:{port}{path}", trust_env=False, timeout=30)
+    return answer.status_code, answer.json()
+
+
+def test_without_lists_it_is_alive_and_not_ready_and_ends_in_order_when_told(
+    tmp_path: Path, api: Server, port: int
+) -> None:
+    with muster(tmp_path, api, port) as process:
+        assert comes(lambda: asked(port, "/healthz"), "it answers") == (200, {"status": "ok"})
+        status, found = asked(port, "/readyz")
+        assert status == 503
+        assert isinstance(found["missing"], list)
+        assert {"pods", "nodes", "gangs"} & set(found["missing"])
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=30)
+    assert process.returncode == 0, said
+    assert "ending on signal 15" in said
+
+
+@pytest.mark.parametrize("stopped", [False, True], ids=["", "stopped"])
+def test_the_process_that_answers_the_verbs_ends_with_one_that_is_killed(
+    tmp_path: Path, api: Server, port: int, stopped: bool
+) -> None:
+    with muster(tmp_path, api, port) as process:
+        (child,) = comes(lambda: children(process.pid), "it starts it")
+        comes(lambda: asked(port, "/healthz"), "it answers")
+        comes(lambda: loops(child), "it is in its loop")
+        if stopped:
+            os.kill(child, signal.SIGSTOP)
+        process.kill()
+        process.wait()
+    comes(lambda: not alive(child), "it ends, too")
+
+
+def children(pid: int) -> list[int]:
+    """Of all of its threads."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(found) for task in tasks for found in task.read_text().split()]
+
+
+def loops(pid: int) -> bool:
+    """Whether it waits for what it is told."""
+    try:
+        return any("eventpoll" in os.readlink(one) for one in Path(f"/proc/{pid}/fd").iterdir())
+    except FileNotFoundError:  # closed meanwhile
+        return False
+
+
+def alive(pid: int) -> bool:
+    """Whether it runs; nobody may be there to take leave of it."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_a_thread_that_is_dead_fails_the_probe_and_an_error_in_one_is_counted(
+    tmp_path: Path, api: Server, port: int
+) -> None:
+    faults = "end after 2 THREAD lease; raise after 3 THREAD reload x2"
+    with muster(tmp_path, api, port, MUSTER_FAULTS=faults):
+        found = comes(lambda: (got := asked(port, "/healthz"))[0] == 500 and got[1], "the probe fails")
+        assert found == {"status": "failing", "failing": ["thread lease is dead"]}
+        counted = 'muster_thread_errors_total{thread="reload"} 2.0'
+        comes(lambda: counted in httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False).text, counted)
+
+
+def test_a_port_that_is_taken_ends_the_process_and_the_last_line_says_why(
+    tmp_path: Path, api: Server
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with muster(tmp_path, api, taken.getsockname()[1]) as process:
+            _, said = process.communicate(timeout=60)
+    assert process.returncode == 1, said
+    assert re.search(r"address already in use", said)
+    assert said.strip().splitlines()[-1].startswith("muster: thread service ended: SystemExit")
