@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
+from pathlib import Path
 
 import httpx
 import pytest
@@ -80,6 +82,28 @@ def until(true: Callable[[], object], what: str) -> None:
         time.sleep(0.01)
 
 
+PIDFD_GETFD = 438  # the number of this system call on every architecture; os has no function of it
+LISTENS = (socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+
+
+def accepted(pid: int, port: int) -> Iterator[socket.socket]:
+    """Copies of the connections that a child process has accepted on this port (pidfd_getfd(2))."""
+    process = os.pidfd_open(pid)
+    try:
+        for path in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(FileNotFoundError):  # closed meanwhile
+                if not os.readlink(path).startswith("socket:"):
+                    continue
+            copy = ctypes.CDLL(None).syscall(PIDFD_GETFD, process, int(path.name), 0)
+            if copy >= 0:
+                with socket.socket(fileno=copy) as line:
+                    internet = line.family == socket.AF_INET and not line.getsockopt(*LISTENS)
+                    if internet and line.getsockname()[1] == port:
+                        yield line
+    finally:
+        os.close(process)
+
+
 def view(*jobs: str, **fields: bool) -> View:
     return viewed(snapshot(jobs=[job(name, worker=1, gpus=8) for name in jobs]), **fields)
 
@@ -103,6 +127,17 @@ def test_no_answer_is_by_an_older_view_once_it_was_shown_and_all_calls_are_count
     assert running.count("requests_total", verb="filter", status="200") == 50
     assert running.count("verdicts_total", verb="filter", verdict="passed") == 50
     assert running.count("starts_total") == 1
+
+
+def test_an_answer_does_not_wait_for_the_acknowledgement_of_its_head(running: Running) -> None:
+    """With Nagle's algorithm each answer took 40 ms of kube-scheduler: 22 pods started a second, not 250."""
+    running.it.show(view("train"))
+    until(lambda: running.it.open, "its port opens")
+    with socket.create_connection(("127.0.0.1", running.port)):
+        (pid,) = running.pids()
+        option = (socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        until(lambda: [True for _ in accepted(pid, running.port)], "the connection is accepted")
+        assert [bool(line.getsockopt(*option)) for line in accepted(pid, running.port)] == [True]
 
 
 def test_one_that_is_killed_is_started_again_and_knows_the_whole_plan_that_nobody_tells_again(
