@@ -250,11 +250,21 @@ def of(role_name: str) -> Callable[[Pod], bool]:
     return lambda one: role_name in (one.labels.get(label) for label in labels)
 
 
-def run(cluster: Cluster, namespace: str, counts: Mapping[str, int], within: float = PATIENCE) -> list[Pod]:
-    """The bound pods of the namespace once there are exactly so many of each role, whoever bound them."""
+def run(
+    cluster: Cluster,
+    namespace: str,
+    counts: Mapping[str, int],
+    within: float = PATIENCE,
+    beside: str = "",
+) -> list[Pod]:
+    """The bound pods of the namespace once there are exactly so many of each role, whoever bound them.
+
+    beside: a Job whose pods count for nothing, as they may be there already or come later."""
 
     def as_wanted() -> list[Pod] | None:
         pods = bound(cluster.pods(namespace))
+        if beside:
+            pods = [one for one in pods if one.labels.get("batch.kubernetes.io/job-name") != beside]
         right = all(sum(map(of(name), pods)) == count for name, count in counts.items())
         return pods if right and len(pods) == sum(counts.values()) else None
 

@@ -206,8 +206,9 @@ def test_a_rayjob_that_ends_takes_its_cluster_along_and_who_waits_has_its_gpus(
         "rayClusterSpec": ray_cluster("ray", worker_group("small", 4, gpus=8))["spec"],
     }
     cluster.submit(custom("RayJob", "tune", spec), namespace=namespace)
-    run(cluster, namespace, {"headgroup": 1, "small": 4})
-    (name,) = cluster.gangs(namespace)
+    # The Job that submits, of the RayJob's name, is made as soon as the cluster is ready.
+    run(cluster, namespace, {"headgroup": 1, "small": 4}, beside="tune")
+    (name,) = wait_until(lambda: cluster.gangs(namespace), what="its Gang is written")
     cluster.submit(job("later", 4, gpus=8), namespace=namespace)
     has_state(cluster, namespace, "job-later", "Waiting")
     cluster.patch(path("RayJob", namespace, "tune"), {"spec": {"activeDeadlineSeconds": 1}})
