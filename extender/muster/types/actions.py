@@ -45,8 +45,8 @@ class Evict:
     """The one action that ends a pod of ours (design §1).
 
     reason: for machines, written on the pod before it is evicted; cause: in words.
-    tracked: it carries the Job controller's finalizer, which goes off first. by_job: a Job owns it, so that finalizer
-    must be on where the pod stays after all.
+    tracked: it carries the Job controller's finalizer, which goes off first. by_job: a Job counts it, so that
+    finalizer must be on where the pod stays after all.
     """
 
     job: JobKey

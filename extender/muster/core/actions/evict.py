@@ -14,7 +14,7 @@ from muster.core.state.pods import join
 from muster.core.state.reservation_usage import set_holds
 from muster.core.state.state import LedgerState
 from muster.core.workload.owners import succeeded
-from muster.core.workload.unfinished_eviction import by_job
+from muster.core.workload.unfinished_eviction import counted
 from muster.core.workload.whole import STILL
 from muster.types import Action, EndReason, Evict, JobKey, NodeBackoff, Phase, Reservation, RestoreFinalizer
 
@@ -83,7 +83,7 @@ def evict(
     memory.in_flight.add(("evict", uid))
     if pod.controller is not None:
         entry.returning = now
-    yield Evict(key, uid, pod.name, pod.version, pod.tracked, reason, cause, by_job(pod))
+    yield Evict(key, uid, pod.name, pod.version, pod.tracked, reason, cause, counted(pod))
 
 
 def goes(memory: LedgerState, entry: JobState, uid: str) -> None:

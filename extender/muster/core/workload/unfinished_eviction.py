@@ -1,9 +1,12 @@
-"""Evictions that were begun and not done: pods of Jobs without the Job controller's finalizer (design §1).
+"""Evictions that were begun and not done: marked pods without the Job controller's finalizer (design §1).
 
-An eviction takes the finalizer off and then ends the pod (cluster.evict). Who dies in between leaves a pod that its
-Job does not count: it would run, and succeed, for nothing. So a member without the finalizer is ended where the plan
-still wants that, else the finalizer is put back. Pods that the Job controller has counted have lost it, too: of those
-that ended only one with our mark is half done.
+An eviction takes the finalizer off, leaves a mark in the same patch, and then ends the pod (cluster.evict). Who dies
+in between leaves a pod that its Job does not count: it would run, and succeed, for nothing. So a pod with the mark is
+ended where the plan still wants that, else the finalizer is put back.
+
+Without the mark the Job controller took the finalizer off: it has counted the pod, or is about to delete it (a Job
+that is suspended or made smaller; it patches first and deletes then). A finalizer that we put back in between would
+make that Job count a failure, and end at backoffLimit 0.
 """
 
 from __future__ import annotations
@@ -21,8 +24,11 @@ def by_job(pod: PodRecord) -> bool:
     )
 
 
+def counted(pod: PodRecord) -> bool:
+    """Whether its Job counts the pod, or would if we had not begun to evict it."""
+    return by_job(pod) and (pod.tracked or identity.LEAVING in pod.annotations)
+
+
 def half_done(pod: PodRecord) -> bool:
     """Whether the pod stays, uncounted, unless somebody goes on."""
-    if pod.tracked or pod.deleting or not by_job(pod):
-        return False
-    return not pod.phase.ended or identity.LEAVING in pod.annotations
+    return counted(pod) and not pod.tracked and not pod.deleting
