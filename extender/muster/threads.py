@@ -46,6 +46,19 @@ def _exit(why: str) -> None:
     os._exit(1)
 
 
+class Pauses:
+    """How long what has ended is left alone before it begins again."""
+
+    def __init__(self) -> None:
+        self._next = PAUSE
+
+    def sleep(self, began: float) -> None:
+        """It has ended, and began last at this moment (monotonic)."""
+        pause = PAUSE if time.monotonic() - began > QUIET else self._next
+        time.sleep(pause)
+        self._next = min(2 * pause, LONGEST_PAUSE)
+
+
 class Supervised(threading.Thread):
     """One thread. Read by `ailing` from another one."""
 
@@ -66,7 +79,7 @@ class Supervised(threading.Thread):
 
     def run(self) -> None:
         """The body, until it returns; it is made for that, or its error is one of many."""
-        pause = PAUSE
+        pauses = Pauses()
         while not self.over:
             began = time.monotonic()
             try:
@@ -83,9 +96,7 @@ class Supervised(threading.Thread):
                 self.ends(f"thread {self.name} ended{': ' if self.last else ''}{self.last}")
                 return
             if not self.over:
-                pause = PAUSE if time.monotonic() - began > QUIET else pause
-                time.sleep(pause)
-                pause = min(2 * pause, LONGEST_PAUSE)
+                pauses.sleep(began)
         _started.discard(self)
 
     def beat(self) -> None:

@@ -5,24 +5,20 @@ from __future__ import annotations
 import logging
 import socket
 import ssl
-import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry
-from starlette.types import Receive, Scope, Send
 
 from muster.errors import ConfigurationError
 from muster.server.tls import Certificates, Ends
-from muster.server.web import Bounded, web_server
 from muster.signing import renewed
+from tests.server.on_loopback import GET, asks, serving
 
 HOSTS, LIFE = ("127.0.0.1",), 3600.0
-GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 def made(now: float, kept: dict[str, bytes] | None = None, life: float = LIFE) -> dict[str, bytes]:
@@ -160,60 +156,25 @@ def test_a_metric_says_when_it_ends(tmp_path: Path, clock: Clock, first: dict[st
 # --- the server, with handshakes ------------------------------------------------------------------------------
 
 
-async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-    while (await receive()).get("more_body"):
-        pass
-    body = scope["scheme"].encode()
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"5")]})
-    await send({"type": "http.response.body", "body": body})
-
-
 @pytest.fixture
 def serve(
     tmp_path: Path, clock: Clock, first: dict[str, bytes]
 ) -> Iterator[Callable[..., tuple[int, Certificates]]]:
     """`serve(arrives=0.3)`: a server with the folder's certificate and these bounds; its port."""
     assert first
-    running = []
 
     def start(**bounds: object) -> tuple[int, Certificates]:
         certificates = Certificates(tmp_path, "tls.certificates", clock)
-        protocol: type[Bounded] = type("Tight", (Bounded,), {"open": Counter(), **bounds})
-        with closing(socket.socket()) as free:
-            free.bind(("127.0.0.1", 0))
-            port: int = free.getsockname()[1]
-        server = web_server(answer, "127.0.0.1", port, certificates, protocol=protocol)
-        server.config.lifespan = "off"
-        thread = threading.Thread(target=server.run, daemon=True)
-        thread.start()
-        running.append((server, thread))
-        for _ in range(1000):
-            if server.started:
-                break
-            thread.join(0.01)
-        return port, certificates
+        return servers.enter_context(serving(certificates=certificates, **bounds)), certificates
 
-    yield start
-    for server, thread in running:
-        server.should_exit = True
-        thread.join(10)
+    with ExitStack() as servers:
+        yield start
 
 
 def secured(port: int, trusted: bytes) -> ssl.SSLSocket:
     context = ssl.create_default_context(cadata=trusted.decode())
     line = socket.create_connection(("127.0.0.1", port), timeout=20)
     return context.wrap_socket(line, server_hostname="127.0.0.1")
-
-
-def asks(one: socket.socket) -> bool:
-    one.sendall(GET)
-    found = b""
-    while not found.endswith(b"\r\n\r\nhttps"):
-        more = one.recv(1000)
-        if not more:
-            return False
-        found += more
-    return found.startswith(b"HTTP/1.1 200")
 
 
 def test_new_connections_get_the_new_certificate_and_open_ones_go_on(

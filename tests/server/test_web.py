@@ -3,53 +3,20 @@
 from __future__ import annotations
 
 import socket
-import threading
-from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack
 
 import pytest
-from starlette.types import Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from muster.server import web
-from muster.server.web import Bounded, web_server
-
-GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
-
-
-async def answer(_: Scope, receive: Receive, send: Send) -> None:
-    while (await receive()).get("more_body"):
-        pass
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
-    await send({"type": "http.response.body", "body": b"ok"})
+from tests.server.on_loopback import asks, serving
 
 
 @pytest.fixture
 def serve() -> Iterator[Callable[..., int]]:
     """`serve(arrives=0.3)`: a server with these bounds; its port."""
-    running = []
-
-    def start(**bounds: object) -> int:
-        protocol: type[HttpToolsProtocol] = type("Tight", (Bounded,), {"open": Counter(), **bounds})
-        with closing(socket.socket()) as free:
-            free.bind(("127.0.0.1", 0))
-            port: int = free.getsockname()[1]
-        server = web_server(answer, "127.0.0.1", port, protocol=protocol)
-        server.config.lifespan = "off"
-        thread = threading.Thread(target=server.run, daemon=True)
-        thread.start()
-        running.append((server, thread))
-        for _ in range(1000):
-            if server.started:
-                break
-            thread.join(0.01)
-        return port
-
-    yield start
-    for server, thread in running:
-        server.should_exit = True
-        thread.join(10)
+    with ExitStack() as servers:
+        yield lambda **bounds: servers.enter_context(serving(**bounds))
 
 
 def connected(port: int) -> socket.socket:
@@ -64,17 +31,6 @@ def closed(one: socket.socket) -> bool:
         return one.recv(1) == b""
     except ConnectionResetError:
         return True
-
-
-def asks(one: socket.socket) -> bool:
-    one.sendall(GET)
-    found = b""
-    while not found.endswith(b"\r\n\r\nok"):
-        more = one.recv(1000)
-        if not more:
-            return False
-        found += more
-    return found.startswith(b"HTTP/1.1 200")
 
 
 @pytest.mark.parametrize(

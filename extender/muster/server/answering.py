@@ -20,7 +20,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterable
 from operator import attrgetter
 from time import monotonic
@@ -148,7 +147,7 @@ class Answering:
     # ---- its thread ----
 
     def _run(self) -> None:
-        pause = threads.PAUSE
+        pauses = threads.Pauses()
         while not self._stopped:
             began, child = monotonic(), Child(self._arguments)
             self._metrics.starts.inc()
@@ -163,9 +162,7 @@ class Answering:
                 child.end(GRACE if self._stopped else 0.0)
                 self._gone()
             if not self._stopped:
-                pause = threads.PAUSE if monotonic() - began > threads.QUIET else pause
-                time.sleep(pause)
-                pause = min(2 * pause, threads.LONGEST_PAUSE)
+                pauses.sleep(began)
         self._wake.close()
         self._wakes.close()
 
