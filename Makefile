@@ -9,7 +9,7 @@ JOBS ?= $(shell n=$$(nproc); echo $$((n < 4 ? n : 4)))
 SIDE_BY_SIDE = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 .DEFAULT_GOAL := help
 
-.PHONY: help setup check format unit e2e test requirements sbom image base clean
+.PHONY: help setup check format docs unit e2e test requirements sbom image base clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ check: $(STAMP) ## lint, types, layers: seconds
 
 format: $(STAMP) ## let ruff format and fix
 	@$(BIN)/ruff check --fix -q . ; $(BIN)/ruff format -q .
+
+docs: $(STAMP) ## write the generated tables of config/reference.md
+	@$(BIN)/cog -r -I . config/reference.md
 
 unit: $(STAMP) ## the unit tests: seconds
 	@$(BIN)/pytest -q tests

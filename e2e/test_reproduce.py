@@ -13,7 +13,7 @@ CHOSEN = os.environ.get("PAPERS", "").split() or run.papers()
 # In CI a skip is a failure (conftest.py).
 pytestmark = pytest.mark.skipif(
     not (run.DATA / "README.md").exists(),
-    reason="no folder of traces: set TRACES to one (see README, Traces)",
+    reason="no folder of traces: set TRACES to one (see e2e/README.md, Traces)",
 )
 
 

@@ -51,5 +51,5 @@ def traces() -> Path:
     """The folder of real data (TRACES, default ../shared/data). Missing: skipped."""
     folder = Path(os.environ.get("TRACES", Path(__file__).parents[2] / "shared" / "data"))
     if not (folder / "README.md").exists():
-        pytest.skip("no folder of traces: set TRACES to one (see README, Traces)")
+        pytest.skip("no folder of traces: set TRACES to one (see e2e/README.md, Traces)")
     return folder

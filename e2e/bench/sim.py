@@ -46,7 +46,7 @@ def measure(progress: Progress, *, rounds: int = 3) -> Result:
     """All of them, each the best of `rounds`."""
     data = Path(os.environ.get("TRACES", CHECKOUT.parent / "shared" / "data"))
     if not (data / "README.md").exists():
-        raise LabError("no folder of traces: set TRACES to one (see README, Traces)")
+        raise LabError("no folder of traces: set TRACES to one (see e2e/README.md, Traces)")
     result = Result("sim", f"The simulator, best of {rounds}", data={"arguments": {"rounds": rounds}})
     _whole(result, progress, data, rounds)
     _loop(result, progress, data, rounds)

@@ -51,7 +51,7 @@ def main(chosen: tuple[str, ...], quick: bool, only: str, processes: int, out: P
             click.echo(f"reproduce: {name!r} is not known; there are: {', '.join(there)}", err=True)
             sys.exit(2)
     if not (DATA / "README.md").exists():
-        click.echo("reproduce: no folder of traces: set TRACES to one (see README, Traces)", err=True)
+        click.echo("reproduce: no folder of traces: set TRACES to one (see e2e/README.md, Traces)", err=True)
         sys.exit(2)
     rows = run(chosen or there, quick, only, processes, say=lambda text: click.echo(text, err=True))
     if not rows:

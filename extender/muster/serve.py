@@ -63,25 +63,10 @@ def serve(config_file: Path, kubeconfig: str | None, scheduler_pipe: Path | None
     registry = CollectorRegistry()
     registry.register(threads.ThreadErrors())
     driver.observe_cycle = cycle_metrics(registry, board)
-    quarantined = Counter(
-        "muster_quarantined",
-        "Times that an object or a job was put aside since something raised over it; the log has the first.",
-        ["stage"],
-        registry=registry,
-    )
-    for stage in STAGES:
-        quarantined.labels(stage)
+    quarantined, failed, reported = driver_metrics(registry)
     driver.quarantined = lambda stage: quarantined.labels(stage).inc()
     board.aside = Stumbles(quarantined.labels("page").inc).aside
-    driver.failed = Counter(
-        "muster_cycles_failed", "Cycles that failed as a whole; the next starts anew.", registry=registry
-    ).inc
-    driver.observe_report = Histogram(
-        "muster_report_to_plan_seconds",
-        "From a report that tells something new (a speed, a total, a boundary) to the plan that knows it.",
-        buckets=(0.05, 0.1, 0.25, 0.5, 1, 2.5, 5),
-        registry=registry,
-    ).observe
+    driver.failed, driver.observe_report = failed.inc, reported.observe
     access = ReviewedAccess(api.request, for_api_server=settings.readers.api_server_tokens)
     secured = Secured(settings, api)
     registry.register(Ends(secured.of))
@@ -225,6 +210,30 @@ def _reload(config_file: Path, settings: Settings, driver: Driver, ended: thread
             if getattr(fresh, field) != getattr(settings, field):
                 log.warning("configuration: %s takes effect at the next start only", field)
         log.info("configuration: profile %s, order %s now in force", fresh.profile, fresh.order)
+
+
+def driver_metrics(registry: CollectorRegistry) -> tuple[Counter, Counter, Histogram]:
+    """Objects put aside by stage, cycles that failed, and how long reports take to reach a plan."""
+    quarantined = Counter(
+        "muster_quarantined",
+        "Times that an object or a job was put aside because code raised over it; the log has the first.",
+        ["stage"],
+        registry=registry,
+    )
+    for stage in STAGES:
+        quarantined.labels(stage)
+    failed = Counter(
+        "muster_cycles_failed",
+        "Cycles that failed as a whole; the next one begins from scratch.",
+        registry=registry,
+    )
+    reported = Histogram(
+        "muster_report_to_plan_seconds",
+        "From a report with something new (a speed, a total, a boundary) to the plan that uses it.",
+        buckets=(0.05, 0.1, 0.25, 0.5, 1, 2.5, 5),
+        registry=registry,
+    )
+    return quarantined, failed, reported
 
 
 def cycle_metrics(registry: CollectorRegistry, board: Board) -> Observe:

@@ -202,13 +202,16 @@ class ScoreSettings(_Model):
     """A Score plugin of a profile with its weight (no unit; only ratios count)."""
 
     name: str
+    """The plugin."""
     weight: float = Field(default=1.0, gt=0, le=1000)
+    """Its weight."""
 
 
 class ProfileSettings(_Model):
     """A profile of the team's own: plugins by extension point."""
 
     name: str = Field(pattern=NAME)
+    """What `profile` calls it."""
     sort: str = ""
     """QueueSort plugin; empty: priority, submission, key."""
     filters: tuple[str, ...] = Field(default=(), strict=False)

@@ -25,6 +25,8 @@ from muster.server.access import AUDIENCE
 from muster.types import GATE
 
 REPORT = "muster.dev/report"
+"""Annotation, `true`: admission gives the pod what `muster.report(...)` and `muster agent` need: a token and an
+address."""
 TOKEN_VOLUME, TOKEN_FOLDER = "muster-report", "/var/run/secrets/muster.dev"
 """Of the token in a pod that reports; what the chart's policy adds, and muster/report.py reads."""
 TOKEN_SECONDS = 3600

@@ -36,6 +36,7 @@ GPU_MEMORY = "nvidia.com/gpu.memory"
 
 
 GATE = "muster.dev/queue"
+"""Scheduling gate by Muster: the pod is in the queue. Only Muster removes it."""
 
 
 PODS = "pods"

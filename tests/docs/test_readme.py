@@ -1,0 +1,68 @@
+"""The front page: short, and what it shows is what Muster prints."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import yaml
+
+from muster.types import WriteGang
+from tests.cluster_fake import FakeCluster, Muster
+from tests.docs.reference import TOP
+
+README = (TOP / "README.md").read_text()
+
+
+def block(begins: str) -> list[str]:
+    """The lines of the code block that begins so."""
+    found = re.search(rf"```[a-z]*\n({re.escape(begins)}.*?)```", README, re.S)
+    assert found is not None, begins
+    return found[1].splitlines()
+
+
+def kubectl(gangs: dict[str, dict[str, Any]], ages: dict[str, str]) -> list[str]:
+    """`kubectl get gangs`: the columns of the CRD (priority 0), three spaces apart."""
+    crd = (TOP / "charts/muster/templates/crd.yaml").read_text()
+    listed = re.search(r"additionalPrinterColumns:\n((?:    - .*\n)+)", crd)
+    assert listed is not None
+    columns = [c for c in yaml.safe_load(listed[1]) if not c.get("priority")]
+    rows = [["NAME", *(c["name"].upper() for c in columns)]]
+    for name, status in sorted(gangs.items()):
+        cells = [
+            ages[name] if c["name"] == "Age" else status.get(c["jsonPath"].rpartition(".")[2])
+            for c in columns
+        ]
+        rows.append([name, *("" if cell is None else str(cell) for cell in cells)])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["   ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+
+
+def test_the_readme_fits_in_six_kilobytes() -> None:
+    assert len(README.encode()) <= 6 * 1024
+
+
+def test_the_two_commands_stand_in_it() -> None:
+    assert [line.split("#")[0].strip() for line in block("make demo")] == ["make demo", "make test"]
+
+
+def test_its_job_of_twelve_lines_gets_the_gang_that_it_shows() -> None:
+    lines = block("apiVersion: batch/v1")
+    assert len(lines) == 12
+    spec = yaml.safe_load("\n".join(lines))["spec"]
+    [container] = spec["template"]["spec"]["containers"]
+    gpus = container["resources"]["limits"]["nvidia.com/gpu"]
+
+    cluster = FakeCluster(nodes=16, gpus=8)
+    cluster.job("train", spec["completions"], gpus)
+    muster = Muster(cluster)
+    muster.settle()
+    cluster.now += 177
+    muster.settle()
+    cluster.job("big", 16, 8)
+    cluster.now += 3
+    muster.settle()
+    gangs = {a.gang: dict(a.status) for a in cluster.sent if isinstance(a, WriteGang)}
+    command, *shown = block("$ kubectl get gangs")
+    assert command == "$ kubectl get gangs"
+    assert shown == kubectl(gangs, {"job-big": "3s", "job-train": "3m"})

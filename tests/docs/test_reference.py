@@ -1,0 +1,33 @@
+"""config/reference.md says what the code says."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from cogapp import Cog
+
+from tests.docs import reference
+from tests.docs.reference import MUSTER, TOP
+
+
+def test_the_tables_of_the_reference_are_those_of_the_code(capsys: pytest.CaptureFixture[str]) -> None:
+    page = str(TOP / "config" / "reference.md")
+    code = Cog().main(["cog", "--check", "--diff", "-I", str(TOP), page])
+    assert code == 0, f"config/reference.md is not up to date: run `make docs`\n{capsys.readouterr().out}"
+
+
+def test_admission_knows_each_annotation_that_an_owner_may_write() -> None:
+    policy = (TOP / "charts/muster/templates/admission-advice.yaml").read_text()
+    known = re.search(r"- name: known\s+expression: >-\s+\[([^\]]*)\]", policy)
+    assert known is not None
+    owners = {name for name, (on, by, _, _) in reference.names().items() if not by and "annotation" in on}
+    assert set(re.findall(r'"([^"]+)"', known[1])) == owners
+
+
+def test_no_metric_of_the_code_is_missing() -> None:
+    files = [*(MUSTER / "server").glob("*.py"), MUSTER / "serve.py", MUSTER / "threads.py"]
+    named = set(re.findall(r'"(muster_[a-z_]+)"', "\n".join(file.read_text() for file in files)))
+    assert {name.removesuffix("_total") for name in reference.metrics()} == {
+        name.removesuffix("_total") for name in named
+    }
