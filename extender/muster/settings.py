@@ -54,14 +54,14 @@ class _Model(BaseModel):
 
 
 class Leader(_Model):
-    """The Lease that decides which replica acts: that of the kube-scheduler beside (design §6)."""
+    """The Lease that decides which replica acts: that of the kube-scheduler beside muster (design §6)."""
 
     namespace: str = Field(default="muster-system", pattern=NAME)
     """Namespace of the Lease: the release's."""
     lease: str = Field(default="muster-scheduler", pattern=NAME)
-    """leaderElection.resourceName of the kube-scheduler beside."""
+    """leaderElection.resourceName of the kube-scheduler beside muster."""
     own: bool = False
-    """true: no kube-scheduler stands beside, muster holds this Lease itself (registered with a scheduler that
+    """true: no kube-scheduler runs beside muster, which holds this Lease itself (registered with a scheduler that
     the team already runs)."""
 
 
@@ -97,16 +97,16 @@ class Tls(_Model):
     """HTTPS on the service port: a certificate that others renew (`certificates`), or Muster's own (`secret`)."""
 
     certificates: str = ""
-    """Folder with tls.crt and tls.key, PEM, and ca.crt where clients are to be told who signed. Read again when they
+    """Folder with tls.crt and tls.key, PEM, and ca.crt where clients need the authority. Read again when they
     change."""
     secret: str = Field(default="", pattern=rf"^$|{NAME}")
-    """Secret in the Lease's namespace in which Muster keeps an authority and a certificate of its own making."""
+    """Secret in the Lease's namespace where Muster stores an authority and a certificate that it makes itself."""
     hosts: tuple[Annotated[str, Field(min_length=1, max_length=253)], ...] = Field(default=(), strict=False)
     """With secret: DNS names and addresses by which clients call the service port."""
     life: Duration = 90 * 86400.0
-    """With secret: of a certificate; the next one is made when two thirds are over."""
+    """With secret: lifetime of a certificate. Muster renews it after two thirds of that."""
     publish: str = Field(default="", pattern=rf"^$|{NAME}")
-    """ConfigMap in the Lease's namespace whose ca.crt Muster keeps saying who signed; empty: nobody is told."""
+    """ConfigMap in the Lease's namespace to whose ca.crt Muster writes the authority; empty: it writes none."""
 
     @model_validator(mode="after")
     def _one(self) -> Tls:
@@ -123,24 +123,24 @@ class Reporting(_Model):
     """Reports of training: POST /v1/report on the service port."""
 
     enabled: bool = True
-    """false: reports are not taken in; speeds and lengths are what owners declare."""
+    """false: Muster takes no reports; speeds and lengths are what owners declare."""
     url: str = Field(default="", pattern=r"^$|^https?://[^\s/,]+(/[^\s,]*)?(,https?://[^\s/,]+(/[^\s,]*)?)*$")
-    """What the webhook tells pods with `muster.dev/report: "true"` (MUSTER_URL); empty: nothing, because the policy
-    does, or nobody."""
+    """Address that the webhook gives to pods with `muster.dev/report: "true"` (MUSTER_URL); empty: none, because the
+    admission policy does, or reports are off."""
     tell_authority: bool = True
-    """With tls, whether the webhook tells these pods, too, who signed the service port's certificate (MUSTER_CA).
-    false: the url leads elsewhere."""
+    """With tls, whether the webhook also gives these pods the authority of the service port's certificate
+    (MUSTER_CA). false: the url leads elsewhere."""
     share_lessons: bool = False
-    """true: what one namespace's jobs teach of an image and model (speeds, lengths, what a change costs) is used for
-    those of all others, too. false: for its own only, so that no tenant can mislead or watch another."""
+    """true: what Muster learned of an image and model in one namespace (speeds, lengths, what a change costs) counts
+    for jobs of all others, too. false: for its own only, so that no tenant can mislead or watch another."""
 
 
 class Readers(_Model):
     """Who reads /v1 and /debug on the service port."""
 
     api_server_tokens: bool = False
-    """true: tokens for the API server's own audience are taken, too, where people have no others, such as those of an
-    OIDC provider. One that is stolen here works at the API server then. false: those for muster.dev only."""
+    """true: tokens for the API server's own audience are accepted, too, where people have no others, such as those of
+    an OIDC provider. A token stolen here then works at the API server. false: those for muster.dev only."""
 
 
 class SelectorRequirement(_Model):
@@ -160,32 +160,33 @@ class NamespaceSelector(_Model):
     match_labels: dict[str, str] = Field(default_factory=dict)
     """Labels and their values."""
     match_expressions: tuple[SelectorRequirement, ...] = Field(default=(), strict=False)
-    """All of which hold, too."""
+    """Requirements that all hold, too."""
 
 
 class GangSettings(_Model):
-    """Times in a gang's life."""
+    """Timeouts of a gang."""
 
     timeout: Duration = 120.0
     """From a gang's first bind: a gang that is not whole by then goes back to the gate, so that what it holds
     is not idle. Longer where volumes or nodes take minutes to be there."""
     ttl_after_finished: Duration = 3600.0
-    """From a job's end until its Gang object is removed. Longer keeps `muster explain` answering for it."""
+    """From a job's end until its Gang object is removed. Until then `muster explain` answers for it."""
     owner_pause: Duration = 10.0
-    """From an owner's newest pod: one that makes no more for so long, though its minimum is not there, counts as
-    waiting for its first pods to run; these start, and the others' places are kept. Longer for a slow operator."""
+    """From an owner's newest pod: an owner that creates no more for so long, although its minimum is incomplete,
+    counts as waiting for its first pods to run. These start, and the others' places are reserved. Longer for a slow
+    operator."""
     incomplete: Duration = 600.0
-    """How long a job keeps its place in the queue while pods of its minimum are missing, held by another gate or
-    suspended, and neither a quota nor an owner that creates them is to blame. From then on it queues from the moment
+    """How long a job stays at its place in the queue while pods of its minimum are missing, held by another gate or
+    suspended, and neither a quota nor a creating owner is the cause. After that it queues from the moment
     when it is whole. Longer where people create the pods of a job by hand."""
 
 
 class AutoscalerSettings(_Model):
-    """Asking for nodes. Autoscalers ignore gated pods, so without this nobody adds any for what waits."""
+    """Asking for nodes. Autoscalers ignore gated pods, so without this they add no node for waiting jobs."""
 
     ask: Literal["none", "provisioning-request", "ungate"] = "none"
     """provisioning-request: an autoscaling.x-k8s.io/v1 ProvisioningRequest for the minimum of the head of the queue.
-    ungate: its pods' gates come off without a place, so that any autoscaler sees them Pending; they stay unbound
+    ungate: its pods' gates are removed without a place, so that any autoscaler sees them Pending; they stay unbound
     until the whole job has a place, and can't be gated again. Needs binder own, whose filter guards them."""
     provisioning_class: str = Field(
         default="best-effort-atomic-scale-up.autoscaling.x-k8s.io",
@@ -229,14 +230,14 @@ class ProfileSettings(_Model):
     round: Duration = 0.0
     """Shares are computed again only at whole multiples of it; 0: whenever something changes."""
     placement: Literal["pinned", "scored"] = "pinned"
-    """pinned: the planner picks the node. scored: kube-scheduler does, by our prioritize verb."""
+    """pinned: the planner picks the node. scored: kube-scheduler does, by Muster's prioritize verb."""
 
 
 class HealthSettings(_Model):
     """When /healthz fails, so that the kubelet starts muster again."""
 
     cycle: Duration = 60.0
-    """Time without a good cycle although one was due. Longer where a single plan takes minutes."""
+    """Time without a successful cycle although one was due. Longer where a single plan takes minutes."""
 
 
 class Settings(_Model):
@@ -245,7 +246,7 @@ class Settings(_Model):
     api_version: Literal["muster.dev/v1alpha1"] = "muster.dev/v1alpha1"
     kind: Literal["MusterConfiguration"] = "MusterConfiguration"
     scheduler_name: str = Field(default="muster", pattern=NAME)
-    """Pods with this spec.schedulerName are ours."""
+    """Pods with this spec.schedulerName are Muster's."""
     mode: Literal["active", "observe"] = "active"
     """observe: plan and explain, change nothing. For a first look at a cluster."""
     profile: str = "fifo"
@@ -253,11 +254,12 @@ class Settings(_Model):
     order: Literal["backfill", "strict"] = "backfill"
     """strict: the head of the queue blocks all others. backfill: others pass while they don't delay it."""
     patience: Duration = 300.0
-    """How long a head of the queue whose run time nobody knows waits before freed capacity is kept for it.
+    """How long a head of the queue of unknown run time waits before freed capacity is reserved for it.
     Shorter helps big gangs and leaves more GPUs idle."""
     binder: Literal["own", "cluster"] = "own"
-    """cluster: the cluster's own scheduler binds, and nobody calls us. Pods whose owners ask for scored placement are
-    pinned then; those that the planner does not model are nominated (extender/README.md). At start only."""
+    """own: the kube-scheduler beside Muster binds. cluster: the cluster's own scheduler binds, and no extender verb
+    is called. Pods whose owners ask for scored placement are pinned then; those that the planner does not model are
+    nominated (extender/README.md). At start only."""
     cluster_scheduler: str = Field(default="default-scheduler", pattern=NAME)
     """With binder cluster: the schedulerName that admission gives our pods."""
     preemption: bool = False

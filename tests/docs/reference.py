@@ -116,6 +116,11 @@ def plugin_rows() -> str:
 # ---- labels and annotations ----
 
 
+def _plain(docstring: str) -> str:
+    """In one line, without the sections and modules that it refers to."""
+    return re.sub(r" \((design §\d+|[a-z]+[./][a-z./-]+)\)", "", " ".join(docstring.split()))
+
+
 def _documented(file: Path, inside: str = "") -> Iterator[tuple[str, ast.expr | None, str]]:
     """Names that a module (or the class `inside` of it) assigns, with the value and the docstring below."""
     body: list[ast.stmt] = ast.parse(file.read_text()).body
@@ -131,7 +136,7 @@ def _documented(file: Path, inside: str = "") -> Iterator[tuple[str, ast.expr | 
                 continue
         match after:
             case ast.Expr(value=ast.Constant(value=str(text))):
-                yield name, value, " ".join(text.split())
+                yield name, value, _plain(text)
             case _:
                 yield name, value, ""
 
@@ -143,7 +148,7 @@ def names() -> dict[str, tuple[str, str, str, str]]:
         for _, value, text in _documented(file):
             match value:
                 case ast.Constant(value=str(key)) if re.fullmatch(r"muster\.dev/[a-z-]+", key):
-                    said = SAYS.fullmatch(re.sub(r" \([a-z]+[./][a-z./-]+\)", "", text))
+                    said = SAYS.fullmatch(text)
                     if said is None:
                         raise ValueError(f"{file.name}: the docstring of {key} has to match {SAYS.pattern}")
                     on, by, values, meaning = said.groups("")
@@ -172,7 +177,7 @@ def muster_rows() -> str:
 
 def bound_rows() -> str:
     """The most of each thing."""
-    found = [value for value in vars(bounds).values() if isinstance(value, bounds.Bound)]
+    found = bounds.TABLE
     return table(
         ("what", "at most", "why"), [(b.name, f"{b.most:,} {b.unit}".replace(",", " "), b.why) for b in found]
     )
@@ -230,7 +235,7 @@ def _settings(model: str, at: str, schema: Mapping[str, Any]) -> Iterator[tuple[
                 f"`{where}`",
                 "absent" if "anyOf" in here else "",
                 "",
-                field or " ".join(below["description"].split()),
+                field or _plain(below["description"]),
             )
             yield from _settings(inner[1], f"{where}[]." if many else f"{where}.", schema)
             continue

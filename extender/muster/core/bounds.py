@@ -39,7 +39,7 @@ AMOUNT = Bound(
 )
 GPUS = Bound("gpus", 1 << 20, "GPUs", "of one pod: times the replicas of 10,000 jobs it stays below 2**63")
 REPLICAS = Bound(
-    "replicas", 10_000, "replicas", "of one role: placing, sharing and telling go over each of them"
+    "replicas", 10_000, "replicas", "of one role: planning and writing its status visit each of them"
 )
 JOB_REPLICAS = Bound("job replicas", 50_000, "replicas", "of all roles of one job, likewise")
 ROLES = Bound("roles", 256, "roles", "of one job: each is a line of its Gang, which is one object of etcd")
@@ -57,7 +57,7 @@ HORIZON = Bound(
     "horizon",
     100 * 365 * 86_400,
     "seconds from now (100 years)",
-    "an end that is expected later is told as unknown: calendars end with the year 9999",
+    "an end that is expected later counts as unknown: calendars end with the year 9999",
 )
 TABLE = (AMOUNT, GPUS, REPLICAS, JOB_REPLICAS, ROLES, NOTE, KEY, NAME, WORK, SPEED, HORIZON)
 
