@@ -17,7 +17,7 @@ from markdown_it.token import Token
 from mdit_py_plugins.anchors import anchors_plugin
 
 from muster.cli import main
-from tests.docs.reference import TOP
+from tests.docs.reference import TOP, names
 
 OURS = ("charts", "config", "e2e", "extender", "plugins", "tests", ".github")
 PAGES = sorted({*TOP.glob("*.md"), *chain.from_iterable((TOP / folder).rglob("*.md") for folder in OURS)})
@@ -92,3 +92,21 @@ def test_every_program_that_a_page_names_is_in_the_checkout() -> None:
             ):
                 missing.append(f"{page.relative_to(TOP)}: {named}")
     assert missing == []
+
+
+def test_every_name_of_ours_that_a_page_shows_is_in_the_reference() -> None:
+    known = {
+        *names(),
+        *(
+            "muster.dev/lab-python",
+            "muster.dev/elastic-training",
+            "muster.dev/topology",
+        ),  # images; topology-*
+        "muster.dev/enabled",  # an example of a namespace's label
+    }
+    unknown = []
+    for page in PAGES:
+        for line in commands(page):
+            found = re.findall(r"(?<![\w.])muster\.dev/[a-z]+(?:-[a-z]+)*\b", line)
+            unknown += [f"{page.relative_to(TOP)}: {name}" for name in found if name not in known]
+    assert unknown == []

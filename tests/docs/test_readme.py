@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import shlex
+import subprocess
 from typing import Any
 
 import yaml
 
 from muster.types import WriteGang
+from tests.chart.test_chart import helm
 from tests.cluster_fake import FakeCluster, Muster
 from tests.docs.reference import TOP
 
@@ -66,3 +69,17 @@ def test_its_job_of_twelve_lines_gets_the_gang_that_it_shows() -> None:
     command, *shown = block("$ kubectl get gangs")
     assert command == "$ kubectl get gangs"
     assert shown == kubectl(gangs, {"job-big": "3s", "job-train": "3m"})
+
+
+def test_its_command_installs_the_chart() -> None:
+    push, install = block("docker build")
+    assert push.split()[-1].rpartition(":")[0] == install.split("image.repository=")[1]
+    words = shlex.split(install)
+    assert words[:2] == ["helm", "install"]
+    words = [word for word in words[2:] if word != "--create-namespace"]
+    done = subprocess.run(
+        [helm(), "template", *words, "--kube-version=v1.37.1"],
+        cwd=TOP, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "kind: Deployment" in done.stdout
