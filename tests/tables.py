@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from muster.types import Grants, JobKey, Nodes, Snapshot, Table
+from muster.types import Grants, JobKey, Nodes, SharingSnapshot, Table
 
 
 def table(
@@ -56,10 +56,10 @@ def table(
     return made
 
 
-def snapshot(of: Table, now: float = 0.0, seed: int = 0) -> Snapshot:
+def snapshot(of: Table, now: float = 0.0, seed: int = 0) -> SharingSnapshot:
     """A snapshot that holds nothing but the table."""
     nodes = Nodes([])
-    return Snapshot(now, nodes, nodes.total, {}, table=of, seed=seed)
+    return SharingSnapshot(now, nodes, nodes.total, {}, table=of, seed=seed)
 
 
 def granted(plugin: object, of: Table, now: float = 0.0, plan: Sequence[int] | None = None) -> list[int]:

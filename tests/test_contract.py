@@ -147,7 +147,7 @@ def test_a_policy_that_is_asked_twice_in_a_cycle_says_the_same_and_remembers_not
     before = snapshot(nodes=2, gpus=8, jobs=jobs)
     jobs = list(before.jobs.values())
     table = table_in(before, Capacity(before), {}, jobs, lambda each: declared(each, before.now))
-    shown = dataclasses.replace(before, table=table)
+    shown = before.with_table(table)
     made = plugin(name)
     was = copy.deepcopy(made)
     first, again = (made.share(Grants(table.have), shown) for _ in range(2))

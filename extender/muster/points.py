@@ -28,6 +28,7 @@ from muster.types import (
     Nodes,
     Plan,
     Role,
+    SharingSnapshot,
     Snapshot,
 )
 
@@ -82,14 +83,14 @@ class Share(Protocol):
     A class variable RULE, where there is one, says in a clause for owners what the policy goes by ("GPUs go round
     evenly"): `core.reasons.shares` ends a sentence with it where gain did not decide."""
 
-    def share(self, shares: Grants, snapshot: Snapshot) -> Grants: ...
+    def share(self, shares: Grants, snapshot: SharingSnapshot) -> Grants: ...
 
 
 @runtime_checkable
 class Rebalance(Protocol):
     """Running jobs to be placed again. The core drops a move that finds no place and undoes it in the trial."""
 
-    def moves(self, snapshot: Snapshot) -> Sequence[Move]: ...
+    def moves(self, snapshot: SharingSnapshot) -> Sequence[Move]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,14 +134,16 @@ class Fold(Protocol):
     a `fold` keeps plain numbers only, and reads them by `policylib.remembered.columns`, whoever keeps them.
     """
 
-    def fold(self, snapshot: Snapshot, memory: Mapping[str, FloatArray]) -> Mapping[str, FloatArray]: ...
+    def fold(
+        self, snapshot: SharingSnapshot, memory: Mapping[str, FloatArray]
+    ) -> Mapping[str, FloatArray]: ...
 
 
 @runtime_checkable
 class Wake(Protocol):
     """When the next cycle is needed although nothing happens (a quantum, a lease, a round), None = never."""
 
-    def wake(self, snapshot: Snapshot) -> float | None: ...
+    def wake(self, snapshot: SharingSnapshot) -> float | None: ...
 
 
 LACKS = frozenset({Code.RESOURCES, Code.NODES, Code.TOPOLOGY, Code.NEVER_FITS})

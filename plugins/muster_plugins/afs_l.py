@@ -20,7 +20,7 @@ from typing import ClassVar
 import numpy as np
 
 from muster.policylib import afs, greedy
-from muster.types import FloatArray, Grants, Snapshot, Table
+from muster.types import FloatArray, Grants, SharingSnapshot, Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class AfsL:
 
     RULE: ClassVar[str] = "gains are weighed with the work left, and what ends soon gives its GPUs back"
 
-    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:  # noqa: ARG002
+    def share(self, shares: Grants, snapshot: SharingSnapshot) -> Grants:  # noqa: ARG002
         """Stage one or two, by the number of jobs and GPUs."""
         table = snapshot.table
         if not greedy.crowded(table):

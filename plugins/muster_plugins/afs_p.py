@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from muster.policylib import afs, greedy, quantum
-from muster.types import FloatArray, Grants, IntArray, Job, Snapshot
+from muster.types import FloatArray, Grants, IntArray, Job, SharingSnapshot, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +34,11 @@ class AfsP:
         if self.quantum <= 0.0:
             raise ValueError(f"quantum: must be above 0; found {self.quantum}")
 
-    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:  # noqa: ARG002
+    def share(self, shares: Grants, snapshot: SharingSnapshot) -> Grants:  # noqa: ARG002
         """Who is inside a quantum keeps its GPUs; the others share what is left."""
         return Grants(quantum.share(snapshot, self.NAME, self.quantum, self._rest))
 
-    def _rest(self, snapshot: Snapshot, order: IntArray, left: int) -> IntArray:
+    def _rest(self, snapshot: SharingSnapshot, order: IntArray, left: int) -> IntArray:
         table = snapshot.table
         least = int(greedy.cost(table, table.min)[order].sum())
         if least >= left:
@@ -57,10 +57,10 @@ class AfsP:
         """How many quanta the job has used up, and when the present one began."""
         return quantum.observe(job, snapshot, self.NAME, self.quantum)
 
-    def fold(self, snapshot: Snapshot, memory: Mapping[str, FloatArray]) -> Mapping[str, FloatArray]:
+    def fold(self, snapshot: SharingSnapshot, memory: Mapping[str, FloatArray]) -> Mapping[str, FloatArray]:
         """`observe` for all jobs of a table."""
         return quantum.fold(snapshot, memory, self.quantum)
 
-    def wake(self, snapshot: Snapshot) -> float | None:
+    def wake(self, snapshot: SharingSnapshot) -> float | None:
         """When the next quantum ends."""
         return quantum.wake(snapshot, self.NAME, self.quantum)

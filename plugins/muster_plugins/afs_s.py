@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from muster.policylib import greedy
-from muster.types import IntArray, Snapshot
+from muster.types import IntArray, SharingSnapshot
 from muster_plugins.afs_p import AfsP
 
 
@@ -23,5 +23,5 @@ class AfsS(AfsP):
     NAME: ClassVar[str] = "afs-s"
     RULE: ClassVar[str] = "GPUs go to those that have fewest"
 
-    def _rest(self, snapshot: Snapshot, order: IntArray, left: int) -> IntArray:
+    def _rest(self, snapshot: SharingSnapshot, order: IntArray, left: int) -> IntArray:
         return greedy.level(snapshot.table, order, left)

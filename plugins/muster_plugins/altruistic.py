@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 
 from muster.policylib import greedy
-from muster.types import Grants, Snapshot
+from muster.types import Grants, SharingSnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Altruistic:
 
     waiting: bool = True
 
-    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:
+    def share(self, shares: Grants, snapshot: SharingSnapshot) -> Grants:
         """What was granted, and more where GPUs are left."""
         table, granted = snapshot.table, shares.replicas
         left = table.gpus - int(greedy.cost(table, granted)[granted > 0].sum())

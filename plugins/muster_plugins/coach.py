@@ -41,7 +41,7 @@ import numpy as np
 from muster.core.progress.fits import Surface, fit_convergence, fit_surface
 from muster.core.sharing.job_table import elastic_role
 from muster.points import Estimation
-from muster.types import Config, Grant, Grants, IntArray, Job, Nodes, Role, Snapshot
+from muster.types import Config, Grant, Grants, IntArray, Job, Nodes, Role, SharingSnapshot, Snapshot
 
 DESIGN = ((1, 1), (2, 1), (1, 2), (2, 2))
 Counts = tuple[int, int]
@@ -73,7 +73,7 @@ class Coach:
 
     # ---- Share ----
 
-    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:
+    def share(self, shares: Grants, snapshot: SharingSnapshot) -> Grants:
         """Counts for jobs at a boundary and jobs that wait, by submission; the others keep theirs."""
         free = _left(snapshot)
         table = snapshot.table
@@ -208,7 +208,7 @@ class Coach:
             "target": report.target,
         }
 
-    def wake(self, snapshot: Snapshot) -> float | None:
+    def wake(self, snapshot: SharingSnapshot) -> float | None:
         """When the next job that waits has waited long enough for all of its counts."""
         times = [
             job.submitted + self.timeout

@@ -50,7 +50,7 @@ from muster.core.sharing.moving import (
     waits_for_room,
 )
 from muster.points import Profile
-from muster.types import Job, JobKey, Move, Nodes, Snapshot
+from muster.types import Job, JobKey, Move, Nodes, SharingSnapshot
 from muster_plugins.pack import Pack
 
 PACKED = Profile(scores=((Pack(), 1.0),))
@@ -72,7 +72,7 @@ class Defragment:
     heads: int = 2
     rack: str = "topology.kubernetes.io/rack"
 
-    def moves(self, snapshot: Snapshot) -> Sequence[Move]:
+    def moves(self, snapshot: SharingSnapshot) -> Sequence[Move]:
         """Moves for the first waiting job that they make startable; else those that gain most speed."""
         heads, spread = self._heads(snapshot), self._spread(snapshot)
         if not heads and not spread:
@@ -88,22 +88,22 @@ class Defragment:
                     return found
         return self._faster([job for job in spread if self._movable(job, snapshot, shared)], snapshot)
 
-    def wake(self, snapshot: Snapshot) -> float | None:
+    def wake(self, snapshot: SharingSnapshot) -> float | None:
         """When the next running job's cooldown is over."""
         ends = [changed_at(job) + self.cooldown for job in snapshot.jobs.values() if job.started]
         return min((end for end in ends if end > snapshot.now), default=None)
 
     # ---- who may move ----
 
-    def _movable(self, job: Job, snapshot: Snapshot, shared: Collection[JobKey]) -> bool:
+    def _movable(self, job: Job, snapshot: SharingSnapshot, shared: Collection[JobKey]) -> bool:
         if not job.started or not job.bound or snapshot.now < changed_at(job) + self.cooldown:
             return False
         return can_change(job, shared) and self._left(job, snapshot) > self.ending
 
-    def _left(self, job: Job, snapshot: Snapshot) -> float:
+    def _left(self, job: Job, snapshot: SharingSnapshot) -> float:
         """Seconds until it is expected to end as it runs now, infinite where nobody knows."""
         table = snapshot.table
-        row = table.row.get(job.key) if table is not None else None
+        row = table.row.get(job.key)
         if row is not None and not math.isnan(table.remaining[row]):
             speed = float(table.curves[table.curve[row], int(table.have[row])])
             return float(table.remaining[row]) / speed if speed > 0.0 else math.inf
@@ -115,11 +115,11 @@ class Defragment:
 
     # ---- 1 room for a job that waits ----
 
-    def _heads(self, snapshot: Snapshot) -> list[Job]:
+    def _heads(self, snapshot: SharingSnapshot) -> list[Job]:
         waiting = [job for job in snapshot.jobs.values() if waits_for_room(job, snapshot.now)]
         return sorted(waiting, key=lambda j: (-j.priority, j.submitted, j.key))[: self.heads]
 
-    def _room_for(self, head: Job, movable: Mapping[JobKey, Job], snapshot: Snapshot) -> list[Move]:
+    def _room_for(self, head: Job, movable: Mapping[JobKey, Job], snapshot: SharingSnapshot) -> list[Move]:
         """Moves after which the head's minimum fits, [] where there are none that are worth it."""
         capacity = Capacity(snapshot)
         needs = least_of(head)
@@ -168,7 +168,12 @@ class Defragment:
             yield row
 
     def _both(
-        self, head: Job, needs: Sequence[Need], cleared: Sequence[Job], capacity: Capacity, snapshot: Snapshot
+        self,
+        head: Job,
+        needs: Sequence[Need],
+        cleared: Sequence[Job],
+        capacity: Capacity,
+        snapshot: SharingSnapshot,
     ) -> dict[JobKey, list[Assignment]] | None:
         """Spots of the cleared jobs beside the head, which is placed first; None where one finds none."""
         mark = capacity.mark()
@@ -191,7 +196,7 @@ class Defragment:
         needs: Sequence[Need],
         cleared: Sequence[Job],
         assignments: Mapping[JobKey, Sequence[Assignment]],
-        snapshot: Snapshot,
+        snapshot: SharingSnapshot,
     ) -> list[Move]:
         """The moves, if the head gains more GPU-seconds than they cost; those that stay where they are left out."""
         moved = [job for job in cleared if rows_of(assignments[job.key]) != rows_on(job, snapshot.nodes)]
@@ -215,7 +220,7 @@ class Defragment:
         ]
 
     def _until_room(
-        self, head: Job, needs: Sequence[Need], cleared: Sequence[Job], snapshot: Snapshot
+        self, head: Job, needs: Sequence[Need], cleared: Sequence[Job], snapshot: SharingSnapshot
     ) -> float:
         """Seconds until the head would start anyhow: the first known end that makes room for it; infinite if none."""
         capacity = Capacity(snapshot)
@@ -235,12 +240,12 @@ class Defragment:
 
     # ---- 2 fewer nodes for a job that runs ----
 
-    def _spread(self, snapshot: Snapshot) -> list[Job]:
+    def _spread(self, snapshot: SharingSnapshot) -> list[Job]:
         """Jobs that run on several nodes, and whose speed on fewer may be known."""
         jobs = [job for job in snapshot.jobs.values() if job.started and job.bound > 1]
         return [j for j in jobs if speed_of(j, snapshot) is not None and len(rows_on(j, snapshot.nodes)) > 1]
 
-    def _faster(self, jobs: Sequence[Job], snapshot: Snapshot) -> list[Move]:
+    def _faster(self, jobs: Sequence[Job], snapshot: SharingSnapshot) -> list[Move]:
         """The moves to fewer nodes that gain most GPU-seconds, each in the room that those before it leave."""
         capacity = Capacity(snapshot)
         found: list[tuple[float, JobKey]] = []
@@ -260,7 +265,7 @@ class Defragment:
                 result.append(move)
         return result
 
-    def _on_fewer(self, job: Job, capacity: Capacity, snapshot: Snapshot) -> Move | None:
+    def _on_fewer(self, job: Job, capacity: Capacity, snapshot: SharingSnapshot) -> Move | None:
         """The move to fewer nodes, taken in the room; None where there is none that is worth it."""
         before, speed = rows_on(job, snapshot.nodes), speed_of(job, snapshot)
         leave(capacity, job, snapshot.nodes)

@@ -34,7 +34,7 @@ import numpy as np
 
 from muster.core.sharing.job_table import elastic_role
 from muster.policylib.lp import Market
-from muster.types import GPU, PRODUCT, FloatArray, Grant, Grants, Job, JobKey, Snapshot
+from muster.types import GPU, PRODUCT, FloatArray, Grant, Grants, Job, JobKey, SharingSnapshot, Snapshot
 from muster_plugins.gavel_draws import Draws
 from muster_plugins.gavel_pairs import rode, there, with_pairs
 
@@ -145,7 +145,7 @@ class Gavel:
 
     # ---- a round ----
 
-    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:
+    def share(self, shares: Grants, snapshot: SharingSnapshot) -> Grants:
         """Who runs in this round, and on which product."""
         table = snapshot.table
         jobs = [snapshot.jobs[key] for key in table.keys]

@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from muster.policylib import greedy
-from muster.types import Grants, Snapshot
+from muster.types import Grants, SharingSnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class MaxMin:
 
     RULE: ClassVar[str] = "GPUs go round evenly"
 
-    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:  # noqa: ARG002
+    def share(self, shares: Grants, snapshot: SharingSnapshot) -> Grants:  # noqa: ARG002
         """One step after another for each job, in the order of the present run's start."""
         table = snapshot.table
         running = np.flatnonzero(table.have)

@@ -20,7 +20,7 @@ import numpy as np
 from muster.core.progress.curves import interpolated
 from muster.core.sharing.job_table import elastic_role
 from muster.points import Estimation
-from muster.types import Job, Snapshot
+from muster.types import Job, SharingSnapshot, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Measured:
             int(nodes.total[:, n].sum()) for r, n in nodes.resource_index.items() if r.endswith("/gpu")
         )
 
-    def wake(self, snapshot: Snapshot) -> float | None:
+    def wake(self, snapshot: SharingSnapshot) -> float | None:
         """When the next job that was started or changed is measured."""
         table = snapshot.table
         running = np.flatnonzero(table.have)

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from muster.policylib import greedy
-from muster.types import Grant, Grants, IntArray, Snapshot, Table
+from muster.types import Grant, Grants, IntArray, SharingSnapshot, Table
 
 Item = tuple[int, int]
 """Replicas, GPUs."""
@@ -34,7 +34,7 @@ class NetworkPacking:
 
     table: int = 4_000_000
 
-    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:
+    def share(self, shares: Grants, snapshot: SharingSnapshot) -> Grants:
         """The legal shares nearest to `shares`, and at most so many nodes for each job as it needs."""
         table = snapshot.table
         plan = shares.replicas

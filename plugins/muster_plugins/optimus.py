@@ -17,7 +17,7 @@ from typing import ClassVar
 import numpy as np
 
 from muster.policylib import greedy
-from muster.types import Grants, Snapshot
+from muster.types import Grants, SharingSnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Optimus:
 
     RULE: ClassVar[str] = "GPUs go where they save the most time"
 
-    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:  # noqa: ARG002
+    def share(self, shares: Grants, snapshot: SharingSnapshot) -> Grants:  # noqa: ARG002
         """The least for each in order, then steps by absolute drop of remaining time (s per GPU)."""
         table = snapshot.table
         granted = greedy.in_order(table, np.arange(len(table)), table.min)

@@ -26,7 +26,7 @@ from muster.cached import MIB, cached
 from muster.core.progress.curves import interpolated
 from muster.points import Estimation
 from muster.policylib.greedy import by_gain, in_order
-from muster.types import Grant, Grants, Job, Snapshot
+from muster.types import Grant, Grants, Job, SharingSnapshot, Snapshot
 
 ANEW = Grant(restart=True)
 
@@ -44,7 +44,7 @@ class OptimusPollux:
             work *= max(0.0, report.total - report.step) / report.total
         return Estimation(work, _speeds(job.speed))
 
-    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:  # noqa: ARG002
+    def share(self, shares: Grants, snapshot: SharingSnapshot) -> Grants:  # noqa: ARG002
         """(J,) replicas, and the order of placing."""
         table = snapshot.table
         remaining = np.where(np.isnan(table.remaining), 0.0, table.remaining).tolist()

@@ -41,7 +41,7 @@ import numpy as np
 from muster.core.sharing.job_table import elastic_role
 from muster.points import Estimation
 from muster.policylib.completion import Forecast, Overheads, forecast
-from muster.types import GPU, PRODUCT, Config, Grant, Grants, Job, Snapshot
+from muster.types import GPU, PRODUCT, Config, Grant, Grants, Job, SharingSnapshot, Snapshot
 
 POINTS = 48
 """Points of an accuracy curve that are kept; beyond that every second one goes, the newest stays."""
@@ -160,7 +160,7 @@ class Reshape:
 
     # ---- Share ----
 
-    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:
+    def share(self, shares: Grants, snapshot: SharingSnapshot) -> Grants:
         """Algorithm 1 for each job that waits, by submission; where none is left waiting, Algorithm 2."""
         scene = self.scene(shares, snapshot)
         waiting = [s for s in scene.jobs if not s.count]
@@ -171,7 +171,7 @@ class Reshape:
                 pass
         return scene.decided(shares)
 
-    def scene(self, shares: Grants, snapshot: Snapshot) -> Scene:
+    def scene(self, shares: Grants, snapshot: SharingSnapshot) -> Scene:
         nodes, table = snapshot.nodes, snapshot.table
         column = nodes.resource_index.get(GPU)
         used = dict.fromkeys(nodes.names, 0)  # of `free` of a simulation without places nothing is taken off
@@ -245,7 +245,7 @@ class Reshape:
             points = points[-1:-POINTS:-2][::-1]
         return {"points": [list(p) for p in points]}
 
-    def wake(self, snapshot: Snapshot) -> float | None:
+    def wake(self, snapshot: SharingSnapshot) -> float | None:
         """Soon, while a job adjusts that could be donor or receiver: if GPUs idle or a job waits."""
         started = [job for job in snapshot.jobs.values() if job.started]
         column = snapshot.nodes.resource_index.get(GPU)

@@ -43,7 +43,7 @@ import numpy as np
 from muster.core.progress.learned import MEMORY, lesson_of
 from muster.core.reasons.shares import clock
 from muster.core.sharing.job_table import elastic_role
-from muster.types import Grant, Grants, Job, JobKey, Snapshot, Table
+from muster.types import Grant, Grants, Job, JobKey, SharingSnapshot, Table
 
 SLACK = 1e-6
 """s: times are sums of floats, and a wake-up is to find the rest over."""
@@ -69,7 +69,7 @@ class ResizeCost:
 
     # ---- Share ----
 
-    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:
+    def share(self, shares: Grants, snapshot: SharingSnapshot) -> Grants:
         """The shares, as far as their changes are worth it."""
         table = snapshot.table
         shares = self.fastest(shares, table, snapshot.jobs)
@@ -129,7 +129,7 @@ class ResizeCost:
         lesson = lesson_of(job.memory.get(MEMORY))
         return (lesson.cost if lesson is not None else 0.0) or self.cost
 
-    def resting(self, shares: Grants, snapshot: Snapshot, rows: list[int]) -> dict[int, str]:
+    def resting(self, shares: Grants, snapshot: SharingSnapshot, rows: list[int]) -> dict[int, str]:
         """Rows that may not change yet, with why: of those in `rows`, and of those that are granted another place."""
         table, now = snapshot.table, snapshot.now
         elsewhere = {row for row in shares.details if table.have[row] > 0}
@@ -167,7 +167,7 @@ class ResizeCost:
 
     # ---- Wake ----
 
-    def wake(self, snapshot: Snapshot) -> float | None:
+    def wake(self, snapshot: SharingSnapshot) -> float | None:
         """When the next running job may change again."""
         table, now = snapshot.table, snapshot.now
         ends = []

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from muster.types import Grant, Grants, JobKey, Snapshot
+from muster.types import Grant, Grants, JobKey, SharingSnapshot
 from muster_plugins.reshape import Reshape
 
 
@@ -27,7 +27,7 @@ class SidecarDefault:
     draw: bool = True
     seed: int = 0
 
-    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:
+    def share(self, shares: Grants, snapshot: SharingSnapshot) -> Grants:
         """Each job that waits, by submission, gets its number if a node has that many idle GPUs."""
         table = snapshot.table
         scene = Reshape().scene(shares, snapshot)

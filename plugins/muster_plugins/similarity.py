@@ -29,7 +29,7 @@ import numpy as np
 from muster.core.sharing.job_table import elastic_role
 from muster.policylib.references import PAPER, References
 from muster.policylib.similar import known, pairings, ranked, reference
-from muster.types import PRODUCT, Grant, Grants, Job, JobKey, Phase, Snapshot, Table
+from muster.types import PRODUCT, Grant, Grants, Job, JobKey, Phase, SharingSnapshot, Snapshot, Table
 
 MODES = ("gpu", "gpu_ngpu", "gpu_ngpu_bs")
 UNITS = ("samples", "iterations")
@@ -57,7 +57,7 @@ class Similarity:
         if not hasattr(self.references, "characteristics"):
             raise ValueError(f"references: measured jobs, given in code only; found {self.references!r}")
 
-    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:
+    def share(self, shares: Grants, snapshot: SharingSnapshot) -> Grants:
         """Algorithms 2 and 3 for one round; every grant names its product."""
         table = snapshot.table
         free = dict(table.products)
@@ -87,7 +87,7 @@ class Similarity:
 
     # ---- Algorithms 1 and 2 ----
 
-    def _choices(self, row: int, snapshot: Snapshot, free: Mapping[str, int]) -> Iterator[Choice]:
+    def _choices(self, row: int, snapshot: SharingSnapshot, free: Mapping[str, int]) -> Iterator[Choice]:
         """Grants that are free for a job, from the best down; at last, as requested on what nobody has measured."""
         table = snapshot.table
         job, unit = snapshot.jobs[table.keys[row]], int(table.unit[row])
@@ -124,7 +124,7 @@ class Similarity:
         """Algorithm 1: the reference that is nearest to the job's model, None where nothing is known of it."""
         return reference(self.references, job.model, self.leave_out)
 
-    def _kept(self, row: int, shares: Grants, snapshot: Snapshot) -> Choice | None:
+    def _kept(self, row: int, shares: Grants, snapshot: SharingSnapshot) -> Choice | None:
         """What a running job has, as a grant."""
         table = snapshot.table
         job, have = snapshot.jobs[table.keys[row]], int(shares.replicas[row])
@@ -140,7 +140,7 @@ class Similarity:
     # ---- Algorithm 3 ----
 
     def _pack(
-        self, granted: dict[int, Choice], waiting: list[int], order: Sequence[int], snapshot: Snapshot
+        self, granted: dict[int, Choice], waiting: list[int], order: Sequence[int], snapshot: SharingSnapshot
     ) -> None:
         """Each job alone on one GPU, first first, takes the job that costs it least (then: with the greatest sum)."""
         table = snapshot.table
@@ -158,7 +158,7 @@ class Similarity:
                 granted[best.row] = best.choice
                 waiting.remove(best.row)
 
-    def _pairs(self, row: int, first: Choice, other: int, snapshot: Snapshot) -> Iterator[Pair]:
+    def _pairs(self, row: int, first: Choice, other: int, snapshot: SharingSnapshot) -> Iterator[Pair]:
         """Ways in which a waiting job may run beside `first`, within the GPU's memory."""
         table = snapshot.table
         job = snapshot.jobs[table.keys[other]]
@@ -218,7 +218,7 @@ def _measured(job: Job, counts: Sequence[int], products: Mapping[str, int]) -> l
     )
 
 
-def _shares(granted: Mapping[int, Choice], waiting: Sequence[int], snapshot: Snapshot) -> Grants:
+def _shares(granted: Mapping[int, Choice], waiting: Sequence[int], snapshot: SharingSnapshot) -> Grants:
     table = snapshot.table
     replicas = np.zeros(len(table), dtype=np.int64)
     grants, why = {}, {}

@@ -36,7 +36,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from muster.types import GPU, BoolArray, IntArray, Job, Move, Phase, Shape, Snapshot
+from muster.types import GPU, BoolArray, IntArray, Job, Move, Phase, Shape, SharingSnapshot, Snapshot
 
 NAME = "specon"
 PC, WC, CC = "progressing", "watching", "converged"
@@ -95,14 +95,14 @@ class SpeCon:
             return PC, False
         return category, False
 
-    def wake(self, snapshot: Snapshot) -> float | None:
+    def wake(self, snapshot: SharingSnapshot) -> float | None:
         """The next t_m, while there is anything to be read."""
         watched = [memory_of(job) for job in snapshot.jobs.values()]
         if all(last is not None and last.asked is not None for last in watched):
             return None
         return (self._tick(snapshot.now) + 1) * self.interval
 
-    def moves(self, snapshot: Snapshot) -> Sequence[Move]:
+    def moves(self, snapshot: SharingSnapshot) -> Sequence[Move]:
         """Algorithm 2 for every container that has just asked, in the order of keys, then Algorithm 3."""
         board = Board(snapshot, {PC: self.w_pc, WC: self.w_wc, CC: self.w_cc})
         result = []

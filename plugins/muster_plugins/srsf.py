@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from muster.policylib import greedy
-from muster.types import Grants, Snapshot
+from muster.types import Grants, SharingSnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Srsf:
     def __post_init__(self) -> None:
         greedy.check_size(self.size)
 
-    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:  # noqa: ARG002
+    def share(self, shares: Grants, snapshot: SharingSnapshot) -> Grants:  # noqa: ARG002
         """The size or nothing, in the order of remaining service at that size (GPU-s)."""
         table = snapshot.table
         size = greedy.sized(table, self.size)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from muster.policylib import greedy
-from muster.types import Grants, Snapshot
+from muster.types import Grants, SharingSnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Srtf:
     def __post_init__(self) -> None:
         greedy.check_size(self.size)
 
-    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:  # noqa: ARG002
+    def share(self, shares: Grants, snapshot: SharingSnapshot) -> Grants:  # noqa: ARG002
         """The size or nothing, in the order of remaining time at that size (s)."""
         table = snapshot.table
         size = greedy.sized(table, self.size)

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from muster.points import Estimation
-from muster.types import Grants, Job, Snapshot
+from muster.types import Grants, Job, SharingSnapshot, Snapshot
 from muster_plugins.reshape import Reshape, Scene, Standing, homes_of
 
 
@@ -30,7 +30,7 @@ class Termination:
     settling: float = 242.0
     accuracy: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
 
-    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:
+    def share(self, shares: Grants, snapshot: SharingSnapshot) -> Grants:
         """The fewest GPUs for each job that waits, by submission; then additions while none waits."""
         scene = self._beliefs().scene(shares, snapshot)
         for standing in scene.jobs:
@@ -49,7 +49,7 @@ class Termination:
         """The points of the accuracy curve of a job of unknown length."""
         return self._beliefs().observe(job, snapshot)
 
-    def wake(self, snapshot: Snapshot) -> float | None:
+    def wake(self, snapshot: SharingSnapshot) -> float | None:
         """Soon, while a job restarts that could get more."""
         return self._beliefs().wake(snapshot)
 

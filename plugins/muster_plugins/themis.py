@@ -28,7 +28,7 @@ import numpy as np
 
 from muster.policylib import greedy, quantum
 from muster.policylib.remembered import columns, folded
-from muster.types import FloatArray, Grants, IntArray, Job, Snapshot
+from muster.types import FloatArray, Grants, IntArray, Job, SharingSnapshot, Snapshot
 
 NAME = "themis"
 
@@ -48,7 +48,7 @@ class Themis:
         if self.lease <= 0.0:
             raise ValueError(f"lease: must be above 0; found {self.lease}")
 
-    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:  # noqa: ARG002
+    def share(self, shares: Grants, snapshot: SharingSnapshot) -> Grants:  # noqa: ARG002
         """Leases that go on, then the auction, then the leftovers."""
         table = snapshot.table
         memory = columns(snapshot, NAME, quantum.FIELDS)
@@ -67,7 +67,7 @@ class Themis:
         left = table.gpus - int(greedy.cost(table, won)[won > 0].sum())
         return Grants(self._leftovers(snapshot, won, left))
 
-    def _rho(self, snapshot: Snapshot) -> FloatArray:
+    def _rho(self, snapshot: SharingSnapshot) -> FloatArray:
         """(J, K+1) finish-time fairness of each job with each number of replicas; inf with none."""
         table = snapshot.table
         speeds = table.curves[table.curve]
@@ -84,7 +84,7 @@ class Themis:
         return np.where(np.isnan(rho), np.inf, rho)
 
     def _auction(
-        self, snapshot: Snapshot, granted: IntArray, offer: int, rho: FloatArray, seen: IntArray
+        self, snapshot: SharingSnapshot, granted: IntArray, offer: int, rho: FloatArray, seen: IntArray
     ) -> IntArray:
         """Proportionally fair lots for those who see the offer, less the part that each one's presence costs."""
         lots = _fair(snapshot, granted, offer, rho, seen)
@@ -102,7 +102,7 @@ class Themis:
             paid[row] = max(fitting[-1] if fitting else 0, granted[row])
         return paid
 
-    def _leftovers(self, snapshot: Snapshot, won: IntArray, left: int) -> IntArray:
+    def _leftovers(self, snapshot: SharingSnapshot, won: IntArray, left: int) -> IntArray:
         table = snapshot.table
         rng = snapshot.rng(NAME)
         taking = np.arange(len(table))
@@ -119,16 +119,18 @@ class Themis:
         """How many leases the job has used up, and when the present one began."""
         return quantum.observe(job, snapshot, NAME, self.lease, renew=False)
 
-    def fold(self, snapshot: Snapshot, memory: Mapping[str, FloatArray]) -> Mapping[str, FloatArray]:
+    def fold(self, snapshot: SharingSnapshot, memory: Mapping[str, FloatArray]) -> Mapping[str, FloatArray]:
         """`observe` for all jobs of a table."""
         return quantum.fold(snapshot, memory, self.lease, renew=False)
 
-    def wake(self, snapshot: Snapshot) -> float | None:
+    def wake(self, snapshot: SharingSnapshot) -> float | None:
         """When the next lease ends."""
         return quantum.wake(snapshot, NAME, self.lease)
 
 
-def _fair(snapshot: Snapshot, granted: IntArray, offer: int, rho: FloatArray, rows: IntArray) -> IntArray:
+def _fair(
+    snapshot: SharingSnapshot, granted: IntArray, offer: int, rho: FloatArray, rows: IntArray
+) -> IntArray:
     """(J,) replicas of which the product of 1 / rho over `rows` is largest, GPU by GPU."""
     table = snapshot.table
     place = {int(row): n for n, row in enumerate(rows)}

@@ -34,7 +34,7 @@ import numpy as np
 
 from muster.core.reasons.waiting import plural
 from muster.policylib import hull
-from muster.types import FloatArray, Grants, IntArray, Snapshot, Table
+from muster.types import FloatArray, Grants, IntArray, SharingSnapshot, Table
 
 NEAR = 8
 """How fast `late` fades with an end's distance from the last one: at half of it nothing is left (0.4 %)."""
@@ -66,7 +66,7 @@ class Tide:
                 f"{self.p:g}, {self.c:g}, {self.waited:g}, {self.late:g} and {self.hold:g}"
             )
 
-    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:  # noqa: ARG002
+    def share(self, shares: Grants, snapshot: SharingSnapshot) -> Grants:  # noqa: ARG002
         """Ranks, weights, and steps along the hulls until the GPUs are given."""
         table = snapshot.table
         if not len(table):

@@ -19,7 +19,7 @@ from typing import ClassVar
 import numpy as np
 
 from muster.policylib import greedy
-from muster.types import Grants, Snapshot
+from muster.types import Grants, SharingSnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class TiresiasL:
         if self.threshold <= 0.0:
             raise ValueError(f"threshold: must be above 0; found {self.threshold}")
 
-    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:  # noqa: ARG002
+    def share(self, shares: Grants, snapshot: SharingSnapshot) -> Grants:  # noqa: ARG002
         """The size or nothing: the first queue, then the second."""
         table = snapshot.table
         size = greedy.sized(table, self.size)
@@ -45,7 +45,7 @@ class TiresiasL:
         order = np.lexsort((table.submitted, table.first_start, second))
         return Grants(greedy.in_order(table, order, size))
 
-    def wake(self, snapshot: Snapshot) -> float | None:
+    def wake(self, snapshot: SharingSnapshot) -> float | None:
         """The next time at which a running job's timer goes off (s)."""
         table = snapshot.table
         running = np.flatnonzero(table.have)

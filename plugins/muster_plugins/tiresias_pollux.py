@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from muster.policylib.greedy import in_order
-from muster.types import Grants, Job, Snapshot
+from muster.types import Grants, Job, SharingSnapshot, Snapshot
 
 NAME = "tiresias-pollux"
 FELL = "fell"
@@ -44,7 +44,7 @@ class TiresiasPollux:
         fell = kept[FELL] if isinstance(kept, Mapping) else None
         return (0, 0.0, job.submitted) if fell is None else (1, fell, job.submitted)
 
-    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:  # noqa: ARG002
+    def share(self, shares: Grants, snapshot: SharingSnapshot) -> Grants:  # noqa: ARG002
         """What it asks for or nothing, in the queues' order."""
         table = snapshot.table
         jobs = [snapshot.jobs[key] for key in table.keys]

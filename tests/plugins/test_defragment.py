@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from muster.core.sharing.job_table import table_of
 from muster.points import Estimation, Profile
 from muster.types import (
     Config,
@@ -24,6 +25,7 @@ from muster.types import (
     Plan,
     Report,
     Reservation,
+    SharingSnapshot,
     Snapshot,
 )
 from muster_plugins.defragment import Defragment
@@ -35,7 +37,7 @@ from tests.scenario import FIFO, NOW, cluster, job, key, plan, role, snapshot
 class Stay:
     """A Share plugin: who runs keeps what it has, who waits waits on."""
 
-    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:
+    def share(self, shares: Grants, snapshot: SharingSnapshot) -> Grants:
         return Grants(snapshot.table.have)
 
 
@@ -61,7 +63,7 @@ def proposed(before: Snapshot, plugin: Defragment = TIDY, profile: Profile = STA
     seen: list[Move] = []
 
     class Listens:
-        def moves(self, snapshot: Snapshot) -> Sequence[Move]:
+        def moves(self, snapshot: SharingSnapshot) -> Sequence[Move]:
             seen.extend(plugin.moves(snapshot))
             return []
 
@@ -362,6 +364,6 @@ def test_a_move_is_legal_worth_it_and_never_of_a_job_about_to_end(before: Snapsh
         assert each.remaining_work is None or each.remaining_work / len(was) > plugin.ending
         assert each.started_at <= NOW - plugin.cooldown
     assert all(count <= 4 for count in used.values()), describe(before, after)
-    for move in plugin.moves(replace(before, table=None)):  # type: ignore[arg-type]
+    for move in plugin.moves(before.with_table(table_of([], NOW, 0))):
         assert move.gain > 0.0
         assert move.why

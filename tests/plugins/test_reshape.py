@@ -223,7 +223,7 @@ def _started(one: Job):  # type: ignore[no-untyped-def]
     from muster.types import Grants
 
     before = snapshot(1, 4, [one])
-    before = replace(before, table=table_of(before.jobs.values(), NOW, 4))
+    before = before.with_table(table_of(before.jobs.values(), NOW, 4))
     return Grants(before.table.have), before
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from muster.core.sharing.job_table import table_of
 from muster.policylib.completion import Overheads
-from muster.types import Grants, Snapshot
+from muster.types import Grants
 from muster_plugins.reshape import Reshape, grow_one, incoming
 from tests.plugins.test_reshape import training
 from tests.scenario import NOW, node, snapshot
@@ -94,9 +94,9 @@ def scene_of(idle: int, running: list[Running], new: tuple[tuple[int, ...], floa
     ]
     if new is not None:
         made.append(training("new", left=new[1], sizes=new[0], speeds=SPEEDS, submitted=NOW - 1.0))
-    before: Snapshot = snapshot([node("n0", max(gpus, 1))], jobs=made)
-    table = table_of(before.jobs.values(), NOW, max(gpus, 8))
-    before = Snapshot(NOW, before.nodes, before.free, before.jobs, table=table)
+    seen = snapshot([node("n0", max(gpus, 1))], jobs=made)
+    table = table_of(seen.jobs.values(), NOW, max(gpus, 8))
+    before = seen.with_table(table)
     if not gpus:
         before.free[:, before.nodes.resource_index["nvidia.com/gpu"]] = 0
     return Reshape().scene(Grants(table.have), before)

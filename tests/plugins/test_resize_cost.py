@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from muster.core.progress import learned
 from muster.core.reasons.shares import clock
 from muster.core.sharing import chain
-from muster.types import Config, Facts, Grant, Grants, Job, Snapshot, Table
+from muster.types import Config, Facts, Grant, Grants, Job, SharingSnapshot, Table
 from muster_plugins.resize_cost import ResizeCost
 from tests import tables
 from tests.scenario import job as job_of
@@ -21,7 +21,9 @@ FALLING = [0.0, 1.0, 1.8, 2.0, 1.5, 1.2, 1.0, 0.9, 0.8]
 AMDAHL = [0.0, 1.0, 1.6, 2.0, 2.3, 2.5, 2.65, 2.77, 2.87]
 
 
-def before(of: Table, facts: Mapping[int, Facts] | None = None, **fields: Mapping[int, object]) -> Snapshot:
+def before(
+    of: Table, facts: Mapping[int, Facts] | None = None, **fields: Mapping[int, object]
+) -> SharingSnapshot:
     """A snapshot of the table at NOW whose jobs have what is given by row; the others nothing."""
     jobs = {}
     for row, key in enumerate(of.keys):

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,19 +11,19 @@ from hypothesis import strategies as st
 from muster.core.sharing.job_table import table_of
 from muster.policylib.references import BATCHES, CNNS, GPUS, PAPER
 from muster.policylib.similar import cosine, known, nearest
-from muster.types import PRODUCT, Config, Grant, Grants, Job, Snapshot
+from muster.types import PRODUCT, Config, Grant, Grants, Job, SharingSnapshot
 from muster_plugins.similarity import Similarity
 from tests.scenario import job, key, node, snapshot
 
 ALL = {"A100": 2, "A40": 2, "GTX1080Ti": 2, "K40M": 2, "RTX2080Ti": 4, "T4": 4}
 
 
-def before(jobs: Sequence[Job], products: Mapping[str, int]) -> Snapshot:
+def before(jobs: Sequence[Job], products: Mapping[str, int]) -> SharingSnapshot:
     """One node for each product."""
     nodes = [node(p.lower(), n, labels={PRODUCT: p}) for p, n in products.items()]
     view = snapshot(nodes, jobs=jobs)
     table = table_of(view.jobs.values(), view.now, sum(products.values()), products=products)
-    return replace(view, table=table)
+    return view.with_table(table)
 
 
 def granted(

@@ -19,14 +19,14 @@ import numpy as np
 
 from muster.policylib import greedy
 from muster.policylib.remembered import columns, folded
-from muster.types import FloatArray, IntArray, Job, Snapshot
+from muster.types import FloatArray, IntArray, Job, SharingSnapshot, Snapshot
 
 FIELDS = ("count", "since")
-Rest = Callable[[Snapshot, IntArray, int], IntArray]
+Rest = Callable[[SharingSnapshot, IntArray, int], IntArray]
 """Snapshot, rows in order, GPUs: (J,) replicas for those rows."""
 
 
-def share(snapshot: Snapshot, name: str, length: float, rest: Rest) -> IntArray:
+def share(snapshot: SharingSnapshot, name: str, length: float, rest: Rest) -> IntArray:
     """(J,) replicas. length: of a quantum, s. rest: how jobs that are not inside a quantum share what is left."""
     table = snapshot.table
     memory = columns(snapshot, name, FIELDS)
@@ -48,7 +48,7 @@ def share(snapshot: Snapshot, name: str, length: float, rest: Rest) -> IntArray:
 
 
 def fold(
-    snapshot: Snapshot, memory: Mapping[str, FloatArray], length: float, renew: bool = True
+    snapshot: SharingSnapshot, memory: Mapping[str, FloatArray], length: float, renew: bool = True
 ) -> dict[str, FloatArray]:
     """`points.Fold`: count and since of each row at the snapshot's time. Idempotent.
 
@@ -79,7 +79,7 @@ def observe(
     return {"count": count, "since": since}
 
 
-def wake(snapshot: Snapshot, name: str, length: float) -> float | None:
+def wake(snapshot: SharingSnapshot, name: str, length: float) -> float | None:
     """When the first quantum ends (s), counting those that begin at this moment."""
     table = snapshot.table
     running = table.have > 0

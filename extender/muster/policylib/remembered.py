@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from muster.types import FloatArray, Snapshot
+from muster.types import FloatArray, SharingSnapshot
 
 
-def columns(snapshot: Snapshot, name: str, fields: Sequence[str]) -> dict[str, FloatArray]:
+def columns(snapshot: SharingSnapshot, name: str, fields: Sequence[str]) -> dict[str, FloatArray]:
     """(J,) numbers by field that the plugin `name` keeps of the jobs of the snapshot's table; 0 where it has none.
 
     From the table itself where an engine keeps columns (`points.Fold`), else from the jobs' memory.
@@ -30,7 +30,7 @@ def columns(snapshot: Snapshot, name: str, fields: Sequence[str]) -> dict[str, F
     return result
 
 
-def folded(snapshot: Snapshot, name: str) -> bool:
+def folded(snapshot: SharingSnapshot, name: str) -> bool:
     """Whether an engine has folded the plugin's columns for this very snapshot already."""
     kept: Mapping[str, Mapping[str, FloatArray]] | None = getattr(snapshot.table, "memory", None)
     return kept is not None and name in kept

@@ -23,7 +23,7 @@ from muster.sim.lazy_jobs import LazyJobs, estimated, nodes_of, observed
 from muster.sim.options import Interrupted, Options, Progress
 from muster.sim.result import Result, Segment
 from muster.sim.workload import Cluster, Workload
-from muster.types import FloatArray, Grants, IntArray, Snapshot
+from muster.types import FloatArray, Grants, IntArray, SharingSnapshot
 
 TELL = 512
 """Events between two calls of `progress`."""
@@ -200,9 +200,9 @@ class _Run:
 
     # ---- 3 share ----
 
-    def _snapshot(self) -> Snapshot:
+    def _snapshot(self) -> SharingSnapshot:
         table, nodes = self.table, self.nodes
-        return Snapshot(
+        return SharingSnapshot(
             self.now, nodes, nodes.total, LazyJobs(self.workload, table), table=table, seed=self.options.seed
         )
 
@@ -222,7 +222,7 @@ class _Run:
             shares = Grants(self._in_queue_order(snapshot))
         self._apply(shares)
 
-    def _in_queue_order(self, snapshot: Snapshot) -> IntArray:
+    def _in_queue_order(self, snapshot: SharingSnapshot) -> IntArray:
         """Without a Share plugin: who runs goes on, who waits starts whole at its request, in the queue's order; what
         doesn't fit is skipped (strict: everybody behind it waits). No reservations: nothing is placed here."""
         table, profile = self.table, self.profile

@@ -47,7 +47,7 @@ from muster.types.job import SHARES_KEPT, Config, Facts, Grant, Job, Member, Rep
 from muster.types.kube import Budget, DeclaredRole, NodeRecord, OwnerRecord, Phase, PodRecord, Quota
 from muster.types.plan import Grants, Move, Plan, Shrink, Unpin
 from muster.types.records import GangRecord
-from muster.types.snapshot import MASKS, Nodes, Snapshot, Table
+from muster.types.snapshot import Nodes, SharingSnapshot, Snapshot, Table
 from muster.types.status import NEVER_RAN, Code, EndReason, State, Status
 from muster.types.values import (
     GATE,
@@ -80,7 +80,6 @@ __all__ = [
     "GATE",
     "GPU",
     "GPU_MEMORY",
-    "MASKS",
     "NAMESPACE_NAME",
     "NEVER_RAN",
     "NOTHING",
@@ -151,6 +150,7 @@ __all__ = [
     "Role",
     "Seconds",
     "Shape",
+    "SharingSnapshot",
     "Shrink",
     "Snapshot",
     "State",

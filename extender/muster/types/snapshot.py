@@ -5,22 +5,39 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from muster.cached import MIB, Cache
 from muster.types.job import Config, Job
 from muster.types.kube import NodeRecord
-from muster.types.values import PODS, BoolArray, FloatArray, IntArray, JobKey, Port, Taint
+from muster.types.values import (
+    PODS,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    JobKey,
+    Port,
+    Shape,
+    Taint,
+    Term,
+    Toleration,
+)
 
-MASKS = 32 * MIB
+MASKS, VERDICTS = 24 * MIB, 8 * MIB
 """Bytes of what is kept with one set of nodes: masks of constraints, and why jobs fit nowhere."""
+Constraint = tuple[tuple[tuple[str, str], ...], tuple[Term, ...], tuple[Toleration, ...], str]
+"""A shape's selector, affinity, tolerations and node name: what decides which nodes it may use."""
+Demand = tuple[tuple[tuple[Shape, int], ...], str]
+"""Shapes with the replicas of each that a job needs at once, and the topology label it needs them within."""
+KEEPS_OFF = ("NoSchedule", "NoExecute")
 
 
 class Nodes:
     """The nodes as columns, sorted by name. Static: rebuilt when a node's labels, taints, allocatable or
-    schedulability change, and shared by snapshots until then.
+    schedulability change, and shared by snapshots until then. Nobody changes them. What follows from them alone is
+    kept with them: `masks` by constraint (core.placement.feasibility) and `verdicts`: why such a demand never fits,
+    "" where it does (core.reasons.waiting).
 
     names: N strings; resources: R names; total: (N, R) int64; open: (N,) bool, false for cordoned nodes.
     """
@@ -29,6 +46,7 @@ class Nodes:
         "_closed_by",
         "_domains",
         "_labels",
+        "_usable",
         "index",
         "masks",
         "names",
@@ -37,6 +55,7 @@ class Nodes:
         "resource_index",
         "resources",
         "total",
+        "verdicts",
     )
 
     def __init__(self, records: Sequence[NodeRecord]) -> None:
@@ -51,12 +70,12 @@ class Nodes:
             for resource, amount in node.allocatable.items():
                 self.total[i, self.resource_index[resource]] = amount
         self.open: BoolArray = np.array([not n.unschedulable for n in self.records], dtype=np.bool_)
-        self.masks: Cache[Any, Any] = Cache(
-            MASKS
-        )  # of core.placement.feasibility: static masks by constraint; and alike
+        self.masks: Cache[Constraint, BoolArray | None] = Cache(MASKS)
+        self.verdicts: Cache[Demand, str | None] = Cache(VERDICTS)
         self._domains: dict[str, tuple[IntArray, tuple[str, ...]]] = {}
         self._labels: set[str] | None = None
         self._closed_by: tuple[IntArray, list[NodeRecord]] | None = None
+        self._usable: BoolArray | None = None
 
     def __len__(self) -> int:
         return len(self.names)
@@ -87,6 +106,16 @@ class Nodes:
                     first.append(node)
             self._closed_by = ids, first
         return self._closed_by
+
+    def usable(self) -> BoolArray:
+        """(N,) nodes that are neither cordoned nor taken out by Kubernetes itself (not ready, unreachable, ...)."""
+        if self._usable is None:
+            out = [
+                any(t.key.startswith("node.kubernetes.io/") and t.effect in KEEPS_OFF for t in node.taints)
+                for node in self.records
+            ]
+            self._usable = self.open & ~np.array(out, dtype=np.bool_)
+        return self._usable
 
 
 class Table:
@@ -181,10 +210,31 @@ class Snapshot:
     ports: Mapping[int, frozenset[Port]] = field(default_factory=dict)
     node_backoffs: Mapping[tuple[JobKey, str], Mapping[str, float]] = field(default_factory=dict)
     ours_on: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    table: Table = None  # type: ignore[assignment]  # filled in by core.sharing.job_table before a plugin sees it
     seed: int = 0
     shared_at: float = 0.0
 
     def rng(self, plugin: str) -> np.random.Generator:
         """Random numbers that are the same for the same seed, plugin and time (design §3)."""
         return np.random.default_rng([self.seed, zlib.crc32(plugin.encode()), int(self.now * 1000.0)])
+
+    def with_table(self, table: Table) -> SharingSnapshot:
+        """What plugins look at that share and rebalance: the same with jobs as columns."""
+        return SharingSnapshot(
+            self.now,
+            self.nodes,
+            self.free,
+            self.jobs,
+            self.ports,
+            self.node_backoffs,
+            self.ours_on,
+            self.seed,
+            self.shared_at,
+            table=table,
+        )
+
+
+@dataclass(frozen=True)
+class SharingSnapshot(Snapshot):
+    """A snapshot with the jobs that share as columns: what Share, Rebalance and Wake are asked with."""
+
+    table: Table = field(kw_only=True)

@@ -22,7 +22,7 @@ def static_mask(nodes: Nodes, shape: Shape) -> BoolArray:
     if shape.missing:
         return np.zeros(len(nodes), dtype=np.bool_)
     key = (shape.selector, shape.affinity, shape.tolerations, shape.node_name)
-    mask: BoolArray | None = nodes.masks.get(key)
+    mask = nodes.masks.get(key)
     if mask is None:
         mask = _tolerated(nodes, shape.tolerations)
         if shape.node_name:

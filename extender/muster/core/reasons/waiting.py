@@ -198,11 +198,11 @@ def _apart(job: Job, snapshot: Snapshot) -> str:
 
 def _never(nodes: Nodes, job: Job, needs: Sequence[Need], profile: Profile, snapshot: Snapshot) -> str:
     """Why the job could not start on the empty cluster, or "". Kept with the nodes: it changes with them."""
-    key = ("never", tuple((n.role.shape, n.count) for n in needs), job.topology_required)
-    kept: str | None = nodes.masks.get(key)
+    key = (tuple((n.role.shape, n.count) for n in needs), job.topology_required)
+    kept = nodes.verdicts.get(key)
     if kept is None:
         kept = _why_never(nodes, job, needs, profile, snapshot)
-        nodes.masks.put(key, kept)
+        nodes.verdicts.put(key, kept)
     return kept
 
 

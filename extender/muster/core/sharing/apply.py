@@ -21,11 +21,11 @@ from muster.core.sharing.grow import grow_granted, start_granted
 from muster.core.sharing.shrink import leave_all, leave_to_move, leave_whole, must_move, shrink
 from muster.core.sharing.statement import Elastic, HeadReservation, Statement, take_up, without_gpus
 from muster.points import Profile
-from muster.types import Grant, Grants, Job, JobKey, Move, Phase, Reservation, Snapshot
+from muster.types import Grant, Grants, Job, JobKey, Move, Phase, Reservation, SharingSnapshot
 
 
 def carry_out(
-    snapshot: Snapshot,
+    snapshot: SharingSnapshot,
     profile: Profile,
     capacity: Capacity,
     reservations: dict[JobKey, tuple[Reservation, ...]],

@@ -14,11 +14,11 @@ import numpy as np
 
 from muster.core.sharing.priority_class import by_priority
 from muster.points import Share
-from muster.types import Grant, Grants, IntArray, Snapshot, Table
+from muster.types import Grant, Grants, IntArray, SharingSnapshot, Table
 
 
 def shares_of(
-    snapshot: Snapshot,
+    snapshot: SharingSnapshot,
     chain: Sequence[Share],
     plugin_errors: list[str],
     settled: Sequence[int] = (),
@@ -62,7 +62,7 @@ def shares_of(
     return by_priority(proposed, table, (*settled, *floors), stop=preemption)
 
 
-def _kept(shares: Grants, snapshot: Snapshot, settled: Sequence[int]) -> Grants:
+def _kept(shares: Grants, snapshot: SharingSnapshot, settled: Sequence[int]) -> Grants:
     """The shares with what jobs have where they may not change."""
     table, rows = snapshot.table, list(settled)
     replicas = shares.replicas.copy()

@@ -20,12 +20,10 @@ from muster.points import Estimation
 from muster.types import (
     GPU,
     PRODUCT,
-    BoolArray,
     FloatArray,
     IntArray,
     Job,
     JobKey,
-    Nodes,
     Phase,
     Reservation,
     Role,
@@ -119,7 +117,7 @@ def table_in(
         soon = np.zeros(len(nodes), dtype=np.int64)
         for at, shape in releasing(snapshot):
             soon[at] += shape.gpus
-        free = np.where(usable(nodes), np.maximum(capacity.free[:, column] + soon, 0), 0)
+        free = np.where(nodes.usable(), np.maximum(capacity.free[:, column] + soon, 0), 0)
     ids, names = nodes.domains(PRODUCT)
     products = {name: int(free[ids == i].sum()) for i, name in enumerate(names)}
     gpus = int(free.sum())
@@ -179,22 +177,6 @@ def narrowed(table: Table, out: Collection[JobKey], most: Mapping[JobKey, int]) 
     for column in COLUMNS:
         getattr(result, column).flags.writeable = False
     return result
-
-
-def usable(nodes: Nodes) -> BoolArray:
-    """(N,) nodes that are neither cordoned nor taken out by Kubernetes itself (not ready, unreachable, ...)."""
-    kept: BoolArray | None = nodes.masks.get(usable)
-    if kept is None:
-        out = [
-            any(t.key.startswith("node.kubernetes.io/") and t.effect in KEEPS_OFF for t in node.taints)
-            for node in nodes.records
-        ]
-        kept = nodes.open & ~np.array(out, dtype=np.bool_)
-        nodes.masks.put(usable, kept)
-    return kept
-
-
-KEEPS_OFF = ("NoSchedule", "NoExecute")
 
 
 def as_decided(table: Table, replicas: IntArray, now: float) -> Table:

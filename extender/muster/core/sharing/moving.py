@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from muster.core.placement.capacity import Capacity
 from muster.core.placement.place import Assignment, Need
 from muster.core.sharing.job_table import elastic_role
-from muster.types import PRODUCT, Config, Job, JobKey, Move, Nodes, Phase, Snapshot
+from muster.types import PRODUCT, Config, Job, JobKey, Move, Nodes, Phase, SharingSnapshot, Snapshot
 
 # ---- jobs ----
 
@@ -141,10 +141,10 @@ def move_to(
 # ---- speed ----
 
 
-def speed_of(job: Job, snapshot: Snapshot) -> Callable[[Config], float] | None:
+def speed_of(job: Job, snapshot: SharingSnapshot) -> Callable[[Config], float] | None:
     """Speed by configuration: the profile's Estimate, else what was measured; None where nothing is known."""
     table = snapshot.table
-    row = table.row.get(job.key) if table is not None else None
+    row = table.row.get(job.key)
     estimated = table.estimated[row] if row is not None else None
     if estimated is not None:
         return estimated

@@ -28,6 +28,7 @@ from muster.types import (
     Move,
     Phase,
     Reservation,
+    SharingSnapshot,
     Shrink,
     Snapshot,
     Table,
@@ -65,12 +66,12 @@ def share(run: CycleState, order: Sequence[Job], kept: Sequence[Job], queue: Seq
         members,
         believed(run.snapshot, profile, run.plugin_errors),
     )
-    snapshot = replace(run.snapshot, table=table)
+    snapshot = run.snapshot.with_table(table)
     nothing = Grants(table.have, {table.row[j.key]: j.grant for j in members if j.grant is not None})
     between = profile.round and not _at_round(run.snapshot, profile.round)
     asked = 0
 
-    def ask(shown: Snapshot, kept: Sequence[JobKey]) -> Grants | None:
+    def ask(shown: SharingSnapshot, kept: Sequence[JobKey]) -> Grants | None:
         """What the profile's chain grants; between rounds, what jobs have."""
         nonlocal asked
         asked += 1
@@ -172,7 +173,7 @@ def _ours_to_end(run: CycleState, job: Job) -> bool:
     return not stays
 
 
-def _moves(run: CycleState, snapshot: Snapshot) -> list[Move]:
+def _moves(run: CycleState, snapshot: SharingSnapshot) -> list[Move]:
     """5 rebalance: what the profile's plugins propose to place again."""
     moves: list[Move] = []
     for plugin in run.profile.rebalance:
@@ -182,7 +183,7 @@ def _moves(run: CycleState, snapshot: Snapshot) -> list[Move]:
     return moves
 
 
-def _asked(run: CycleState, plugin: object, point: str, snapshot: Snapshot) -> Any:
+def _asked(run: CycleState, plugin: object, point: str, snapshot: SharingSnapshot) -> Any:
     """A plugin's answer at a point, None where it fails (and that is complained of)."""
     try:
         return getattr(plugin, point)(snapshot)

@@ -29,12 +29,12 @@ from muster.core.sharing.apply import carry_out
 from muster.core.sharing.grants import ALONE, targets, waits
 from muster.core.sharing.job_table import elastic_role, narrowed
 from muster.core.sharing.statement import Elastic, HeadReservation
-from muster.types import GPU, Code, Grant, Grants, Job, JobKey, Move, Snapshot, Status, Table
+from muster.types import GPU, Code, Grant, Grants, Job, JobKey, Move, SharingSnapshot, Status, Table
 
 ROUNDS = 4
 """How often the policy is asked in a cycle, at most."""
 
-Ask = Callable[[Snapshot, Sequence[JobKey]], Grants | None]
+Ask = Callable[[SharingSnapshot, Sequence[JobKey]], Grants | None]
 """What the policy grants on the snapshot's table, where these running jobs keep what they have; None: it failed."""
 
 
@@ -82,7 +82,7 @@ class _Limits:
 
 def share_out(
     run: CycleState,
-    snapshot: Snapshot,
+    snapshot: SharingSnapshot,
     members: Sequence[Job],
     ask: Ask,
     moves: Sequence[Move],
