@@ -41,7 +41,7 @@ def health(lab: Lab, path: str = "healthz") -> tuple[int, Json]:
 
 def fails(lab: Lab, why: str) -> None:
     """It says so on /healthz."""
-    wait_until(lambda: failing(lab, why), within=60, what=f"/healthz fails: {why}", also=lambda: health(lab))
+    wait_until(lambda: failing(lab, why), what=f"/healthz fails: {why}", also=lambda: health(lab))
 
 
 def failing(lab: Lab, why: str) -> bool:
@@ -74,7 +74,8 @@ def test_a_planner_that_hangs_or_fails_is_found_and_meanwhile_the_verbs_answer_b
         cluster.submit(job("train", 2, gpus=8), namespace=namespace)
         before = pinned(cluster, namespace, "train", 2)
         lab.kill("muster-0")
-        lab.start("muster-0", env={"MUSTER_FAULTS": f"{fault} after 8 CYCLE"})
+        lab.start("muster-0", env={"MUSTER_FAULTS": f"{fault} after 8 CYCLE"}, wait=False)
+        wait_until(lambda: nobody_refuses(lab), what="the service port is open")
         assert health(lab) == (200, {"status": "ok"})
         fails(lab, why)
         cluster.submit(job("later", 1), namespace=namespace)
@@ -110,7 +111,6 @@ def test_the_process_of_the_verbs_is_killed_and_is_back_with_the_whole_plan(
         assert child.signal(signal.SIGKILL)
         wait_until(
             lambda: lab.children("muster-0") not in ([], [child]) and lab.ready("muster-0"),
-            within=20,
             what="another one answers",
         )
     after = wait_until(
@@ -148,7 +148,7 @@ def test_a_thread_that_is_dead_is_found(lab: Lab, cluster: Cluster, namespace: s
     lab.start("muster-0", env={"MUSTER_FAULTS": f"end after 3 THREAD {thread} x1"}, wait=False)
     for number in range(6):
         cluster.submit(job(f"train-{number}", 4, gpus=1), namespace=namespace)
-    wait_until(lambda: nobody_refuses(lab), within=60, what="the service port is open")
+    wait_until(lambda: nobody_refuses(lab), what="the service port is open")
     turns = itertools.count()
 
     def found_dead() -> bool:
@@ -158,7 +158,7 @@ def test_a_thread_that_is_dead_is_found(lab: Lab, cluster: Cluster, namespace: s
         cluster.patch(f"/api/v1/nodes/{name}", {"metadata": {"annotations": {"e2e": str(next(turns))}}})
         return failing(lab, f"thread {thread}")
 
-    wait_until(found_dead, within=60, what=f"/healthz fails: thread {thread}", also=lambda: health(lab))
+    wait_until(found_dead, what=f"/healthz fails: thread {thread}", also=lambda: health(lab))
     lab.kill("muster-0")
     lab.start("muster-0", env={})
     for number in range(6):
@@ -198,7 +198,7 @@ def test_a_leader_that_stood_still_under_queued_evictions_sends_none_of_them_whe
         Shape(groups=(NodeGroup(16),), replicas=2, audit=True, set_values=("config.preemption=true",))
     )
     cluster = Cluster(lab.kubeconfig)
-    leader = wait_until(lambda: str(lab.leader()), what="somebody leads")
+    leader = str(wait_until(lambda: [one for one in (0, 1) if one == lab.leader()], what="somebody leads")[0])
     other = str(1 - int(leader))
     # Each eviction waits a second before it is sent: 128 of them, tried dry and then sent, take 16.
     lab.kill(f"muster-{leader}")
@@ -224,8 +224,8 @@ def test_a_leader_that_stood_still_under_queued_evictions_sends_none_of_them_whe
     wait_until(lambda: len(evicted(leader)) >= 8, what="evictions are under way")
     lab.pause(f"muster-{leader}")
     lab.pause(f"kube-scheduler-{leader}")
-    wait_until(lambda: str(lab.leader()) == other, within=60, what="the other replica leads")
-    wait_until(lambda: evicted(other), within=60, what="and goes on with the evictions")
+    wait_until(lambda: str(lab.leader()) == other, what="the other replica leads")
+    wait_until(lambda: evicted(other), what="and goes on with the evictions")
     before = len(sent(leader))
     assert len(evicted(leader)) < 200, "most were still queued"
     woke = time.time()

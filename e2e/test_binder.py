@@ -71,7 +71,7 @@ def test_the_clusters_scheduler_binds_pinned_gangs_and_no_second_one_runs(
     # All or nothing, whoever binds: two of three would fit.
     cluster.submit(job("large", 3, gpus=8), namespace=namespace)
     waits_because(cluster, namespace, "job-large", "needs 24 GPUs (3 replicas of 8)")
-    assert len(gated(cluster.pods(namespace, "large"))) == 3
+    wait_until(lambda: len(gated(cluster.pods(namespace, "large"))) == 3, what="all of it waits at the gate")
     delete_job(cluster, namespace, "first")
     runs_whole(cluster, namespace, "large", 3)
 

@@ -34,6 +34,7 @@ from e2e.scenario import (
     gated,
     in_state,
     on_node,
+    planned_after,
     pod,
     said,
     show,
@@ -192,6 +193,7 @@ def test_a_running_pytorchjob_is_left_alone_by_a_restart(lab: Lab, cluster: Clus
     pods = [pytorch_pod(owner, "master", 0), *(pytorch_pod(owner, "worker", i) for i in range(2))]
     cluster.submit(*pods, namespace=namespace)
     runs(cluster, namespace, "kubeflow-bert", 3)
+    planned_after(cluster)  # what is still to be told of the start is told
     lab.kill("muster")
     before = gang_versions(cluster, namespace)
     lab.start("muster")
@@ -256,9 +258,15 @@ def test_owners_and_claims_whose_names_lead_elsewhere_are_asked_for_nowhere_and_
         what="another job starts",
         also=lambda: f"{show(cluster.pods(namespace))}\n{cluster.gangs(namespace)}",
     )
-    log = lab.log("muster-0").read_text()
-    assert "is not read: expected the name of an object, found '../../../../../../healthz'" in log
-    assert "PyTorchJob x is not read" not in log, "of a kind that nobody knows nothing is asked"
+
+    def log() -> str:
+        return lab.log("muster-0").read_text()
+
+    wait_until(
+        lambda: "is not read: expected the name of an object, found '../../../../../../healthz'" in log(),
+        what="Muster's log says that one is not read",
+    )
+    assert "PyTorchJob x is not read" not in log(), "of a kind that nobody knows nothing is asked"
 
 
 # --- JobSet -------------------------------------------------------------------------------------------------
@@ -442,7 +450,7 @@ def test_pods_of_a_podgroup_that_cannot_be_read_do_not_start_until_it_can(
         *(grouped(f"mpi-{i}", "mpi") for i in range(2)), grouped("other", "others"), namespace=namespace
     )
     runs(cluster, namespace, "podgroup-others", 1)  # as long as that nobody waits for a group
-    gang = in_state(cluster, namespace, "podgroup-mpi", "Invalid")
+    gang = wait_until(lambda: in_state(cluster, namespace, "podgroup-mpi", "Invalid"), what="mpi is Invalid")
     assert (gang["code"], gang["reason"]) == (
         "Internal",
         "an error of Muster's own: one of its objects could not be read; what runs of it goes on, none of it starts; "

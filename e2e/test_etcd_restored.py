@@ -70,7 +70,10 @@ def test_after_etcd_is_restored_who_has_never_started_waits_and_starts_once(
     cluster.submit(job("first", 2, gpus=8), job("second", 4, gpus=8))
     first = runs_whole(cluster, namespace, "first", 2)
     waits_because(cluster, namespace, "job-second", NEEDS_ALL)
-    second = wait_until(lambda: gated(cluster.pods(namespace, "second")), what="it waits at the gate")
+    second = wait_until(
+        lambda: found if len(found := gated(cluster.pods(namespace, "second"))) == 4 else [],
+        what="all of it waits at the gate",
+    )
     backup(lab, tmp_path / "etcd")
 
     delete_job(cluster, namespace, "first")

@@ -31,6 +31,7 @@ from e2e.lab.places import CHECKOUT
 from e2e.scenario import (
     PATIENCE,
     bound,
+    comes_to_hold,
     delete_job,
     gated,
     job,
@@ -215,6 +216,18 @@ def verdicts(lab: Lab, replica: int = 0) -> dict[tuple[str, str], int]:
     }
 
 
+def all_told(lab: Lab) -> dict[tuple[str, str], int]:
+    """What Muster has answered, once nothing more is told of: of the last answers a moment later."""
+    seen = [verdicts(lab)]
+
+    def same() -> bool:
+        seen.append(verdicts(lab))
+        return seen[-1] == seen[-2]
+
+    comes_to_hold(same, seconds=2, what="no more answers are told of")
+    return seen[-1]
+
+
 def counted(
     lab: Lab, before: dict[tuple[str, str], int], verb: str, verdict: str, *, least: int = 1, replica: int = 0
 ) -> None:
@@ -353,7 +366,7 @@ def test_nobody_without_a_certificate_is_answered_by_muster_and_bodies_have_a_li
     about: Json = {"Pod": {"metadata": {"uid": "u"}}, "Nodes": None, "NodeNames": None}
     names = [*lab.nodes, *(f"a-node-with-a-long-name-{i:04d}.example.internal" for i in range(5000))]
     body = json.dumps(about | {"NodeNames": names}).encode()
-    before = verdicts(lab)
+    before = all_told(lab)
     answer = proxy.ask("filter", body, certificate=False)
     assert (answer.status_code, "No required SSL certificate was sent" in answer.text) == (400, True)
 

@@ -1,6 +1,6 @@
 """Numbers and sizes that no cluster has: each object stops nobody but itself (core/bounds.py).
 
-After each of them another tenant's gang starts within 10 s, nothing of the attacker's is bound, and nothing had to be
+After each of them another tenant's gang starts soon, nothing of the attacker's is bound, and nothing had to be
 put aside: that Muster could not go on would be in its log, which the lab judges. Objects about pins, owners and paths
 are in test_no_way_round.py; what is drawn at random, in tests/test_anything.py.
 """
@@ -19,8 +19,9 @@ from e2e.test_words import metrics
 
 pytestmark = pytest.mark.lab
 
-SOON = 10.0
-"""Seconds within which a gang of another tenant starts, whatever else is there."""
+SOON = 60.0
+"""Seconds within which a gang of another tenant starts, whatever else is there: a slow machine's, and less than any
+after which Muster gives up on what does not start (gang.timeout, 2 min)."""
 
 
 def asking(name: str, **requests: str) -> Json:

@@ -281,7 +281,9 @@ def test_a_restart_with_100_jobs_waiting_writes_nothing_new(
     lab.kill("muster")
     lab.start("muster")
     wait_until(
-        lambda: metrics(lab)["muster_leading"] == 1 and metrics(lab)["muster_jobs{state=Waiting}"] >= 102,
+        lambda: (
+            metrics(lab)["muster_leading"] == 1 and metrics(lab).get("muster_jobs{state=Waiting}", 0) >= 102
+        ),
         what="it leads again and has planned",
     )
     holds_for(

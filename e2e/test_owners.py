@@ -242,10 +242,9 @@ def test_a_work_queue_ends_although_replicas_of_it_never_ran(cluster: Cluster, n
         affinity=on_node("node-00"),
     )
     cluster.submit(queue, namespace=namespace)
-    ends_now(
-        cluster,
-        *wait_until(lambda: bound(living(cluster, namespace, "queue"), 2), what="two of the queue run"),
-    )
+    running = wait_until(lambda: bound(living(cluster, namespace, "queue"), 2), what="two of the queue run")
+    wait_gated(cluster, namespace, "queue", 2)
+    ends_now(cluster, *running)
     completes(cluster, namespace, "queue")
     status = cluster.get(f"/apis/batch/v1/namespaces/{namespace}/jobs/queue")["status"]
     assert (status.get("succeeded"), status.get("failed")) == (2, None)

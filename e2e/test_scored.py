@@ -31,11 +31,13 @@ pytestmark = pytest.mark.lab
 def waits(cluster: Cluster, namespace: str, name: str, replicas: int, reason: str) -> None:
     """All of it waits behind the gate, for this reason."""
     wait_until(
-        lambda: in_state(cluster, namespace, f"job-{name}", "Waiting").get("reason", "").startswith(reason),
-        what=f"{name} waits: {reason}",
-        also=lambda: str(cluster.gangs(namespace)),
+        lambda: (
+            in_state(cluster, namespace, f"job-{name}", "Waiting").get("reason", "").startswith(reason)
+            and len(gated(cluster.pods(namespace, name))) == replicas
+        ),
+        what=f"{name} waits, all {replicas} pods behind the gate: {reason}",
+        also=lambda: f"{show(cluster.pods(namespace))}\n{cluster.gangs(namespace)}",
     )
-    assert len(gated(cluster.pods(namespace, name))) == replicas
 
 
 def room(*nodes: str) -> Json:
