@@ -327,6 +327,17 @@ def comes_to_hold(
     wait_until(held, what=f"{what}, for {seconds:.0f} s", also=also)
 
 
+@contextlib.contextmanager
+def seen_at_once(lab: Lab) -> Iterator[None]:
+    """Muster stands still inside of the block, and then sees at once what has happened: for what controllers do, pod
+    by pod, it would plan in as many steps as they happen to take."""
+    lab.pause("muster-0")
+    try:
+        yield
+    finally:
+        lab.resume("muster-0")
+
+
 def delete_job(cluster: Cluster, namespace: str, name: str) -> None:
     cluster.delete(f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}", propagationPolicy="Background")
 
@@ -406,6 +417,18 @@ def ends_now(cluster: Cluster, *pods: Pod, exit_code: int = 0) -> None:
     notes = {"metadata": {"annotations": {RUN_SECONDS: "0", EXIT_CODE: str(exit_code)}}}
     for one in pods:
         cluster.patch(f"/api/v1/namespaces/{one.namespace}/pods/{one.name}", notes)
+
+
+def lets_go(cluster: Cluster, *pods: Pod) -> None:
+    """Pods that are deleted, now or later, end at once, though they said by `stop_seconds` that they would take
+    longer: so long a scenario may look at them."""
+    for one in pods:
+        try:
+            path = f"/api/v1/namespaces/{one.namespace}/pods/{one.name}"
+            cluster.patch(path, {"metadata": {"annotations": {STOP_SECONDS: "0"}}})
+        except Refused as refused:
+            if refused.status != 404:
+                raise
 
 
 def scheduled_at(one: Pod) -> str:

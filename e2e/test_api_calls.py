@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 
 import pytest
@@ -13,7 +14,8 @@ from e2e.cluster import Cluster
 from e2e.elastic import has, train
 from e2e.lab import Lab, Shape
 from e2e.lab.audit import Log
-from e2e.scenario import delete_job, job, runs_whole
+from e2e.scenario import delete_job, gated, job, runs_whole, seen_at_once, wait_until
+from muster.core.actions.reconcile_gang import BRIEF
 
 pytestmark = pytest.mark.lab
 
@@ -28,10 +30,18 @@ def test_a_small_start_costs_a_patch_a_bind_and_an_event_a_pod_and_one_gang(
     lab = new_lab(shape())
     cluster = Cluster(lab.kubeconfig)
     log = Log(lab.audit)
-    cluster.submit(job("small", SMALL), namespace="default")
-    runs_whole(cluster, "default", "small", SMALL)
-    start = by_kind(about(quiet(log), "default", "small"))
-    delete_job(cluster, "default", "small")
+    # A start that takes longer than BRIEF is told while it is under way, too: on a busy machine another one is tried.
+    for name in ("small", "again", "last"):
+        with seen_at_once(lab):
+            cluster.submit(job(name, SMALL), namespace="default")
+            wait_until(lambda name=name: len(gated(cluster.pods("default", name))) == SMALL, what="it waits")  # type: ignore[misc]
+        began = time.monotonic()
+        runs_whole(cluster, "default", name, SMALL)
+        took = time.monotonic() - began
+        start = by_kind(about(quiet(log), "default", name))
+        delete_job(cluster, "default", name)
+        if took < BRIEF:
+            break
     ours = {kind: count for kind, count in start.items() if kind.startswith(("muster:", "kube-scheduler:"))}
     assert ours == {
         "muster: gate off": SMALL,

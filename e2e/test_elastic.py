@@ -28,14 +28,18 @@ from e2e.scenario import (
     gated,
     in_state,
     job,
+    lets_go,
+    planned_after,
     priority_class,
     scheduled_at,
+    seen_at_once,
     show,
     stays,
     wait_until,
     waits_because,
 )
 from e2e.test_failures import frozen
+from muster.core import snapshot_codec
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("room"), pytest.mark.referee(again=10)]
 
@@ -96,14 +100,18 @@ def test_min_and_max_and_allowed_sizes_hold(lab: Lab, cluster: Cluster, namespac
     cluster.submit(train("large", least=6, most=16), namespace=namespace)
     settles(cluster, namespace, {"small": 2, "large": 14})
     cluster.submit(train("sized", sizes="1,2,4,8"), namespace=namespace)
+
+    def settled() -> dict[str, int] | None:
+        """What each has: so, and so after a newer plan, for changes may pass through what looks like their end."""
+        now = shares(cluster, namespace)
+        allowed = now.get("sized") in (4, 8) and now["small"] == 2 and now["large"] >= 6
+        if not allowed or sum(now.values()) not in (14, 16):
+            return None
+        planned_after(cluster)
+        return now if shares(cluster, namespace) == now else None
+
     found = wait_until(
-        lambda: (
-            (now := shares(cluster, namespace)).get("sized") in (4, 8)
-            and now["small"] == 2
-            and now["large"] >= 6
-            and sum(now.values()) in (14, 16)
-            and now
-        ),
+        settled,
         what="small has its most, large not below its least, sized one of its sizes",
         also=lambda: str(shares(cluster, namespace)),
     )
@@ -264,7 +272,7 @@ def test_a_job_of_higher_priority_takes_the_place_of_the_last_of_lower_where_pre
 def test_a_shrink_whose_reason_goes_away_ends_no_more_replicas_and_is_taken_back(
     cluster: Cluster, namespace: str
 ) -> None:
-    cluster.submit(train("a", stop_seconds=6), namespace=namespace)
+    cluster.submit(train("a", stop_seconds=60), namespace=namespace)
     before = {one.uid for one in has(cluster, namespace, "a", 16)}
     cluster.submit(train("b"), namespace=namespace)
     wait_until(
@@ -273,8 +281,11 @@ def test_a_shrink_whose_reason_goes_away_ends_no_more_replicas_and_is_taken_back
         also=lambda: show(cluster.pods(namespace)),
     )
     delete_job(cluster, namespace, "b")  # before anything of it could start
+    wait_until(lambda: not cluster.pods(namespace, "b"), what="b is gone")
+    lets_go(cluster, *cluster.pods(namespace, "a"))
     pods = settles(cluster, namespace, {"a": 16})
     assert len({one.uid for one in pods["a"]} & before) == 8, "not one more was ended"
+    lets_go(cluster, *pods["a"])
 
 
 @pytest.mark.usefixtures("max_min")
@@ -333,7 +344,9 @@ def test_a_job_is_not_changed_again_before_it_has_paid_for_its_last_change_and_s
     with shared_by(lab, "max-min", resizeCost=True, pluginArgs=cost):
         cluster.submit(train("a", speeds=WELL), namespace=namespace)
         has(cluster, namespace, "a", 16)  # nobody rests after his first start
-        cluster.submit(train("b", speeds=WELL, stop_seconds=3), namespace=namespace)
+        with seen_at_once(lab):  # a gives b its half by one change: after the first of several it would rest
+            cluster.submit(train("b", speeds=WELL, stop_seconds=3), namespace=namespace)
+            wait_until(lambda: len(gated(cluster.pods(namespace, "b"))) == 16, what="b has its pods")
         settles(cluster, namespace, {"a": 8, "b": 8})
         delete_job(cluster, namespace, "b")
         wait_until(lambda: "b" not in shares(cluster, namespace), what="b is gone")
@@ -422,9 +435,17 @@ def test_with_rounds_shares_change_at_whole_multiples_only(
             """What was ended is made again, so that it is told apart from what is ended next."""
             return sum(not one.deleted for one in cluster.pods(namespace)) == 16 * jobs
 
+        def in_a_round_that_is_shared_out() -> float | None:
+            """The time, once there is a plan of the present round: its beginning is over, however late that came."""
+            newest = snapshot_codec.load(snapshot_of(lab, cluster))[0].now
+            now = time.time()
+            return now if newest // length == now // length else None
+
         for name, counts in (("a", [16]), ("b", [8, 8]), ("c", [5, 5, 6])):
             before = {one.uid for one in cluster.pods(namespace)}
             asked = time.time()
+            if before:
+                asked = wait_until(in_a_round_that_is_shared_out, what="this round has begun")
             cluster.submit(train(name), namespace=namespace)
             wait_until(
                 lambda counts=counts: sorted(shares(cluster, namespace).values()) == counts,
@@ -455,15 +476,12 @@ def test_with_rounds_shares_change_at_whole_multiples_only(
 
 def test_shares_that_fit_nodes_stand_on_the_fewest(lab: Lab, cluster: Cluster, namespace: str) -> None:
     with shared_by(lab, "afs-l-packed"):
-        lab.pause("muster-0")  # so that it plans the three at once: it moves nobody for a better whole
-        try:
+        with seen_at_once(lab):  # it moves nobody for a better whole
             cluster.submit(
                 *(train(name, speeds=WELL, work=36000 * n, most=8) for n, name in enumerate("abc", 1)),
                 namespace=namespace,
             )
             wait_until(lambda: len(gated(cluster.pods(namespace))) == 24, what="all pods wait at the gate")
-        finally:
-            lab.resume("muster-0")
         found = wait_until(
             lambda: (
                 (now := holding(cluster, namespace))

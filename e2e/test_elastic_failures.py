@@ -27,9 +27,12 @@ from e2e.scenario import (
     bound,
     delete_job,
     gang,
+    gated,
     holds_for,
     job,
+    lets_go,
     looking,
+    seen_at_once,
     show,
     stays,
     wait_until,
@@ -103,15 +106,18 @@ def test_muster_that_dies_while_a_job_grows_goes_on_where_it_was(
 def test_a_restart_between_shrink_and_growth_forgets_nothing(
     lab: Lab, cluster: Cluster, namespace: str
 ) -> None:
-    cluster.submit(train("a", stop_seconds=5), namespace=namespace)
+    cluster.submit(train("a", stop_seconds=60), namespace=namespace)
     before = {one.uid for one in has(cluster, namespace, "a", 16)}
-    cluster.submit(train("b"), namespace=namespace)
+    with seen_at_once(lab):  # one shrink is one resize
+        cluster.submit(train("b"), namespace=namespace)
+        wait_until(lambda: len(gated(cluster.pods(namespace, "b"))) == 16, what="b has its pods")
     wait_until(
         lambda: len(before & {one.uid for one in bound(cluster.pods(namespace, "a"))}) == 8,
         what="eight replicas of a leave",
         also=lambda: show(cluster.pods(namespace)),
     )
     lab.restart("muster-0", env={})
+    lets_go(cluster, *cluster.pods(namespace, "a"))
     pods = settles(cluster, namespace, {"a": 8, "b": 8})
     assert {one.uid for one in pods["a"]} <= before
     # The Gang tells with one write what a has and what became of it.
@@ -130,7 +136,9 @@ def test_a_restart_between_shrink_and_growth_forgets_nothing(
 def test_a_node_that_goes_in_the_middle_of_growing_takes_only_what_stood_there(
     lab: Lab, cluster: Cluster, namespace: str
 ) -> None:
-    cluster.submit(train("a", least=2), job("b", 8), namespace=namespace)
+    cluster.submit(job("b", 8), namespace=namespace)
+    assert len({one.node for one in has(cluster, namespace, "b", 8)}) == 1, "b has a node for itself"
+    cluster.submit(train("a", least=2), namespace=namespace)  # so a has the other one
     first = settles(cluster, namespace, {"a": 8, "b": 8})["a"]
     with frozen(lab, "kube-scheduler-0"):
         delete_job(cluster, namespace, "b")
@@ -286,9 +294,16 @@ def test_a_training_that_hangs_is_said_to_be_silent_until_it_reports_again(
     after = settles(cluster, namespace, {"hangs": 8, "never": 8})
     assert [one.uid for one in after["hangs"]] == [one.uid for one in pods["hangs"]], "and it runs on"
     assert tell(lab, bearer, {"step": 60.0}).status_code == 200
-    wait_until(lambda: not SILENT.search(told("hangs")), what="and no more", also=lambda: told("hangs"))
-    wait_until(lambda: metrics(lab)["muster_jobs_silent"] == 0, what="nor counted")
-    replayed(lab, cluster)
+    again = time.monotonic()
+
+    def goes_on() -> None:
+        answer = tell(lab, bearer, {"step": 60.0 + 10.0 * (time.monotonic() - again)})
+        assert answer.status_code in (200, 429), answer.text
+
+    with looking(goes_on, 1.1):  # its Gang may be written a minute later, which would be silence again
+        wait_until(lambda: not SILENT.search(told("hangs")), what="and no more", also=lambda: told("hangs"))
+        wait_until(lambda: metrics(lab)["muster_jobs_silent"] == 0, what="nor counted")
+        replayed(lab, cluster)
 
 
 # --- speeds as they are reported ----------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from e2e.scenario import (
     runs_whole,
     said,
     scheduled_at,
+    seen_at_once,
     show,
     wait_until,
 )
@@ -381,8 +382,7 @@ def test_a_job_that_its_owner_scales_grows_and_shrinks(cluster: Cluster, namespa
 def test_1000_pods_at_once_all_run_and_never_too_many(lab: Lab, cluster: Cluster, namespace: str) -> None:
     gangs, size = 250, 4
     jobs = [job(f"g{number:03d}", size, gpus=1, run_seconds=1) for number in range(gangs)]
-    lab.pause("muster-0")  # so that they are all there when it looks
-    try:
+    with seen_at_once(lab):
         with ThreadPoolExecutor(4) as several:
             list(several.map(lambda one: cluster.submit(one, namespace=namespace), jobs))
         wait_until(
@@ -390,8 +390,6 @@ def test_1000_pods_at_once_all_run_and_never_too_many(lab: Lab, cluster: Cluster
             within=600,
             what="all 1,000 pods wait at the gate",
         )
-    finally:
-        lab.resume("muster-0")
     began = time.monotonic()
     while True:
         pods = cluster.pods(namespace)

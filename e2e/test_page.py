@@ -22,7 +22,19 @@ from e2e.browser import DOWN, ENTER, ESCAPE, RIGHT, TAB, Page
 from e2e.cluster import Cluster
 from e2e.elastic import has, only, shared_by, train
 from e2e.lab import Lab
-from e2e.scenario import bound, delete_job, gated, in_state, job, on_node, pod, runs_whole, show, wait_until
+from e2e.scenario import (
+    bound,
+    delete_job,
+    gang,
+    gated,
+    in_state,
+    job,
+    on_node,
+    pod,
+    runs_whole,
+    show,
+    wait_until,
+)
 from e2e.test_say_why import account, ask
 from e2e.test_words import Training
 from muster.core.views.view import Board, View
@@ -198,7 +210,14 @@ def test_shares_that_change_are_seen_and_what_training_reports_is_drawn(
         page.until(lambda: "Why this share" in page.says("#job"), "first is told why")
         chart = page.until(lambda: page.all("#job svg")[0].get_attribute("aria-label"), "its share over time")
         assert chart.startswith("Share over time: "), chart
-        page.until(lambda: "1, the last " in page.says("#job dl"), "one resize")
+        # One resize, or one for each part of second's pods: these come as quickly as their controller makes them.
+        page.until(
+            lambda: (
+                (count := gang(cluster, namespace, "job-first").get("resizes"))
+                and f"{count}, the last " in page.says("#job dl")
+            ),
+            "its resizes",
+        )
 
         # what its training reports becomes its progress and a point of its speed curve
         training = Training(lab, cluster, namespace, pods[0], total=100_000)

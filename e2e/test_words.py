@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from e2e.cluster import Cluster, Pod
 from e2e.elastic import has, only, shared_by, train
 from e2e.lab import Lab
-from e2e.scenario import delete_job, gang, looking, wait_until
+from e2e.scenario import delete_job, gang, looking, seen_at_once, wait_until
 from e2e.test_report import tell, token
 from e2e.test_say_why import _kubectl, account, as_account
 
@@ -150,12 +150,9 @@ def test_a_tenant_reads_his_share_and_why_and_what_it_gave_him(
         }
 
         # it grows, and is faster: in one step, for all that is free is there when Muster looks
-        lab.pause("muster-0")
-        try:
+        with seen_at_once(lab):
             delete_job(cluster, other, "theirs")
             wait_until(lambda: not cluster.pods(other), what="theirs is gone")
-        finally:
-            lab.resume("muster-0")
         has(cluster, namespace, "mine", 8)
 
         def grown() -> str:
