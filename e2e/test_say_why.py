@@ -157,6 +157,8 @@ def test_a_tenant_is_told_why_by_events_kubectl_and_explain(
             ["ROLE", "MIN", "MAX", "GRANTED", "BOUND"],
             ["worker", "2", "2", "0", "0"],
         ]
+    told = lab.muster("explain", "job-big", "-n", namespace, "--story", kubeconfig=tenant).stdout
+    assert told.splitlines()[-1].split(maxsplit=4)[2:] == ["Queued", "Waiting", WAITS]
     refused = lab.muster("explain", "job-holder", "-n", other, kubeconfig=tenant, check=False)
     assert (refused.returncode, refused.stdout) == (1, "")
     assert "gangs.muster.dev is forbidden" in refused.stderr

@@ -45,10 +45,12 @@ from muster.types import (
     Reservation,
     RestoreFinalizer,
     Shape,
+    Step,
     Ungate,
     WriteGang,
     WriteLearned,
 )
+from tests.table_of_states import obeys, states
 
 
 def node(name: str, gpus: int = 8, **labels: str) -> NodeRecord:
@@ -310,6 +312,7 @@ class FakeCluster:
             node_backoffs=tuple(action.node_backoffs),
             asked=action.asked,
             shrink_blocked_by=str(status.get("keeps") or ""),
+            story=tuple(Step(**step) for step in status["story"] or ()),  # type: ignore[attr-defined,arg-type]
             sizes=action.sizes,
             whole={w["role"]: w["min"] for w in ledger["whole"]} if ledger.get("whole") else None,  # type: ignore[attr-defined,index]
             **gang_codec.from_plain(json.loads(json.dumps((ledger.get("elastic") or [{}])[0]))),  # type: ignore[attr-defined]
@@ -360,7 +363,9 @@ class Muster:
         self.sync()
         snapshot = self.ledger.snapshot(self.cluster.now)
         self.plan = self.ledger.plan(snapshot)
+        before = states(self.ledger)
         actions = self.ledger.adopt(snapshot, self.plan)
+        obeys(before, self.plan, actions)
         for number, action in enumerate(actions):
             if die_after is not None and number >= die_after:
                 return number

@@ -11,6 +11,7 @@ from muster.core.ledger import Ledger
 from muster.points import Profile
 from muster.types import Action, Event, Evict, Outcome, OwnerSeen, Phase, PodGone, PodRecord, PodSeen, Ungate
 from tests.cluster_fake import FakeCluster
+from tests.table_of_states import obeys, states
 
 CONFLICT, NOT_SENT = 409, -1
 
@@ -106,7 +107,9 @@ class LateMuster:
         snapshot = self.ledger.snapshot(self.cluster.now)
         plan = cycle(snapshot, self.ledger.profile)
         assert plan.plugin_errors == ()
+        before = states(self.ledger)
         actions = self.ledger.adopt(snapshot, plan)
+        obeys(before, plan, actions)
         ending = {a.uid for a in (*self.queue, *self.unheard()) if isinstance(a, Evict)} - self.earlier
         twice = [action.uid for action in actions if isinstance(action, Evict) and action.uid in ending]
         assert twice == [], "an eviction is under way"

@@ -122,10 +122,17 @@ def serve(config_file: str, kubeconfig: str | None, log_level: str, scheduler_pi
 @main.command()
 @click.argument("job")
 @click.option("-n", "--namespace", help="Default: the context's.")
+@click.option(
+    "--story",
+    is_flag=True,
+    help="How it came to its state: its last 12 changes of state, with time and cause.",
+)
 @kubeconfig_option
 @context_option
 @_says_errors
-def explain(job: str, namespace: str | None, kubeconfig: str | None, context: str | None) -> None:
+def explain(
+    job: str, namespace: str | None, story: bool, kubeconfig: str | None, context: str | None
+) -> None:
     """Why JOB is where it is: its place in the queue, what it waits for, where its replicas are.
 
     JOB is the NAME that `kubectl get gangs` shows. Reads Gang objects with your own credentials; the place in
@@ -133,9 +140,9 @@ def explain(job: str, namespace: str | None, kubeconfig: str | None, context: st
     """
     import json
 
+    from muster import explain as explained
     from muster.cluster.api import Api, configuration
     from muster.cluster.paths import path
-    from muster.explain import render
 
     namespace = namespace or context_namespace(kubeconfig, context)
     api = Api(configuration(kubeconfig, context))
@@ -145,7 +152,8 @@ def explain(job: str, namespace: str | None, kubeconfig: str | None, context: st
         if error.status not in (401, 403):
             raise
         gangs = json.loads(api.get(path("muster.dev/v1alpha1", "gangs", namespace)))["items"]
-    click.echo(render(gangs, namespace, job, time.time()), nl=False)
+    shown = explained.story if story else explained.render
+    click.echo(shown(gangs, namespace, job, time.time()), nl=False)
 
 
 @main.command()

@@ -1,4 +1,4 @@
-"""What `muster explain JOB` prints: one job's Gang object in words, read with the caller's own rights.
+"""What `muster explain JOB [--story]` prints: one job's Gang object in words, read with the caller's own rights.
 
 The place in the queue is worked out here, from the Gangs that were read: it counts the waiting jobs that the
 caller may see, and says so. What the cluster-wide queue looks like only /v1/jobs knows.
@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from muster import gangs
+from muster.core.bounds import calendar
 from muster.core.reasons.shares import percent
 from muster.core.reasons.waiting import duration, plural
 from muster.errors import MusterError
@@ -44,9 +45,7 @@ def render(found: Sequence[Gang], namespace: str, name: str, now: float) -> str:
     Raises NoSuchJobError.
     """
     gang = _find(found, namespace, name)
-    out = Console(
-        file=io.StringIO(), width=WIDTH, color_system=None, highlight=False, markup=False, emoji=False
-    )
+    out = _console()
     for label, text in [
         ("Job", f"{namespace}/{gangs.job(gang)}"),
         *_standing(found, gang, now),
@@ -57,6 +56,43 @@ def render(found: Sequence[Gang], namespace: str, name: str, now: float) -> str:
     _print_speeds(out, gang)
     _print_roles(out, gang)
     _print_placement(out, gang)
+    return _printed(out)
+
+
+def story(found: Sequence[Gang], namespace: str, name: str, now: float) -> str:
+    """How one job came to its state: its last transitions, oldest first. Arguments and errors as `render`'s."""
+    gang = _find(found, namespace, name)
+    out = _console()
+    for label, text in [("Job", f"{namespace}/{gangs.job(gang)}"), *_state(gang, now)]:
+        out.print(_line(label, text))
+    out.print()
+    steps = gangs.story(gang)
+    if steps:
+        table = Table(box=None, pad_edge=False)
+        for column in ("TIME", "AGO", "EVENT", "STATE"):
+            table.add_column(column, no_wrap=True)
+        table.add_column("CAUSE", overflow="fold")
+        for step in steps:
+            at = float(step["at"])
+            when = calendar(at)
+            table.add_row(
+                "" if when is None else when.strftime("%Y-%m-%dT%H:%M:%SZ"),
+                duration(now - at),
+                *(Text(str(step.get(field) or "")) for field in ("event", "state", "cause")),
+            )
+        out.print(table)
+    else:
+        out.print("muster has not written its story yet")
+    return _printed(out)
+
+
+def _console() -> Console:
+    return Console(
+        file=io.StringIO(), width=WIDTH, color_system=None, highlight=False, markup=False, emoji=False
+    )
+
+
+def _printed(out: Console) -> str:
     stream = out.file
     assert isinstance(stream, io.StringIO)
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
@@ -67,20 +103,24 @@ Lines = list[tuple[str, str]]
 
 def _standing(found: Sequence[Gang], gang: Gang, now: float) -> Lines:
     """State and reason; of a waiting job its place in the queue and who has GPUs."""
-    state, code = gangs.state(gang), gangs.text(gang, "code")
-    age = gangs.ago(gangs.status(gang).get("since"), now)
-    reason = gangs.text(gang, "reason") or "muster has not written a reason yet"
-    lines = [
-        ("State", f"{state} for {age}" if age else state),
-        ("Reason", f"{reason} ({code})" if code and code != "Ok" else reason),
-    ]
-    if state == "Waiting":
+    lines, code = _state(gang, now), gangs.text(gang, "code")
+    if gangs.state(gang) == "Waiting":
         lines.append(("Position", _position(found, gang)))
         holders = _holders(found)
         if holders and code not in OWN_FAULT:
             lines.append(("Held by", holders))
         lines.append(("Expected", "see eta in GET /v1/jobs, which knows the whole queue"))
     return lines
+
+
+def _state(gang: Gang, now: float) -> Lines:
+    state, code = gangs.state(gang), gangs.text(gang, "code")
+    age = gangs.ago(gangs.status(gang).get("since"), now)
+    reason = gangs.text(gang, "reason") or "muster has not written a reason yet"
+    return [
+        ("State", f"{state} for {age}" if age else state),
+        ("Reason", f"{reason} ({code})" if code and code != "Ok" else reason),
+    ]
 
 
 def _share(gang: Gang, now: float) -> Lines:

@@ -108,6 +108,13 @@ def shares(gang: Gang) -> list[tuple[float, int]]:
     return [(at, int(count)) for at, count in values if at is not None and count is not None]
 
 
+def story(gang: Gang) -> list[Gang]:
+    """status.story: the last transitions, oldest first, each with at (Unix seconds), state, event and cause."""
+    found = status(gang).get("story")
+    steps = found if isinstance(found, list) else []
+    return [step for step in steps if isinstance(step, Mapping) and _number(step.get("at")) is not None]
+
+
 def progress(gang: Gang) -> float | None:
     """status.progress as a part of 1."""
     found = text(gang, "progress").rstrip("%")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from muster.cluster import decode
-from muster.types import GATE, GPU, Owner, Phase, Requirement, Taint, Term
+from muster.types import GATE, GPU, Owner, Phase, Requirement, Step, Taint, Term
 
 RUN = {"name": "c", "image": "x"}
 
@@ -285,3 +285,15 @@ def test_of_an_annotation_no_more_is_kept_than_shows_that_it_is_too_long() -> No
     pod = decode.pod(body(metadata={"annotations": notes}), "muster")
     assert len(pod.annotations["muster.dev/roles"]) == 16_385
     assert pod.carries == ()
+
+
+def test_what_a_gang_says_for_people_is_read_back_as_it_was_written() -> None:
+    status = {
+        "state": "Running",
+        "keeps": "a PodDisruptionBudget refuses",
+        "story": [{"at": 7.5, "state": "Running", "event": "Whole", "cause": "2 replicas running"}],
+    }
+    found = {"metadata": {"name": "g", "namespace": "team"}, "spec": {"job": "g"}, "status": status}
+    read = decode.gang(json.dumps(found).encode())
+    assert read.shrink_blocked_by == "a PodDisruptionBudget refuses"
+    assert read.story == (Step(7.5, "Running", "Whole", "2 replicas running"),)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from muster.explain import NoSuchJobError, render
+from muster.explain import NoSuchJobError, render, story
 
 NOW = 1_767_225_600.0 + 3600  # 2026-01-01T01:00:00Z
 
@@ -189,3 +189,26 @@ def test_a_job_that_is_not_there_is_said_with_the_closest(namespace: str, name: 
     with pytest.raises(NoSuchJobError) as error:
         render([WAITS, RUNS, *OTHERS], namespace, name, NOW)
     assert says in str(error.value)
+
+
+def test_a_story_tells_each_change_of_state_with_its_time_and_cause() -> None:
+    steps = [
+        {"at": NOW - 3600, "state": "Waiting", "event": "Queued", "cause": "needs 8 GPUs (2 replicas of 4)"},
+        {"at": NOW - 90, "state": "Running", "event": "Whole", "cause": "2 replicas running"},
+        {"at": NOW - 5, "state": "Waiting", "event": "Preempted", "cause": "for [a job] of priority 9"},
+    ]
+    told = gang("team", "train", 0, story=steps, reason="for [a job] of priority 9", code="Preempted")
+    assert story([told], "team", "train", NOW) == (
+        "Job:       team/train\n"
+        "State:     Waiting for 60m\n"
+        "Reason:    for [a job] of priority 9 (Preempted)\n"
+        "\n"
+        "TIME                  AGO  EVENT      STATE    CAUSE\n"
+        "2026-01-01T00:00:00Z  60m  Queued     Waiting  needs 8 GPUs (2 replicas of 4)\n"
+        "2026-01-01T00:58:30Z  90s  Whole      Running  2 replicas running\n"
+        "2026-01-01T00:59:55Z  5s   Preempted  Waiting  for [a job] of priority 9\n"
+    )
+
+
+def test_a_gang_of_an_older_muster_has_no_story() -> None:
+    assert story([WAITS], "team", "train", NOW).endswith("\nmuster has not written its story yet\n")

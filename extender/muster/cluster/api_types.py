@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from muster.types import Reservation
+from muster.types import Reservation, Step
 
 
 class _Struct(msgspec.Struct, rename="camel", gc=False):
@@ -279,10 +279,11 @@ class GangStatus(_Struct):
     submitted: str = ""
     started: str = ""
     ended: str = ""
-    shrink_blocked_by: str = ""
+    shrink_blocked_by: str = msgspec.field(default="", name="keeps")
     placement: tuple[Reservation, ...] | None = None
     roles: dict[str, GangRole] | None = None
     ledger: GangLedger | None = None
+    story: tuple[Step, ...] | None = None
 
 
 class Gang(_Struct):

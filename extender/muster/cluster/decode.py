@@ -499,5 +499,6 @@ def gang(data: bytes | msgspec.Raw) -> GangRecord:
         whole=None if ledger.whole is None else {part.role: part.min for part in ledger.whole},
         shrink_blocked_by=status.shrink_blocked_by,
         sizes=tuple(sorted((name, role.min, role.max) for name, role in (status.roles or {}).items())),
+        story=status.story or (),
         **gang_codec.from_plain((ledger.elastic or [{}])[0]),
     )

@@ -48,7 +48,7 @@ from muster.types.kube import Budget, DeclaredRole, NodeRecord, OwnerRecord, Pha
 from muster.types.plan import Grants, Move, Plan, Shrink, Unpin
 from muster.types.records import GangRecord
 from muster.types.snapshot import Nodes, SharingSnapshot, Snapshot, Table
-from muster.types.status import NEVER_RAN, Code, EndReason, State, Status
+from muster.types.status import NEVER_RAN, Code, EndReason, State, Status, Step
 from muster.types.values import (
     GATE,
     GPU,
@@ -155,6 +155,7 @@ __all__ = [
     "Snapshot",
     "State",
     "Status",
+    "Step",
     "Table",
     "Taint",
     "Term",

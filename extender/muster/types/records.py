@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from muster.types.job import Facts, Grant
+from muster.types.status import Step
 from muster.types.values import JobKey, NodeBackoff, Owner, Reservation
 
 
@@ -42,3 +43,4 @@ class GangRecord:
     )  # core.progress.report_filter.Track as plain values
     memory: Mapping[str, object] = field(default_factory=dict)  # by plugin: what its `observe` returned
     grant: Grant | None = None
+    story: tuple[Step, ...] = ()  # how it came to its state, oldest first

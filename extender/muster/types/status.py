@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass
 from typing import NamedTuple
 
 
@@ -69,3 +70,13 @@ class Status(NamedTuple):
     code: Code
     waits: str
     detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One transition of a job's state, as its Gang keeps it (status.story)."""
+
+    at: float  # Unix s: the cycle that found it
+    state: str  # the job's state from then on
+    event: str  # what the cycle found (core.actions.transitions.JobEvent)
+    cause: str = ""  # the sentence that its owner was told then, cut to a bound

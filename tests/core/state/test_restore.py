@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from muster.types import GangRecord, OwnerRecord, Phase, WriteGang
 from tests.cluster_fake import FakeCluster, Muster
 
@@ -97,3 +101,39 @@ def test_a_restart_writes_nothing_for_a_gang_that_waits_as_before() -> None:
     cluster.now += 10
     Muster(cluster).settle()
     assert not [a for a in cluster.sent[sent:] if isinstance(a, WriteGang)]
+
+
+@pytest.mark.parametrize("state", ["Running", "Resizing", "", "Nonsense"])
+def test_a_gang_that_was_edited_to_pause_what_runs_pauses_nothing(state: str) -> None:
+    cluster = FakeCluster(nodes=1)
+    cluster.job("train", 2, gpus=4)
+    Muster(cluster).settle()
+    key, found = next(iter(cluster.gangs.items()))
+    cluster.gangs[key] = replace(found, state=state, not_before=cluster.now + 600)
+    after = Muster(cluster)
+    after.settle()
+    assert len(cluster.bound("train")) == 2
+    assert after.state("job-train") == "Running"
+    assert after.ledger.take_faults() == []
+
+
+def test_the_story_of_a_job_goes_on_after_a_restart() -> None:
+    cluster = FakeCluster(nodes=1)
+    first = cluster.job("first", 2, gpus=4)
+    muster = Muster(cluster)
+    muster.settle()
+    cluster.now += 5
+    cluster.job("train", 2, gpus=4)
+    muster.settle()
+    after = Muster(cluster)
+    for pod in first:
+        cluster.end(pod.uid)
+    after.settle()
+    story = gang(cluster, "job-train").story
+    assert [(step.event, step.state) for step in story] == [
+        ("Queued", "Waiting"),
+        ("Placed", "Starting"),
+        ("Whole", "Running"),
+    ]
+    assert [step.at for step in story] == sorted(step.at for step in story)
+    assert story[0].cause == "needs 8 GPUs (2 replicas of 4)"

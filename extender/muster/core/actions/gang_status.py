@@ -24,6 +24,7 @@ from muster.types import (
     Reservation,
     State,
     Status,
+    Step,
 )
 
 
@@ -60,6 +61,7 @@ def status_of(
             {"role": h.role, "node": h.node} | ({"pod": h.pod, "uid": h.uid} if h.uid else {})
             for h in reservations
         ],
+        "story": _story(entry.story),
         "ledger": _remembered(entry),
         **(OVER if telling[0] == State.FINISHED else _progress(entry, job, expected, now)),
     }
@@ -136,6 +138,13 @@ def _remembered(entry: JobState) -> dict[str, object] | None:
         or None,
     }
     return parts if any(parts.values()) else None
+
+
+def _story(steps: tuple[Step, ...]) -> list[dict[str, object]] | None:
+    return [
+        {"at": round(step.at, 3), "state": step.state, "event": step.event, "cause": step.cause}
+        for step in steps
+    ] or None
 
 
 NEW = (UNTOUCHED, report_filter.EMPTY, NO_MEMORY, None)

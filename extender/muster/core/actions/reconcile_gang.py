@@ -6,10 +6,12 @@ from collections.abc import Iterator
 
 from muster.core.actions.gang_status import sayings, sizes_of, status_of
 from muster.core.actions.save_learned import learn
+from muster.core.actions.transitions import enter
 from muster.core.actions.ungate import carry, may_carry, ungate
 from muster.core.progress.eta import outlook
 from muster.core.state.blockers import quotas_awaited
 from muster.core.state.job_state import JobState
+from muster.core.state.quarantine import stumbled
 from muster.core.state.reservation_usage import set_holds
 from muster.core.state.state import QUIET, LedgerState
 from muster.core.workload.identity import gang_name
@@ -105,8 +107,11 @@ def _lived_on(memory: LedgerState, entry: JobState, now: float) -> bool:
 
 def _clock(memory: LedgerState, entry: JobState, job: Job, status: Status, now: float) -> None:
     """Since when it is what it is: its state, below its minimum, started."""
-    if entry.state != status.state:
-        entry.state, entry.since = str(status.state), now
+    before = entry.state
+    impossible = enter(entry, status, now)
+    if impossible is not None:
+        stumbled(memory, "adopt", impossible)
+    if entry.state != before:
         memory.dirty.add(entry.key)
     below = job.started and status.state is State.STARTING
     clock = turned(entry.clock, job, now) if below else STILL

@@ -21,6 +21,7 @@ from muster.types import (
     PodRecord,
     Reservation,
     Status,
+    Step,
 )
 
 UNTOUCHED = Facts()
@@ -68,6 +69,7 @@ class JobState:
     begun: Whole | None = None  # the minimum with which the start began that is under way, until it is whole
     state: str = ""
     since: float = 0.0
+    story: tuple[Step, ...] = ()  # how it came to its state (core.actions.transitions)
     ended_at: float = 0.0
     backoff: int = 0
     not_before: float = 0.0

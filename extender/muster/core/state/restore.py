@@ -16,6 +16,9 @@ from muster.types import GangRecord, State
 
 RAN = (State.RUNNING, State.RESIZING)
 """States of a job that is whole."""
+KNOWN = tuple(State)
+PAUSES = tuple(state for state in State if state not in RAN)
+"""States of a job whose next start may have to wait; in any other, somebody has edited the Gang that says so."""
 
 
 def gang_seen(memory: LedgerState, gang: GangRecord) -> None:
@@ -50,12 +53,14 @@ def _recall(memory: LedgerState, entry: JobState) -> None:
     if gang is None:
         return
     entry.written = (gang.state, gang.code, gang.reason, gang.replicas)
-    entry.state, entry.since = gang.state, gang.since
+    entry.state = gang.state if gang.state in KNOWN else ""
+    entry.since, entry.story = gang.since, gang.story
     entry.submitted_written = 0.0 if gang.ended else gang.submitted  # else the next job of that name
     entry.queued_from = max(entry.queued_from, gang.queued_from)
     entry.short_since = short_since(gang)
     entry.started_at = gang.started
-    entry.backoff, entry.not_before = gang.backoff, gang.not_before
+    entry.backoff = gang.backoff
+    entry.not_before = gang.not_before if gang.state in PAUSES else 0.0
     entry.ended_at = gang.ended
     entry.sizes = gang.sizes or None
     entry.whole = gang.whole

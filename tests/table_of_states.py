@@ -1,0 +1,27 @@
+"""What every turn of a fake is held to: no cycle leaves the table of states (core/actions/transitions.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from muster.core.actions.transitions import NEW, TRANSITIONS, event_of
+from muster.core.ledger import Ledger
+from muster.types import Action, JobKey, Plan, WriteLearned
+
+
+def states(ledger: Ledger) -> dict[JobKey, str]:
+    """The state of each job before a cycle."""
+    return {key: entry.state for key, entry in ledger.entries.items()}
+
+
+def obeys(before: Mapping[JobKey, str], plan: Plan, actions: Sequence[Action]) -> None:
+    """Each job's transition of a cycle is in the table, and so is each request that the cycle sends for it."""
+    for key, status in plan.statuses.items():
+        pair = before.get(key, NEW), event_of(status)
+        assert pair in TRANSITIONS, f"{key}: {pair[1]} in state {pair[0] or 'New'}"
+        assert TRANSITIONS[pair].to == status.state
+    for action in actions:
+        told = plan.statuses.get(action.job)
+        if told is not None and not isinstance(action, WriteLearned):
+            found = TRANSITIONS[before.get(action.job, NEW), event_of(told)]
+            assert type(action) in found.requests, f"{action} in a cycle that says: {told}"
