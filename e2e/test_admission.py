@@ -394,6 +394,16 @@ def test_topology_and_placement_are_free_until_the_gate_is_off(kubectl: Kubectl)
 
 # The grammar
 
+
+def _counted(roles: int, last: str = "") -> str:
+    names = [f"role-{number}" for number in range(roles)]
+    return ",".join(f"{name}=1" for name in ([*names[:-1], last] if last else names))
+
+
+def _speeds(counts: int) -> str:
+    return ",".join(f"{count}=1.5" for count in range(1, counts + 1))
+
+
 BAD = [
     (
         {"muster.dev/min-replicas": "0"},
@@ -473,6 +483,23 @@ BAD = [
         {"muster.dev/topology-preferred": ""},
         "muster.dev/topology-preferred: expected the key of a label of nodes",
     ),
+    # What is many is told by its number, and is not too much for the apiserver to judge.
+    ({"muster.dev/roles": _counted(300)}, "muster.dev/roles: expected at most 256 roles, found 300"),
+    ({"muster.dev/roles": _counted(256, last="role-0")}, "muster.dev/roles: expected role=replicas"),
+    ({"muster.dev/roles": "," * 16_384}, "muster.dev/roles: expected at most 256 roles, found 16385"),
+    ({"muster.dev/roles": "=" * 16_384}, "muster.dev/roles: expected role=replicas"),
+    (
+        {"muster.dev/roles": _counted(20_000)},
+        "annotation muster.dev/roles: expected at most 16384 characters, found 248889",
+    ),
+    ({"muster.dev/sizes": "," * 16_384}, "muster.dev/sizes: expected whole numbers separated by commas"),
+    ({"muster.dev/sizes": "1," * 8_191 + "x"}, 'as in "1,2,4", found "1,1,1,1,'),
+    (
+        {"muster.dev/speed": _speeds(300)},
+        "muster.dev/speed: expected at most 256 counts of replicas, found 300",
+    ),
+    ({"muster.dev/speed": _speeds(255) + ",1=2"}, "muster.dev/speed: expected replicas=relative speed"),
+    ({"muster.dev/remaining-work": "9" * 16_384}, "expected seconds on one replica, a number of 0 or more"),
 ]
 
 
@@ -516,6 +543,13 @@ def test_every_built_in_owner_is_refused_by_its_template(ask: Ask, kind: str) ->
         },
         {"muster.dev/remaining-work": "3.6e3"},
         {"muster.dev/speed": "1=1.0,2=1.9,4=3.4", "muster.dev/remaining-work": "3600.5"},
+        {
+            "muster.dev/roles": _counted(256),
+            "muster.dev/role": "role-255",
+            "muster.dev/sizes": "1",
+            "muster.dev/speed": _speeds(256),
+        },
+        {"muster.dev/sizes": "1," * 8_189 + "10000"},
         {"muster.dev/evictable": "true", "muster.dev/placement": "scored"},
         {
             "muster.dev/topology-required": "topology.kubernetes.io/zone",

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from e2e.lab import places
+from muster.core.bounds import NOTE, POINTS, ROLES
 from muster.server.kube_scheduler import STEADY, TIMEOUT
 
 CHART = Path(__file__).resolve().parents[2] / "charts" / "muster"
@@ -657,6 +658,14 @@ def test_what_every_write_of_a_pod_asks_is_one_condition() -> None:
         for rule in manifest["spec"]["matchConstraints"]["resourceRules"]:
             if "UPDATE" in rule["operations"] and "pods" in rule["resources"]:
                 assert len(manifest["spec"]["matchConditions"]) == 1, manifest["metadata"]["name"]
+
+
+def test_admission_has_the_bounds_of_muster_itself() -> None:
+    """What it lets by muster reads, and what it reads admission lets by."""
+    policy = named(rendered(IMAGE), "ValidatingAdmissionPolicy", "muster-annotations")["spec"]
+    said = " ".join(one.get("messageExpression", "") for one in policy["validations"])
+    for bound, of in ((NOTE, "characters"), (ROLES, "roles"), (POINTS, "counts of replicas")):
+        assert f"expected at most {bound.most} {of}, found" in said
 
 
 @pytest.mark.parametrize("mode", ["policy", "webhook"])

@@ -186,6 +186,7 @@ def test_an_end_in_more_than_a_hundred_years_is_told_as_unknown() -> None:
     [
         ("speed", "1=1,999999999999=2"),
         ("speed", "1=1e-300"),
+        ("speed", ",".join(f"{count}=1" for count in range(1, 258))),
         ("remaining-work", "1e12"),
         ("topology-required", "k" * 318),
         ("model", "m" * 254),

@@ -271,6 +271,11 @@ admissionregistration.k8s.io/v1beta1
 ({{ include "muster.templateCEL" "object" }}.?metadata.?annotations.orValue({}).exists(k, k.startsWith('muster.dev/')) || {{ include "muster.templateCEL" "object" }}.?metadata.?labels.orValue({}).exists(k, k.startsWith('muster.dev/')))
 {{- end -}}
 
+{{/* CEL: a text, cut to what a sentence repeats of it: of a message longer than 5 KiB the apiserver shows nothing. */}}
+{{- define "muster.shownCEL" -}}
+({{ . }}.size() > 80 ? {{ . }}.substring(0, 80) + '...' : {{ . }})
+{{- end -}}
+
 {{/* "true" where pods are told how to report (annotation muster.dev/report). */}}
 {{- define "muster.reports" -}}
 {{- and .Values.reporting.enabled (eq .Values.mode "active") -}}

@@ -43,6 +43,9 @@ REPLICAS = Bound(
 )
 JOB_REPLICAS = Bound("job replicas", 50_000, "replicas", "of all roles of one job, likewise")
 ROLES = Bound("roles", 256, "roles", "of one job: each is a line of its Gang, which is one object of etcd")
+POINTS = Bound(
+    "points", 256, "counts of replicas", "of one declared speed curve: admission compares each with each"
+)
 NOTE = Bound("note", 16_384, "bytes", "of one annotation of ours: 256 roles with long names are 16 kB")
 KEY = Bound("key", 317, "characters", "of a node label's key: 253 of its prefix, a slash, 63 of its name")
 NAME = Bound("name", 253, "characters", "of a model: as long as any name in Kubernetes")
@@ -59,7 +62,7 @@ HORIZON = Bound(
     "seconds from now (100 years)",
     "an end that is expected later counts as unknown: calendars end with the year 9999",
 )
-TABLE = (AMOUNT, GPUS, REPLICAS, JOB_REPLICAS, ROLES, NOTE, KEY, NAME, WORK, SPEED, HORIZON)
+TABLE = (AMOUNT, GPUS, REPLICAS, JOB_REPLICAS, ROLES, POINTS, NOTE, KEY, NAME, WORK, SPEED, HORIZON)
 
 SHOWN = 80
 """Characters of what was found that a sentence repeats."""

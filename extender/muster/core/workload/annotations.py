@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from muster.cached import MIB, cached
-from muster.core.bounds import KEY, NAME, NOTE, REPLICAS, SHOWN, WORK, Bound, shown
+from muster.core.bounds import KEY, NAME, NOTE, POINTS, REPLICAS, SHOWN, WORK, Bound, shown
 from muster.core.bounds import SPEED as FASTEST
 from muster.core.workload.identity import (
     DEFAULT_ROLE,
@@ -185,7 +185,10 @@ def parse_speed(text: str) -> tuple[tuple[int, float], ...]:
     if not text:
         return ()
     points: dict[int, float] = {}
-    for part in text.split(","):
+    parts = text.split(",")
+    if len(parts) > POINTS.most:
+        raise InputError(POINTS.beyond(SPEED, len(parts)))
+    for part in parts:
         count, _, speed = (p.strip() for p in part.partition("="))
         try:
             replicas, points[replicas] = int(count), float(speed)
