@@ -8,17 +8,24 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import httpx
 import pytest
 import yaml
 
+from muster.points import Profile
+from muster.serve import _reload
+from muster.settings import load_settings
 from tests.api_fake import Server, serving
+
+if TYPE_CHECKING:
+    from muster.live import Driver
 
 T = TypeVar("T")
 
@@ -161,3 +168,40 @@ def test_a_port_that_is_taken_ends_the_process_and_the_last_line_says_why(
     assert process.returncode == 1, said
     assert re.search(r"address already in use", said)
     assert said.strip().splitlines()[-1].startswith("muster: thread service ended: SystemExit")
+
+
+# ---- the configuration ----
+
+
+class Looks(threading.Event):
+    """So many looks at the file, and it is over."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.left = count
+
+    def wait(self, timeout: float | None = None) -> bool:  # noqa: ARG002
+        self.left -= 1
+        return self.left < 0
+
+
+class Plans:
+    """The orders by which it was told to plan."""
+
+    def __init__(self) -> None:
+        self.orders: list[str] = []
+
+    def use(self, profile: Profile) -> None:
+        self.orders.append(profile.order)
+
+
+@pytest.mark.parametrize(("order", "taken_up"), [("strict", ["strict"]), ("backfill", [])])
+def test_a_configuration_that_changes_while_muster_starts_is_taken_up(
+    tmp_path: Path, order: str, taken_up: list[str]
+) -> None:
+    file = tmp_path / "muster.yaml"
+    file.write_text("order: backfill\n")
+    settings, plans = load_settings(file), Plans()
+    file.write_text(f"order: {order}\n")  # before the thread that looks at it has begun
+    _reload(file, settings, cast("Driver", plans), Looks(3))
+    assert plans.orders == taken_up

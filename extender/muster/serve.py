@@ -188,8 +188,9 @@ def _settled(settings: Settings) -> Settled:
 
 
 def _reload(config_file: Path, settings: Settings, driver: Driver, ended: threading.Event) -> None:
-    """A changed file is read again; what can't change while running, and a bad file, is said and left."""
-    text = config_file.read_text(encoding="utf-8")
+    """A changed file is read again; what can't change while running, and a bad file, is said and left. It may have
+    changed since `settings` were read from it, before this thread had begun."""
+    text = None
     while not ended.wait(RELOAD_EVERY):
         threads.beat()
         try:
@@ -199,9 +200,11 @@ def _reload(config_file: Path, settings: Settings, driver: Driver, ended: thread
             continue
         if found == text:
             continue
-        text = found
+        first, text = text is None, found
         try:
             fresh = load_settings(config_file)
+            if first and fresh == settings:
+                continue
             driver.use(sendable(profile_of(fresh)))
         except ConfigurationError as error:
             log.error("configuration: %s\nthe last good one stays in force", error)
