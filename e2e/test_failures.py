@@ -201,13 +201,22 @@ def test_a_muster_that_is_away_lets_nothing_bind_and_goes_on_when_it_is_back(
         pinned(cluster, namespace, "train", 2)
         lab.kill("muster-0")
     # The extender is not ignorable: without it filter lets nobody pass.
-    holds_for(
-        lambda: bound(cluster.pods(namespace, "train")) == [], seconds=3, what="nothing binds unguarded"
+    wait_until(
+        lambda: all(map(unguarded, cluster.pods(namespace, "train"))),
+        what="kube-scheduler has tried both, and nothing binds unguarded",
+        also=lambda: show(cluster.pods(namespace)),
     )
+    assert bound(cluster.pods(namespace, "train")) == []
     cluster.submit(job("later", 2), namespace=namespace)
     lab.start("muster-0", env={})
     runs_whole(cluster, namespace, "train", 2)
     runs_whole(cluster, namespace, "later", 2)
+
+
+def unguarded(one: Pod) -> bool:
+    """Whether kube-scheduler says that it could not ask about the pod."""
+    said = one.condition("PodScheduled") or {}
+    return (said.get("status"), said.get("reason")) == ("False", "SchedulerError")
 
 
 def test_of_two_replicas_the_other_takes_over_a_start_that_is_half_done(
@@ -605,7 +614,11 @@ def test_pods_are_refused_while_nothing_adds_the_gate_and_come_when_it_is_back(
             also=lambda: refusal(cluster),
         )
         cluster.submit(job("train", 2, gpus=8), namespace=namespace)
-        holds_for(lambda: cluster.pods(namespace) == [], seconds=1, what="no pod of train is created")
+        wait_until(
+            lambda: "FailedCreate" in {one["reason"] for one in cluster.events(namespace, "train")},
+            what="its Job has tried to create one",
+        )
+        assert cluster.pods(namespace) == []
     # The Job controller's pause doubles while it is refused.
     runs_whole(cluster, namespace, "train", 2, within=240)
 

@@ -48,6 +48,7 @@ from e2e.scenario import (
     said,
     show,
     stateful_set,
+    stays,
     wait_until,
 )
 
@@ -445,7 +446,7 @@ def test_a_size_that_somebody_else_sets_is_respected(
     wait_until(lambda: len(gated(of(cluster, namespace, "app"))) == 1, what="the third waits")
     cluster.delete(f"/api/v1/namespaces/{namespace}/pods/rival-of-app")
     have(cluster, namespace, nodes, 3)
-    holds_for(lambda: len(of(cluster, namespace, "app")) == 3, seconds=2, what="no more than were asked for")
+    stays(cluster, lambda: len(of(cluster, namespace, "app")) == 3, what="no more than were asked for")
 
 
 def autoscaler(kind: str, name: str, least: int, most: int) -> Json:
