@@ -35,7 +35,7 @@ from muster.types import (
     Taint,
     Toleration,
 )
-from tests.scenario import NOW, RACK, asks, job, key, node, role, said, snapshot, starts
+from tests.scenario import NOW, RACK, asks, job, key, node, plan, role, said, snapshot, starts
 
 SHARING = sorted(name for name, recipe in profiles.NAMED.items() if recipe.shares)
 ZONE = "zone"
@@ -440,6 +440,19 @@ def test_what_is_kept_for_the_head_is_not_granted_to_who_comes_after_it() -> Non
     young = replace(head, submitted=NOW - 100)
     after = cycle(snapshot(nodes=4, gpus=8, jobs=[*runs, young, *small]), live("max-min"))
     assert len(starts(after)) == 4
+
+
+@pytest.mark.parametrize("name", ["max-min", "afs-l", "srtf"])
+def test_rigid_jobs_start_under_a_policy_where_they_start_under_fifo(name: str) -> None:
+    """Each role of a start, the head that waits for two whole nodes, and who may pass it: one path for both."""
+    runs = [job(f"r{i}", worker=4, gpus=1, on=[f"n{i}"] * 4, submitted=NOW - 900) for i in range(4)]
+    head = job("head", worker=2, gpus=8, submitted=NOW - 600)
+    parts = [role("server", 1, job="set", shape=asks(cpu=1000)), role("worker", 2, job="set", gpus=2)]
+    small = [job("set", roles=parts), *[job(f"s{i}", worker=1, gpus=4) for i in range(3)]]
+    before = snapshot(nodes=4, gpus=8, jobs=[*runs, head, *small])
+    after, by_default = cycle(before, live(name)), plan(before)
+    assert starts(after) == starts(by_default) == {"set": {"n2": 3}, "s0": {"n3": 1}}
+    assert said(after) == said(by_default)
 
 
 def test_a_rigid_job_whose_first_role_has_no_gpus_has_a_share_like_any_other() -> None:

@@ -1,6 +1,6 @@
 """On one node of all GPUs placement decides nothing: the two engines must give the same, job by job.
 
-They share the plugins and step 3 of a cycle, and nothing of what moves jobs: one keeps columns, the other runs the
+They share the plugins and how a cycle shares, and nothing of what moves jobs: one keeps columns, the other runs the
 whole cycle on Job objects and counts GPUs by node.
 """
 

@@ -1,10 +1,11 @@
-"""One cycle: a snapshot in, a plan out. The main function reads as design §3 numbers it.
+"""One cycle: a snapshot in, a plan out. The main function reads as it is numbered, in the order in which it runs.
 
-1 estimate  2 order  3 share  4 place (keep, shrink, start, grow)  5 rebalance  (6, diff into actions: the Ledger)
+1 estimate  2 order  3 keep  4 queue  5 share (and rebalance)  6 admit  7 explain  (8, diff into actions: the Ledger)
 
 What is kept comes before sharing, since shares are of what is left: the replicas of started jobs that are missing
-have their places first, whatever a plugin says. `core.sharing.chain` decides shares, `core.sharing.apply` carries
-them out.
+have their places first, whatever a plugin says. Each step writes what it decides to the CycleState, once; the plan is
+made of that. Each place that a job starts or grows on is found and taken up in one way
+(`core.placement.take_up`), whether a policy decided its size or the default, all or nothing in order.
 
 Rules that hold whatever the plugins say: capacity, the gang's minimum, min and max, no double booking.
 Missing members of started jobs come before every start. An incomplete, invalid or impossible job never blocks
@@ -13,7 +14,7 @@ others.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
 
 from muster.core.gang.admit import admit, admit_more, is_ready
 from muster.core.gang.retain import keep
@@ -38,79 +39,33 @@ def cycle(snapshot: Snapshot, profile: Profile) -> Plan:
     snapshot = observed(snapshot, profile, memory, plugin_errors)
     run = CycleState(snapshot, profile, Capacity(snapshot), plugin_errors=plugin_errors)
     try:
-        return _plan(run, memory)
+        return run.plan(_decide(run), memory)
     except Exception as error:
         raise StumbledError(error, run.at) from error
 
 
-def _plan(run: CycleState, memory: dict[JobKey, dict[str, object]]) -> Plan:
-    snapshot = run.snapshot
+def _decide(run: CycleState) -> list[Job]:
+    """Steps 2 to 7; the jobs that could start, first first."""
     # 2 order
     order = _order(run)
-    # 4 place (first half): keep what runs, complete what has started
-    waiting: list[Job] = []
-    kept: list[Job] = []
-    for job in order:
-        run.at = job.key
-        if job.invalid:
-            code = Code.INTERNAL if job.quarantined else Code.INVALID
-            run.statuses[job.key] = Status(State.INVALID, code, job.invalid)
-            if job.reservations and not job.started:
-                run.reservations[job.key] = ()  # its places are others' from the next cycle on
-        elif job.started or job.reservations:
-            if keep(run, job):
-                kept.append(job)
-            else:
-                waiting.append(job)
-        else:
-            waiting.append(job)
-    queue = []
-    for job in waiting:
-        run.at = job.key
-        if is_ready(run, job):
-            queue.append(job)
-    run.at = None
-    # 3 share, and 4 place (second half): shrink, then start and grow; without shares: start, then grow
-    changes = share(run, order, kept, queue)
-    shared = changes.shared if changes is not None else frozenset()
+    # 3 keep: what runs keeps its places, what has started is completed
+    kept, waiting = _keep(run, order)
+    # 4 queue: who waits and could start; the status of the others says why not
+    queue = _ready(run, waiting)
+    # 5 share: jobs whose size the profile's policies decide shrink, start, grow and move
+    share(run, order, kept, queue)
+    # 6 admit, the default Share: all others start all or nothing, in order; then replicas above the minimum
     for job in queue:
         run.at = job.key
-        if job.key not in shared:
+        if job.key not in run.shares:
             admit(run, job)
     for job in order:
         run.at = job.key
-        if job.key not in shared and (job.started or job.key in run.reservations):
+        if job.key not in run.shares and (job.started or job.key in run.reservations):
             admit_more(run, job)
-    for job in order:
-        run.at = job.key
-        if job.stuck[0] and all(h.uid != job.stuck[0] for h in run.reservations.get(job.key, ())):
-            run.statuses[job.key] = reasons.stuck(*job.stuck[1:], started=job.started)
-        elif job.key not in run.statuses:
-            run.statuses[job.key] = _standing(run, job)
-    plan = Plan(
-        order=tuple([job.key for job in queue if run.statuses[job.key].state is State.WAITING]),
-        reservations=run.reservations,
-        statuses=run.statuses,
-        unpins=tuple(run.unpins),
-        back=run.back,
-        preempted=run.preempted,
-        ends=run.ends,
-        requeue_at=min((w for w in run.requeue_at if w > snapshot.now), default=None),
-        plugin_errors=(*run.plugin_errors, *sorted(run.capacity.plugin_errors)),
-        failed=tuple(run.failed),
-        memory=memory,
-    )
-    if changes is None:
-        return plan
-    return replace(
-        plan,
-        shrinks=changes.shrinks,
-        later=changes.later,
-        grants=changes.grants,
-        shares=changes.shares,
-        whys=changes.whys,
-        shared=changes.computed,
-    )
+    # 7 explain: a status for every job
+    _explain(run, order)
+    return queue
 
 
 def _order(run: CycleState) -> list[Job]:
@@ -122,6 +77,45 @@ def _order(run: CycleState) -> list[Job]:
     except Exception as error:
         run.plugin_errors.append(f"{type(run.profile.sort).__name__}.sort_key: {error!r}, left out")
         return sorted(jobs, key=lambda job: (*Fifo().sort_key(job, snapshot), job.key))
+
+
+def _keep(run: CycleState, order: Sequence[Job]) -> tuple[list[Job], list[Job]]:
+    """Jobs that have their places, and jobs that have none and wait."""
+    kept: list[Job] = []
+    waiting: list[Job] = []
+    for job in order:
+        run.at = job.key
+        if job.invalid:
+            code = Code.INTERNAL if job.quarantined else Code.INVALID
+            run.statuses[job.key] = Status(State.INVALID, code, job.invalid)
+            if job.reservations and not job.started:
+                run.reservations[job.key] = ()  # its places are others' from the next cycle on
+        elif (job.started or job.reservations) and keep(run, job):
+            kept.append(job)
+        else:
+            waiting.append(job)
+    return kept, waiting
+
+
+def _ready(run: CycleState, waiting: Sequence[Job]) -> list[Job]:
+    """Those of them that are in the queue."""
+    queue = []
+    for job in waiting:
+        run.at = job.key
+        if is_ready(run, job):
+            queue.append(job)
+    run.at = None
+    return queue
+
+
+def _explain(run: CycleState, order: Sequence[Job]) -> None:
+    """The status of those to which no step gave one, and of those of which a pod is stuck."""
+    for job in order:
+        run.at = job.key
+        if job.stuck[0] and all(h.uid != job.stuck[0] for h in run.reservations.get(job.key, ())):
+            run.statuses[job.key] = reasons.stuck(*job.stuck[1:], started=job.started)
+        elif job.key not in run.statuses:
+            run.statuses[job.key] = _standing(run, job)
 
 
 def _standing(run: CycleState, job: Job) -> Status:

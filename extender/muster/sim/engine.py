@@ -1,7 +1,7 @@
 """The simulator's front: a workload, a cluster and a profile in, a Result out.
 
-Two engines run the same plugins through the same core: `fluid` (any integer share, no placement: the steps 1 to
-3 of a cycle on columns) and `placed` (the whole cycle on nodes).
+Two engines run the same plugins through the same core: `fluid` (any integer share, no placement:
+estimate, order and share on columns) and `placed` (the whole cycle on nodes).
 """
 
 from __future__ import annotations

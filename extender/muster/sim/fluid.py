@@ -1,8 +1,8 @@
 """The fluid engine: any integer share, no placement (as the AFS authors' simulator), one event after another.
 
-Steps 1 to 3 of a cycle on columns (`sim.columns`), by the same plugins and the same `core.sharing.chain` as the live
-cluster. An event is an arrival, a completion, a time at which a plugin asked to be woken, or a round. Between two
-events nothing changes but the running jobs' progress.
+Estimate, order and share as in a cycle, on columns (`sim.columns`), by the same plugins and the same
+`core.sharing.chain` as the live cluster. An event is an arrival, a completion, a time at which a plugin asked to be
+woken, or a round. Between two events nothing changes but the running jobs' progress.
 
 What it does not do: nodes, products and failures (a GPU is a GPU), and jobs beside others on the same GPU.
 """

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from muster.core.sharing.statement import without_gpus
+from muster.core.placement.statement import without_gpus
 from muster.sim.physics import Running, Stage
 from muster.sim.submission import Linear, Model, RoleSpec, Submission
 from muster.sim.workload import Cluster

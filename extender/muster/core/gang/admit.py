@@ -1,19 +1,22 @@
-"""Step 4 of a cycle without shares: a job's minimum starts whole or not at all; replicas above it start as they fit.
+"""All or nothing, in order: the default Share (design §4), for every job whose size no policy decides.
 
-An incomplete, invalid or impossible job never blocks others; the first that does not fit is the head, for which
-`core.placement.backfill` keeps capacity.
+A job's minimum starts whole or not at all; replicas above it start as they fit. An incomplete, invalid or impossible
+job never blocks others; the first that does not fit is the head, for which `core.placement.backfill` keeps capacity.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from muster.core.placement.backfill import first_needs, fits_without_reservation, preempt, reserve
-from muster.core.placement.capacity import Capacity, CapacityPair
-from muster.core.placement.cycle_state import CycleState
-from muster.core.placement.place import Assignment, Need, place
-from muster.core.placement.reservations import assign, open_holds, own_rows, placed
-from muster.core.progress.runtime import duration
+from muster.core.placement.capacity import AnyCapacity
+from muster.core.placement.cycle_state import CycleState, HeadReservation
+from muster.core.placement.place import Need
+from muster.core.placement.reservations import own_rows, placed
+from muster.core.placement.statement import Statement
+from muster.core.placement.take_up import Found, find, take_up
 from muster.core.reasons import waiting
 from muster.types import Code, Job, State, Status
 
@@ -62,7 +65,7 @@ def is_ready(run: CycleState, job: Job) -> bool:
 
 
 def admit(run: CycleState, job: Job) -> None:
-    """All or nothing: every replica of the minimum gets a place on the trial, or the trial is undone."""
+    """All or nothing: every replica of the minimum gets a place, or none does."""
     if run.blocked:
         nodes, needs = run.snapshot.nodes, first_needs(job)
         never = waiting.never_fits(nodes, job, needs, run.profile, run.snapshot)
@@ -73,14 +76,12 @@ def admit(run: CycleState, job: Job) -> None:
     status = run.refused.get(kind)
     if status is None:
         needs = first_needs(job)
-        capacity = run.capacity if run.ceiling is None or short else CapacityPair(run.capacity, run.ceiling)
-        assignments = place(capacity, job, needs, run.profile, run.snapshot)
-        if assignments is not None:
-            run.reservations[job.key] = tuple(assign(job, open_holds(run.snapshot.nodes, assignments)))
+        guard = None if short else run.reserved
+        if start(run, job, needs, guard):
             return
         status = waiting.refusal(run.capacity, job, needs, run.profile, run.snapshot)
         if (
-            capacity is not run.capacity
+            guard is not None
             and status.code is not Code.NEVER_FITS
             and fits_without_reservation(run, job, needs)
         ):
@@ -96,6 +97,15 @@ def admit(run: CycleState, job: Job) -> None:
         run.blocked = True
     else:
         reserve(run, job, first_needs(job))
+
+
+def start(run: CycleState, job: Job, needs: Sequence[Need], guard: HeadReservation | None) -> bool:
+    """Whether all of these needs find places that are free now and that the guard does not keep: then it has them."""
+    statement = Statement(run, guard=guard)
+    found = find(statement, job, needs)
+    if found is not None:
+        take_up(statement, job, *found)
+    return found is not None
 
 
 def kind_of(run: CycleState, job: Job, *, short: bool) -> tuple[object, ...]:
@@ -120,16 +130,15 @@ def kind_of(run: CycleState, job: Job, *, short: bool) -> tuple[object, ...]:
 
 def ends_in_time(run: CycleState, job: Job) -> bool:
     """Whether a job of known length ends before the head's reserved start."""
-    length = duration(job)
-    return run.ceiling is not None and length is not None and run.snapshot.now + length <= run.until
+    return run.reserved is not None and run.reserved.passes(job, run.snapshot.now)
 
 
 def admit_more(run: CycleState, job: Job) -> None:
     """Existing replicas above the minimum start as they fit, in order, unless a head would be delayed."""
     if run.blocked or job.invalid or job.key in run.back or job.key in run.preempted:
         return
-    reservations = run.reservations.get(job.key, ())
     for role in job.roles:
+        reservations = run.reservations.get(job.key, ())
         have = placed(role, reservations)
         if have < role.min:
             return
@@ -138,41 +147,40 @@ def admit_more(run: CycleState, job: Job) -> None:
         taken = {h.uid for h in reservations}
         ready = sum(1 for m in role.members if m.ready and m.uid not in taken)
         most = min(role.max, have + ready)
-        capacity = run.capacity if run.ceiling is None else CapacityPair(run.capacity, run.ceiling)
+        statement = Statement(run, guard=_never_passed(run))
+        capacity = statement.guarded(run.capacity, job)
         most = min(most, have + capacity.total_fits(role.shape))
         sizes = [s for s in role.sizes if have < s <= most] if role.sizes else range(have + 1, most + 1)
         if sizes:
             own = own_rows(run.snapshot.nodes, job, reservations)
             steps = [Need(role, size - have) for size in sizes]
-            assignments = _largest(
-                capacity,
-                steps,
-                lambda n: place(capacity, job, [n], run.profile, run.snapshot, own=own),  # noqa: B023
-            )
-            if assignments is not None:
-                reservations = tuple(
-                    assign(job, [*reservations, *open_holds(run.snapshot.nodes, assignments)])
-                )
-                run.reservations[job.key] = reservations
+            found = _largest(capacity, steps, lambda n: find(statement, job, [n], own=own))  # noqa: B023
+            if found is not None:
+                take_up(statement, job, *found)
+
+
+def _never_passed(run: CycleState) -> HeadReservation | None:
+    """What is kept for the head from those that grow: they do not pass it, however soon they end."""
+    return None if run.reserved is None else replace(run.reserved, until=-math.inf)
 
 
 def _largest(
-    capacity: Capacity | CapacityPair,
+    capacity: AnyCapacity,
     steps: Sequence[Need],
-    spots_of: Callable[[Need], list[Assignment] | None],
-) -> list[Assignment] | None:
-    """Spots for the largest of the rising steps that fits, taken from the room; None where not even one does.
+    places_of: Callable[[Need], Found | None],
+) -> Found | None:
+    """Places for the largest of the rising steps that fits, taken from the capacity; None where not even one does.
 
     The last is tried first, then the steps are halved: what takes more takes less, nearly always.
     """
-    assignments = spots_of(steps[-1])
+    found = places_of(steps[-1])
     low, high = 0, len(steps) - 1  # the first `low` steps fit, those from `high` on don't
-    while assignments is None and low < high:
+    while found is None and low < high:
         middle = (low + high + 1) // 2
         mark = capacity.mark()
-        if spots_of(steps[middle - 1]) is None:
+        if places_of(steps[middle - 1]) is None:
             high = middle - 1
         else:
             low = middle
             capacity.undo(mark)
-    return spots_of(steps[low - 1]) if assignments is None and low else assignments
+    return places_of(steps[low - 1]) if found is None and low else found

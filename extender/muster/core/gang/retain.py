@@ -1,4 +1,4 @@
-"""Step 4 of a cycle, first half: what runs keeps its places, what has started is completed.
+"""Step 3 of a cycle: what runs keeps its places, what has started is completed.
 
 Missing members of started jobs have their places before every start, whatever a plugin says. A pin is undone on
 evidence only, never by time alone (design §2); a gang that stays below its minimum goes back to the gate whole.

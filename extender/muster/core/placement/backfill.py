@@ -10,7 +10,7 @@ from itertools import chain
 import numpy as np
 
 from muster.core.placement.capacity import Capacity
-from muster.core.placement.cycle_state import CycleState
+from muster.core.placement.cycle_state import CycleState, HeadReservation
 from muster.core.placement.place import Assignment, Need, place
 from muster.core.placement.preemption import OUT, in_use, make_way, releasing
 from muster.core.progress.runtime import expected_end
@@ -49,11 +49,11 @@ def reserve(run: CycleState, head: Job, needs: Sequence[Need]) -> None:
         return None if place(capacity, head, needs, run.profile, snapshot) is None else capacity
 
     if ending and (capacity := placed_after(0)) is not None:
-        run.ceiling, run.until = capacity, snapshot.now
+        run.reserved = HeadReservation(capacity, snapshot.now)
         return
     first = _least(len(ends), lambda count: placed_after(count) is not None)
-    if first is not None:
-        run.ceiling, run.until = placed_after(first), ends[first - 1][0]
+    if first is not None and (capacity := placed_after(first)) is not None:
+        run.reserved = HeadReservation(capacity, ends[first - 1][0])
         return
     ripe = head.submitted + run.profile.patience
     if snapshot.now < ripe:
@@ -96,7 +96,7 @@ def _keep_free(run: CycleState, needs: Sequence[Need], assignments: Sequence[Ass
     shapes = {n.role.name: n.role.shape for n in needs}
     for role, row, count in assignments:
         kept.take(row, shapes[role], count)
-    run.ceiling = kept
+    run.reserved = HeadReservation(kept)
 
 
 def _least(most: int, enough: Callable[[int], bool]) -> int | None:

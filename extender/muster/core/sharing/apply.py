@@ -1,4 +1,4 @@
-"""Carrying out shares on nodes: shrink, then start and grow, on a trial that can be given back (design §3).
+"""Carrying out shares on nodes: shrink, then start and grow, on a statement: a trial that can be rolled back.
 
 A place that is free now is taken at once (a hold); one that comes free only when replicas have left is named in
 `later`: the live cluster plans it again when the capacity is there, the simulator, where leaving takes no time, takes
@@ -11,34 +11,32 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from muster.core.placement.capacity import Capacity
+from muster.core.placement.cycle_state import CycleState, HeadReservation
 from muster.core.placement.place import Need, place
 from muster.core.placement.reservations import placed
+from muster.core.placement.statement import Statement, without_gpus
+from muster.core.placement.take_up import take_up
 from muster.core.reasons.shares import discreet
 from muster.core.sharing.gpu_sharing import put_beside
 from muster.core.sharing.grants import ALONE, waits
 from muster.core.sharing.grow import grow_granted, start_granted
 from muster.core.sharing.shrink import leave_all, leave_to_move, leave_whole, must_move, shrink
-from muster.core.sharing.statement import Elastic, HeadReservation, Statement, take_up, without_gpus
-from muster.points import Profile
 from muster.types import Grant, Grants, Job, JobKey, Move, Phase, Reservation, SharingSnapshot
 
 
 def carry_out(
+    run: CycleState,
     snapshot: SharingSnapshot,
-    profile: Profile,
-    capacity: Capacity,
-    reservations: dict[JobKey, tuple[Reservation, ...]],
     order: Sequence[Job],
     shares: Grants,
     moves: Sequence[Move] = (),
     guard: HeadReservation | None = None,
-) -> Elastic:
-    """Places for `shares` (rows of snapshot.table) of the jobs in `order`; `room` is left with all holds taken.
-    guard: what is kept for the head of the queue."""
-    result = Elastic(reservations)
+) -> Statement:
+    """Places for `shares` (rows of snapshot.table) of the jobs in `order`: a statement to be committed, with all that
+    it takes taken from the cycle's capacity. guard: what is kept for the head of the queue."""
+    statement = Statement.of_shares(run, snapshot, settled=shares.settled, guard=guard)
+    reservations = statement.reservations
     held = {job.key: reservations[job.key] for job in order if reservations.get(job.key)}
-    statement = Statement(snapshot, profile, capacity, result, settled=shares.settled, guard=guard)
     table = snapshot.table
     jobs = [(job, table.row[job.key]) for job in order if job.key in table.row]
     if shares.order:
@@ -58,17 +56,17 @@ def carry_out(
             if granted[job.key]:
                 (sharing if grant.beside else starts).append(job)
             else:
-                result.statuses[job.key] = waits(why[job.key])
+                statement.statuses[job.key] = waits(why[job.key])
         elif not granted[job.key]:
             leave_whole(statement, job, why[job.key] or "its share is 0")
         elif grant.beside is not None and statement.partner.get(job.key) == grant.beside:
-            result.grants[job.key] = grant
+            statement.grants[job.key] = grant
         elif must_move(statement, job, grant, granted[job.key]):
             leave_to_move(statement, job, "it is placed anew")
             (sharing if grant.beside else starts).append(job)
         elif _stays(job, reservations.get(job.key, ()), granted[job.key], grant):
             if grant is not ALONE:
-                result.grants[job.key] = grant
+                statement.grants[job.key] = grant
         else:
             shrink(statement, job, granted[job.key], grant, why[job.key])
             grows.append(job)
@@ -87,7 +85,7 @@ def carry_out(
     # what found no place again for all that it is granted takes what there is where it runs
     for job in failed if not shares.whole else ():
         grant = grants[job.key]
-        back = job.started and job.key not in result.leaving and job.key not in result.whole
+        back = job.started and job.key not in statement.leaving and job.key not in statement.whole
         if (
             back
             and job.key not in statement.found
@@ -96,10 +94,10 @@ def carry_out(
             and not job.resize
         ):
             grow_granted(statement, job, granted[job.key], grant)
-    if profile.conserving:
+    if run.profile.conserving:
         _stopped_for_nothing(statement, held)
     _keep_for_later(statement)
-    return result
+    return statement
 
 
 def _stays(job: Job, reservations: Sequence[Reservation], target: int, grant: Grant) -> bool:
@@ -110,45 +108,44 @@ def _stays(job: Job, reservations: Sequence[Reservation], target: int, grant: Gr
 def _give_back(statement: Statement, anew: Sequence[Job], *, failed: bool) -> None:
     """What was shrunk for nothing stays, as far as its places are still free; a job that was to be placed again,
     found no place and can't stay goes back whole. failed: some job did not get all that it is granted."""
-    result = statement.result
     if failed:
-        for key in list(result.leaving):
-            if key not in result.later and key not in statement.found:
+        for key in list(statement.leaving):
+            if key not in statement.later and key not in statement.found:
                 statement.return_(statement.snapshot.jobs[key])
     for job in anew:
-        if job.key not in result.leaving or job.key in result.later or job.key in statement.found:
+        if job.key not in statement.leaving or job.key in statement.later or job.key in statement.found:
             continue
         if not statement.return_(job):
-            result.whole[job.key] = "no place for it as it is to run"
+            statement.whole[job.key] = "no place for it as it is to run"
 
 
 def _stopped_for_nothing(statement: Statement, held: Mapping[JobKey, Sequence[Reservation]]) -> None:
     """Who is granted nothing and whose places nobody takes up stays as it is, also in the middle of its start. held:
     the places that jobs had."""
-    result, jobs = statement.result, statement.snapshot.jobs
-    for key in list(result.whole):
+    jobs = statement.snapshot.jobs
+    for key in list(statement.whole):
         job, before = jobs[key], held.get(key, ())
         if job.started:
             if not statement.return_(job):
                 continue
             if job.grant is not None:
-                result.grants[key] = job.grant
-            kept = result.reservations.get(key, ())
+                statement.grants[key] = job.grant
+            kept = statement.reservations.get(key, ())
             if before and statement.hold(
                 job, [reservation for reservation in before if reservation not in kept]
             ):
-                result.reservations[key] = tuple(before)
+                statement.reservations[key] = tuple(before)
         elif before and statement.hold(job, before):
-            result.reservations[key] = tuple(before)
-            del result.whole[key]
+            statement.reservations[key] = tuple(before)
+            del statement.whole[key]
 
 
 def _keep_for_later(statement: Statement) -> None:
     """What is free already of places that others leave is nobody else's in this cycle."""
-    snapshot, result = statement.snapshot, statement.result
-    for key, places in result.later.items():
+    snapshot = statement.snapshot
+    for key, places in statement.later.items():
         shapes = {role.name: role.shape for role in snapshot.jobs[key].roles}
-        beside = result.grants.get(key, ALONE).beside is not None
+        beside = statement.grants.get(key, ALONE).beside is not None
         for reservation in places:
             shape = shapes[reservation.role]
             statement.capacity.take(
@@ -159,9 +156,9 @@ def _keep_for_later(statement: Statement) -> None:
 def _place_elsewhere(statement: Statement, move: Move) -> None:
     """A running job, or a role of it, somewhere else; nothing changes if it finds no place."""
     job = statement.snapshot.jobs.get(move.job)
-    if job is None or not job.started or job.shrink_blocked_by or job.key in statement.result.leaving:
+    if job is None or not job.started or job.shrink_blocked_by or job.key in statement.leaving:
         return
-    if job.key in statement.result.whole:
+    if job.key in statement.whole:
         return
     if not all(m.evictable for role in job.roles for m in role.members if m.phase is Phase.BOUND):
         return
@@ -179,6 +176,6 @@ def _place_elsewhere(statement: Statement, move: Move) -> None:
     )
     if assignments is None:
         after.undo(mark)
-        statement.result.leaving.pop(job.key, None)
+        statement.leaving.pop(job.key, None)
         return
     take_up(statement, job, assignments, later=True)

@@ -1,4 +1,4 @@
-"""Step 3 of a cycle: how many replicas each job gets. The profile's chain of Share plugins, then what is legal.
+"""Step 5 of a cycle: how many replicas each job gets. The profile's chain of Share plugins, then what is legal.
 
 Plugins propose on columns; the core sees to 0 or least..most, allowed sizes and capacity (in order of priority
 and submission), whatever they say. A plugin that raises or returns nonsense is left out and complained of.

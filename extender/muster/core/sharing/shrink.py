@@ -10,15 +10,15 @@ from collections import Counter
 from collections.abc import Sequence
 
 from muster.core.placement.reservations import own_rows, placed
+from muster.core.placement.statement import Statement
 from muster.core.sharing.grants import targets
 from muster.core.sharing.job_table import elastic_role
-from muster.core.sharing.statement import Statement
 from muster.types import PRODUCT, Grant, Job, Member, Phase, Role
 
 
 def leave_whole(statement: Statement, job: Job, why: str) -> None:
     """Every replica goes back to the gate."""
-    statement.result.whole[job.key] = why
+    statement.whole[job.key] = why
     leave_to_move(statement, job, why)
 
 
@@ -31,7 +31,7 @@ def leave_to_move(statement: Statement, job: Job, why: str) -> None:
 
 def leave_all(statement: Statement, job: Job, roles: Sequence[Role], why: str) -> None:
     """Every replica of these roles leaves, to run elsewhere or not at all."""
-    statement.result.moving.add(job.key)
+    statement.moving.add(job.key)
     for role in roles:
         for member in role.members:
             if stands(member):
@@ -43,18 +43,18 @@ def _drop_holds(statement: Statement, job: Job) -> None:
     roles = {role.name: role for role in job.roles}
     gated = {m.uid for role in job.roles for m in role.members if m.phase is Phase.GATED}
     kept = []
-    for reservation in statement.result.reservations.get(job.key, ()):
+    for reservation in statement.reservations.get(job.key, ()):
         row = statement.snapshot.nodes.index.get(reservation.node)
         if reservation.uid and reservation.uid not in gated:
             kept.append(reservation)
         elif row is not None:
             statement.free(row, roles[reservation.role].shape)
-    statement.result.reservations[job.key] = tuple(kept)
+    statement.reservations[job.key] = tuple(kept)
 
 
 def must_move(statement: Statement, job: Job, grant: Grant, target: int) -> bool:
     """Whether where it runs is not where it is wanted: another product, too many nodes, another GPU to share."""
-    reservations = statement.result.reservations.get(job.key, ())
+    reservations = statement.reservations.get(job.key, ())
     if grant.beside is not None:
         return True
     if statement.partner.get(job.key) is not None and job.grant is not None and job.grant.beside is not None:
@@ -87,7 +87,7 @@ def _label(statement: Statement, name: str, label: str) -> str:
 
 def shrink(statement: Statement, job: Job, target: int, grant: Grant, why: str) -> None:
     """Held places go first, then of an indexed role the highest indexes, else those farthest from the rest."""
-    reservations = list(statement.result.reservations.get(job.key, ()))
+    reservations = list(statement.reservations.get(job.key, ()))
     goal = targets(job, target, grant, reservations)
     for role in job.roles:
         surplus = placed(role, reservations) - goal[role.name]
@@ -104,7 +104,7 @@ def shrink(statement: Statement, job: Job, target: int, grant: Grant, why: str) 
             surplus -= 1
         for member in leavers(role, surplus):
             statement.leave(job, role, member, why or f"its share is {goal[role.name]}")
-    statement.result.reservations[job.key] = tuple(reservations)
+    statement.reservations[job.key] = tuple(reservations)
 
 
 def stands(member: Member) -> bool:

@@ -1,14 +1,14 @@
-"""Steps 3 to 5 of a cycle: who takes part in sharing, what the profile's plugins say, and its way to the plan.
+"""Step 5 of a cycle: who takes part in sharing, what the profile's plugins say, and its way to the plan.
 
-`core.sharing.chain` makes the shares legal, `core.sharing.apply` carries them out on the trial.
+`core.sharing.chain` makes the shares legal, `core.sharing.apply` carries them out on a statement.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from muster.core.placement.cycle_state import CycleState
@@ -20,39 +20,23 @@ from muster.core.sharing.job_table import as_decided, table_in
 from muster.core.sharing.work_conserving import fill, share_out, take_part
 from muster.points import Profile
 from muster.types import (
-    EndReason,
-    Grant,
     Grants,
     Job,
     JobKey,
     Move,
     Phase,
-    Reservation,
     SharingSnapshot,
-    Shrink,
     Snapshot,
     Table,
 )
 
 
-@dataclass(frozen=True)
-class Changes:
-    """What sharing and rebalancing add to the plan; `shared` are the jobs whose size was decided there."""
-
-    shared: frozenset[JobKey]
-    shrinks: tuple[Shrink, ...]
-    later: Mapping[JobKey, tuple[Reservation, ...]]
-    grants: Mapping[JobKey, Grant]
-    shares: Mapping[JobKey, int]
-    whys: Mapping[JobKey, str]
-    computed: bool
-
-
-def share(run: CycleState, order: Sequence[Job], kept: Sequence[Job], queue: Sequence[Job]) -> Changes | None:
-    """Shares by the profile's chain, carried out on the room, and moves; None where the profile has neither."""
+def share(run: CycleState, order: Sequence[Job], kept: Sequence[Job], queue: Sequence[Job]) -> None:
+    """Shares by the profile's chain, carried out on nodes, and moves. In `run.shares` are the jobs whose size is
+    decided then: none where the profile has neither, or all of its Share plugins failed."""
     profile = run.profile
     if not profile.shares and not profile.rebalance:
-        return None
+        return
     keys = {job.key for job in queue} | {job.key for job in kept if _ours_to_end(run, job)}
     members = [job for job in order if job.key in keys and job.elastic and job.elastic.shape.gpus]
     if not profile.shares:
@@ -100,11 +84,8 @@ def share(run: CycleState, order: Sequence[Job], kept: Sequence[Job], queue: Seq
     once = bool(between) or not profile.conserving
     out = share_out(run, snapshot, members, ask, moves, once=once)
     if out is None:
-        return None
+        return
     shared, done, refused = out
-    run.statuses.update(done.statuses)
-    run.preempted.update(done.whole)
-    run.ends.update(dict.fromkeys(done.whole, EndReason.SHARE))
     if profile.conserving:
         shared = fill(run, table, members, shared, done, refused)
     if profile.round:
@@ -114,18 +95,11 @@ def share(run: CycleState, order: Sequence[Job], kept: Sequence[Job], queue: Seq
         wake = _asked(run, plugin, "wake", decided)
         if isinstance(wake, int | float):
             run.requeue_at.append(float(wake))
-    shrinks = done.shrinks()
-    for key, leaving in Counter(shrink.job for shrink in shrinks).items():
+    for key, leaving in Counter(shrink.job for shrink in run.shrinks).items():
         run.statuses.setdefault(key, waiting.shrinking(run.snapshot.jobs[key], leaving))
-    return Changes(
-        shared=frozenset(table.keys),
-        shrinks=shrinks,
-        later=done.later,
-        grants=done.grants,
-        shares={key: int(n) for key, n in zip(table.keys, shared.replicas, strict=True)},
-        whys=words(table, shared, _fixed(table, members), rule=_rule(profile)),
-        computed=bool(profile.shares) and not between,
-    )
+    run.shares = {key: int(n) for key, n in zip(table.keys, shared.replicas, strict=True)}
+    run.whys = words(table, shared, _fixed(table, members), rule=_rule(profile))
+    run.shared = bool(profile.shares) and not between
 
 
 def _rule(profile: Profile) -> str:
@@ -174,7 +148,7 @@ def _ours_to_end(run: CycleState, job: Job) -> bool:
 
 
 def _moves(run: CycleState, snapshot: SharingSnapshot) -> list[Move]:
-    """5 rebalance: what the profile's plugins propose to place again."""
+    """What the profile's Rebalance plugins propose to place again."""
     moves: list[Move] = []
     for plugin in run.profile.rebalance:
         proposed = _asked(run, plugin, "moves", snapshot)

@@ -18,17 +18,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from muster.core.gang.admit import ends_in_time, kind_of
+from muster.core.gang.admit import ends_in_time, kind_of, start
 from muster.core.placement.backfill import fits_without_reservation, reserve
-from muster.core.placement.capacity import CapacityPair
-from muster.core.placement.cycle_state import CycleState
-from muster.core.placement.place import Need, place
-from muster.core.placement.reservations import assign, open_holds, placed
+from muster.core.placement.cycle_state import CycleState, HeadReservation
+from muster.core.placement.place import Need
+from muster.core.placement.reservations import placed
+from muster.core.placement.statement import Statement
 from muster.core.reasons import waiting
 from muster.core.sharing.apply import carry_out
 from muster.core.sharing.grants import ALONE, targets, waits
 from muster.core.sharing.job_table import elastic_role, narrowed
-from muster.core.sharing.statement import Elastic, HeadReservation
 from muster.types import GPU, Code, Grant, Grants, Job, JobKey, Move, SharingSnapshot, Status, Table
 
 ROUNDS = 4
@@ -88,9 +87,9 @@ def share_out(
     moves: Sequence[Move],
     *,
     once: bool,
-) -> tuple[Grants, Elastic, Mapping[JobKey, Status]] | None:
-    """Shares of the snapshot's table that find their places, carried out on the room, and why some found none.
-    once: the policy is not asked again."""
+) -> tuple[Grants, Statement, Mapping[JobKey, Status]] | None:
+    """Shares of the snapshot's table that find their places, committed to the run, and why some found none; None
+    where the policy failed. once: the policy is not asked again."""
     table, limits = snapshot.table, _Limits(set(), {}, set(), {})
     guard: HeadReservation | None = None
     turn = 0
@@ -103,10 +102,10 @@ def share_out(
         shares = ask(shown, tuple(limits.kept))
         if shares is None:
             return None
-        mark, reservations = run.capacity.mark(), dict(run.reservations)
-        over = run.ceiling.mark() if run.ceiling is not None else 0
+        mark = run.capacity.mark()
+        over = run.reserved.ceiling.mark() if run.reserved is not None else 0
         those = [job for job in members if job.key in part.row] if limits.out else members
-        done = carry_out(shown, run.profile, run.capacity, reservations, those, shares, moves, guard)
+        done = carry_out(run, shown, those, shares, moves, guard)
         if once or turn == ROUNDS:
             break
         before = limits.count()
@@ -114,20 +113,16 @@ def share_out(
         if limits.count() == before:
             break
         run.capacity.undo(mark)
-        if run.ceiling is not None:
-            run.ceiling.undo(over)
+        if run.reserved is not None:
+            run.reserved.ceiling.undo(over)
         if run.head is None and first is not None:
             run.head = first.key
             reserve(run, first, least_needs(first))
-            if run.ceiling is not None:
+            if run.reserved is not None:
                 at = members.index(first)
-                guard = HeadReservation(
-                    run.ceiling, run.until, frozenset(job.key for job in members[: at + 1])
-                )
-    run.reservations.clear()
-    run.reservations.update(reservations)
-    whole = _widened(shares, part, table)
-    return whole, replace(done, reservations=run.reservations), limits.refused
+                guard = replace(run.reserved, ahead=frozenset(job.key for job in members[: at + 1]))
+    done.commit(run)
+    return _widened(shares, part, table), done, limits.refused
 
 
 def _widened(shares: Grants, part: Table, table: Table) -> Grants:
@@ -147,7 +142,7 @@ def _widened(shares: Grants, part: Table, table: Table) -> Grants:
 
 
 def _unplaced(
-    run: CycleState, table: Table, members: Sequence[Job], shares: Grants, done: Elastic, limits: _Limits
+    run: CycleState, table: Table, members: Sequence[Job], shares: Grants, done: Statement, limits: _Limits
 ) -> Job | None:
     """Takes out what found no place; the first such job that waits and that capacity which comes free would start."""
     first: Job | None = None
@@ -190,7 +185,7 @@ def _unplaced(
     return first
 
 
-def _stands(run: CycleState, job: Job, granted: int, done: Elastic, grant: Grant) -> bool:
+def _stands(run: CycleState, job: Job, granted: int, done: Statement, grant: Grant) -> bool:
     """Whether it has what it is granted and had it before: what most running jobs are in most cycles."""
     return (
         len(job.roles) == 1
@@ -202,7 +197,7 @@ def _stands(run: CycleState, job: Job, granted: int, done: Elastic, grant: Grant
     )
 
 
-def got(job: Job, done: Elastic) -> int:
+def got(job: Job, done: Statement) -> int:
     """Replicas of the elastic role once the plan is carried out: those that stay, and the places that it found."""
     if job.key in done.whole:
         return 0
@@ -217,7 +212,7 @@ def fill(
     table: Table,
     members: Sequence[Job],
     shares: Grants,
-    done: Elastic,
+    done: Statement,
     refused: Mapping[JobKey, Status],
 ) -> Grants:
     """Who waits starts where nobody uses the GPUs or is about to: the shares as they are then. Who was granted
@@ -285,11 +280,9 @@ def _try(
     kind = kind_of(run, job, short=short)
     if kind in tried:
         return 0, tried[kind]
-    capacity = run.capacity if run.ceiling is None or short else CapacityPair(run.capacity, run.ceiling)
+    guard = None if short else run.reserved
     for count in counts:
-        assignments = place(capacity, job, least_needs(job, count), run.profile, run.snapshot)
-        if assignments is not None:
-            run.reservations[job.key] = tuple(assign(job, open_holds(run.snapshot.nodes, assignments)))
+        if start(run, job, least_needs(job, count), guard):
             return count, False
-    tried[kind] = capacity is not run.capacity and fits_without_reservation(run, job, least_needs(job))
+    tried[kind] = guard is not None and fits_without_reservation(run, job, least_needs(job))
     return 0, tried[kind]

@@ -1,0 +1,171 @@
+"""Places on a statement: found, and taken up. Every start and every growth of a cycle goes this way.
+
+Places that are free now come before those that replicas are still to leave.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from muster.core.placement.capacity import AnyCapacity, Capacity, CapacityPair
+from muster.core.placement.place import Assignment, Need, place
+from muster.core.placement.reservations import assign, open_holds
+from muster.core.placement.statement import Statement
+from muster.types import PRODUCT, BoolArray, Grant, Job, Reservation
+
+Found = tuple[list[Assignment], bool]
+"""Where, and whether some of these places come free only later."""
+
+
+def find(
+    statement: Statement,
+    job: Job,
+    needs: Sequence[Need],
+    grant: Grant | None = None,
+    own: Mapping[int, int] | None = None,
+) -> Found | None:
+    """Places for all needs, and whether some of them come free only later; taken from the statement's capacity. None
+    where there are none. own: replicas that the job has, by node row."""
+    found = _found(statement, job, needs, grant, own)
+    guard = statement.guard
+    if found is not None and guard is not None and job.key in guard.ahead:
+        shapes = {need.role.name: need.role.shape for need in needs}
+        for role, row, count in found[0]:
+            guard.ceiling.take(row, shapes[role], count)
+    return found
+
+
+def _found(
+    statement: Statement, job: Job, needs: Sequence[Need], grant: Grant | None, own: Mapping[int, int] | None
+) -> Found | None:
+    if statement.after is None:
+        assignments = _places_in(statement, statement.capacity, job, needs, grant, own)
+        return None if assignments is None else (assignments, False)
+    moves = job.key in statement.leaving
+    if not moves and not statement.settled:
+        assignments = _places_in(
+            statement, CapacityPair(statement.capacity, statement.after), job, needs, grant, own
+        )
+        if assignments is not None:
+            return assignments, False
+    assignments = _places_in(statement, statement.after, job, needs, grant, own)
+    if assignments is None:
+        return None
+    return assignments, moves or not _free_now(statement.capacity, job, assignments)
+
+
+def _free_now(capacity: Capacity, job: Job, assignments: Sequence[Assignment]) -> bool:
+    """Takes the spots in the room as it is, or nothing where one of them comes free only later."""
+    shapes = {role.name: role.shape for role in job.roles}
+    mark = capacity.mark()
+    for role, row, count in assignments:
+        if int(capacity.fits(shapes[role])[row]) < count:
+            capacity.undo(mark)
+            return False
+        capacity.take(row, shapes[role], count)
+    return True
+
+
+def _places_in(
+    statement: Statement,
+    space: AnyCapacity,
+    job: Job,
+    needs: Sequence[Need],
+    grant: Grant | None,
+    own: Mapping[int, int] | None,
+) -> list[Assignment] | None:
+    capacity = statement.guarded(space, job)
+    allowed = None if grant is None else _allowed(statement, capacity, needs, grant, own or {})
+    return place(capacity, job, needs, statement.profile, statement.snapshot, allowed=allowed, own=own)
+
+
+def _allowed(
+    statement: Statement, capacity: AnyCapacity, needs: Sequence[Need], grant: Grant, own: Mapping[int, int]
+) -> BoolArray | None:
+    """Nodes of the product, and at most so many of them: those that the job is on, then those with most room
+    (of one node: the one with the least to spare that takes it whole)."""
+    if not grant.product and not grant.max_nodes:
+        return None
+    nodes = statement.snapshot.nodes
+    mask = np.ones(len(nodes), dtype=np.bool_)
+    if grant.product:
+        ids, names = nodes.domains(PRODUCT)
+        mask = ids == names.index(grant.product) if grant.product in names else np.zeros(len(nodes), np.bool_)
+    if grant.max_nodes:
+        need = needs[0]
+        fits = np.where(mask, capacity.fits(need.role.shape), 0)
+        left = grant.max_nodes - len(own)
+        chosen = np.zeros(len(nodes), dtype=np.bool_)
+        chosen[list(own)] = True
+        count = need.count - int(fits[chosen].sum())
+        enough = np.flatnonzero(~chosen & (fits >= count))
+        if count > 0 and left > 0:
+            if len(enough):
+                chosen[enough[np.argmin(fits[enough])]] = True
+            else:
+                chosen[np.argsort(np.where(chosen, -1, fits), kind="stable")[::-1][:left]] = True
+        mask = mask & chosen
+    return mask
+
+
+def take_up(
+    statement: Statement, job: Job, assignments: Sequence[Assignment], later: bool, *, taken: bool = False
+) -> None:
+    """Holds for the spots. Replicas of a job placed again that are where they are wanted stay. taken: what the spots
+    need stands in both rooms already."""
+    nodes = statement.snapshot.nodes
+    leaving = statement.leaving.get(job.key)
+    if leaving:
+        wanted = Counter({(role, nodes.names[row]): count for role, row, count in _merged(assignments)})
+        stay = []
+        for part in leaving if job.resize != "restart" else ():
+            role, member, _ = part
+            if wanted[role.name, member.node]:
+                wanted[role.name, member.node] -= 1
+                stay.append(part)
+        statement.leaving[job.key] = [part for part in leaving if part not in stay]
+        if not statement.leaving[job.key]:
+            del statement.leaving[job.key]
+        reservations = [
+            Reservation(role, node) for (role, node), count in wanted.items() for _ in range(count)
+        ]
+        statement.gone.discard(job.key)
+        statement.part(job.key)
+        statement.found.add(job.key)
+        if taken:
+            statement.later[job.key] = (*statement.later.get(job.key, ()), *reservations)
+        else:
+            _await(statement, job, reservations)
+        return
+    reservations = open_holds(nodes, assignments)
+    if not reservations:
+        return
+    if later:
+        statement.later[job.key] = (*statement.later.get(job.key, ()), *reservations)
+    else:
+        statement.reservations[job.key] = tuple(
+            assign(job, [*statement.reservations.get(job.key, ()), *reservations])
+        )
+
+
+def _await(statement: Statement, job: Job, reservations: Sequence[Reservation]) -> None:
+    """Places for the successors of replicas that leave: kept for them from now on where they are free, else later."""
+    nodes = statement.snapshot.nodes
+    shapes = {role.name: role.shape for role in job.roles}
+    for hold in reservations:
+        row = nodes.index[hold.node]
+        if int(statement.capacity.fits(shapes[hold.role])[row]) < 1:
+            statement.later[job.key] = (*statement.later.get(job.key, ()), hold)
+            continue
+        statement.capacity.take(row, shapes[hold.role])
+        statement.reservations[job.key] = (*statement.reservations.get(job.key, ()), hold)
+
+
+def _merged(assignments: Sequence[Assignment]) -> list[Assignment]:
+    counts: Counter[tuple[str, int]] = Counter()
+    for role, row, count in assignments:
+        counts[role, row] += count
+    return [(role, row, count) for (role, row), count in counts.items()]
