@@ -1,9 +1,9 @@
 """Which pods start together, and what is wrong with them: partly bound, doubled, too many, lost. Pure values.
 
-A gang is whole when each role has its minimum: `min-replicas`, else its count in `roles`, else what the owner
-wants, else 1 (public names). Once whole it stays judged by the least that its owner has wanted since: growth is
-no fault. Pods that have succeeded count as there; those that do not exist are the owner's to create, except for
-a first start of an owner that creates all at once."""
+A gang is whole when each role has its minimum: `min-replicas`, else its count in `roles`, else (with one role) the
+minimum of its PodGroup, else what the owner wants, else 1 (public names). Once whole it stays judged by the least
+that its owner has wanted since: growth is no fault. Pods that have succeeded count as there; those that do not exist
+are the owner's to create, except for a first start of an owner that creates all at once."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from e2e.referee.objects import GROUP_LABELS, LWS, LWS_GROUP, LWS_SIZE, PodSeen, Reference
+from e2e.referee.objects import LWS, LWS_GROUP, LWS_SIZE, NATIVE_APIS, PodSeen, Reference
 from e2e.referee.owners import OwnerSeen
 
 Key = tuple[str, str]
 """Namespace, and how the gang is called: the uid of its topmost owner, or a name that pods share."""
 Owners = Mapping[str, OwnerSeen]
+Groups = Mapping[tuple[str, str], int]
+"""Minimums of PodGroups by namespace and name."""
 
 
 @dataclass
@@ -50,9 +52,8 @@ def key_of(pod: PodSeen, owners: Owners) -> Key:
     """Whose pod this is: a label of several owners' pods, else the topmost owner, else the pod alone."""
     if name := pod.labels.get("muster.dev/job"):
         return pod.namespace, f"job {name}"
-    for label in GROUP_LABELS:
-        if name := pod.labels.get(label) or pod.notes.get(label):
-            return pod.namespace, f"group {name}"
+    if pod.group[1]:
+        return pod.namespace, f"group {pod.group[1]}"
     if name := pod.labels.get(LWS):
         return pod.namespace, f"group {pod.labels.get(LWS_GROUP, '0')} of {name}"
     if pod.controller is None:
@@ -74,24 +75,29 @@ def called(gang: Gang, owners: Owners) -> str:
 
 def over(gang: Gang, owners: Owners) -> bool:
     """Whether an owner of it has ended, is being deleted, suspended or gone: its controller ends the rest then."""
-    if any(uid not in owners and one.kind in EVERYWHERE for uid, one in gang.owners.items()):
+    if any(uid not in owners and watched(one) for uid, one in gang.owners.items()):
         return True
     tops = [above[-1] for uid in gang.owners if (above := up(uid, owners))]
     return bool(tops) and all(one.over for one in tops)
 
 
-def minimums(gang: Gang, owners: Owners) -> dict[str, int]:
+def minimums(gang: Gang, owners: Owners, groups: Groups) -> dict[str, int]:
     """What must be bound at once, by role."""
     found: dict[str, int] = {}
-    declare = {} if gang.key[1].startswith("group ") else {one.uid: one for one in _declare(gang, owners)}
+    living = [pod for pod in gang.pods.values() if not pod.deleted]
+    sets = {pod.labels[LWS] for pod in living if pod.labels.get(LWS)}
+    declare = {} if sets else {one.uid: one for one in _declare(gang, owners)}
     for one in declare.values():
         for role, count in (one.sizes or {}).items():
             found[role] = found.get(role, 0) + count
-    living = [pod for pod in gang.pods.values() if not pod.deleted]
+    named = {groups.get((pod.namespace, pod.group[1]), 0) for pod in living} - {0}
+    if named and len({*found, *(pod.role for pod in living)}) == 1:
+        found = {living[0].role: max(named)}
     for pod in living:
         size = pod.labels.get(LWS_SIZE) or pod.notes.get(LWS_SIZE) or ""
         if size.isdecimal():
-            found.setdefault("worker", int(size))
+            ours = next((one.group for one in _sets(pod, owners) if one.group is not None), int(size))
+            found.setdefault("worker", ours)
         parts = (
             part.split("=", 1) for part in pod.notes.get("muster.dev/roles", "").split(",") if "=" in part
         )
@@ -104,7 +110,7 @@ def minimums(gang: Gang, owners: Owners) -> dict[str, int]:
     return found
 
 
-def partly(gang: Gang, owners: Owners) -> str:
+def partly(gang: Gang, owners: Owners, groups: Groups) -> str:
     """A sentence where some of it runs and a role has fewer than its minimum; "" else. Remembers that it was
     whole."""
     runs = Counter(pod.role for pod in gang.pods.values() if pod.runs)
@@ -112,7 +118,7 @@ def partly(gang: Gang, owners: Owners) -> str:
         if not runs:
             gang.whole = None
         return ""
-    needs = minimums(gang, owners)
+    needs = minimums(gang, owners, groups)
     if gang.whole is not None:
         needs = {role: min(count, needs.get(role, 0)) for role, count in gang.whole.items()}
     there = {role: runs[role] + len(gang.well.get(role, ())) for role in needs}
@@ -176,6 +182,16 @@ def _declare(gang: Gang, owners: Owners) -> Iterator[OwnerSeen]:
         yield from found[-1:]
 
 
+def _sets(pod: PodSeen, owners: Owners) -> Iterator[OwnerSeen]:
+    """The LeaderWorkerSet of a pod: its workers' owners end at their leader, and name it by a label only."""
+    for one in owners.values():
+        if one.kind == "LeaderWorkerSet" and (one.namespace, one.name) == (
+            pod.namespace,
+            pod.labels.get(LWS),
+        ):
+            yield one
+
+
 def up(uid: str, owners: Owners) -> list[OwnerSeen]:
     """An owner and those above it, as far as they are known; each run of a CronJob is a job of its own."""
     found: list[OwnerSeen] = []
@@ -187,4 +203,8 @@ def up(uid: str, owners: Owners) -> list[OwnerSeen]:
 
 
 EVERYWHERE = frozenset(("Job", "StatefulSet", "ReplicaSet", "Deployment"))
-"""Kinds that are watched from the beginning: an owner of one of these that is not there is gone."""
+
+
+def watched(owner: Reference) -> bool:
+    """Whether its kind is watched from the beginning: one of these that is not there is gone."""
+    return owner.kind in EVERYWHERE and owner.api in NATIVE_APIS

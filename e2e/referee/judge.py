@@ -16,7 +16,7 @@ from e2e.referee import gangs
 from e2e.referee.capacity import Capacity
 from e2e.referee.gangs import Gang, Key
 from e2e.referee.objects import PodSeen, node, pod
-from e2e.referee.owners import OwnerSeen, owner
+from e2e.referee.owners import OwnerSeen, minimum, owner
 
 LEAVING = "muster.dev/leaving"
 """The annotation of a pod that Muster ends, with its reason."""
@@ -63,6 +63,7 @@ class Referee:
         self._patterns = [re.compile(one) for one in announced]
         self.owners: dict[str, OwnerSeen] = {}
         self.gangs: dict[Key, Gang] = {}
+        self.groups: dict[tuple[str, str], int] = {}  # minimums of PodGroups
         self.capacity = Capacity()
         self._key: dict[str, Key] = {}  # by pod uid
         self._open: dict[tuple[str, object], _Open] = {}
@@ -80,6 +81,8 @@ class Referee:
             seen = node(plain)
             self.capacity.node(None if gone else seen, seen.name)
             self._plans(seen.name, at)
+        elif kind == "PodGroup":
+            self._group(plain, at, gone)
         else:
             self._owner(owner(plain), at, gone)
 
@@ -132,12 +135,15 @@ class Referee:
 
     def _leaves(self, uid: str, key: Key, at: float) -> None:
         gang = self.gangs[key]
+        tops = {top for top in map(self._top, gang.owners) if top is not None}
         gang.pods.pop(uid, None)
         self._key.pop(uid, None)
         self._judge(key, at)
         if not gang.pods and key[1] not in self.owners:
             self.gangs.pop(key)
             self._shared.pop(key, None)
+        for top in tops:
+            self._lost(top, at)
 
     def _owner(self, seen: OwnerSeen, at: float, gone: bool) -> None:
         known = self.owners.pop(seen.uid, None)
@@ -155,6 +161,17 @@ class Referee:
             self._judge(key, at)
         if (top := self._top(seen.uid)) is not None:
             self._lost(top, at)
+
+    def _group(self, plain: Json, at: float, gone: bool) -> None:
+        named = str(plain["metadata"]["namespace"]), str(plain["metadata"]["name"])
+        least = 0 if gone else minimum(plain)
+        if least:
+            self.groups[named] = least
+        else:
+            self.groups.pop(named, None)
+        for key, gang in list(self.gangs.items()):
+            if any((one.namespace, one.group[1]) == named for one in gang.pods.values()):
+                self._judge(key, at)
 
     def _rekey(self, uid: str, at: float) -> None:
         old = self._key[uid]
@@ -184,7 +201,7 @@ class Referee:
             self._holds(("partly", key), "", 0.0, at)
             return
         first = gang.whole is None
-        told = gangs.partly(gang, self.owners)
+        told = gangs.partly(gang, self.owners, self.groups)
         again = self.rules.start if self.rules.again is None else self.rules.again
         self._holds(("partly", key), told, self.rules.start if first else again, at)
         twice = "; ".join(gangs.doubled(gang, self.owners)) if not gangs.over(gang, self.owners) else ""

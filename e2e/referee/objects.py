@@ -20,8 +20,19 @@ ROLE_LABELS = (
     "ray.io/group",
     "volcano.sh/task-spec",
 )
-INDEX_LABELS = ("batch.kubernetes.io/job-completion-index", "apps.kubernetes.io/pod-index")
-GROUP_LABELS = ("scheduling.x-k8s.io/pod-group", "scheduling.k8s.io/group-name")
+INDEX_LABELS = (
+    "batch.kubernetes.io/job-completion-index",
+    "apps.kubernetes.io/pod-index",
+    "training.kubeflow.org/replica-index",
+    "volcano.sh/task-index",
+)
+GROUP_LABELS = {
+    "scheduling.x-k8s.io/pod-group": "scheduling.x-k8s.io",
+    "scheduling.k8s.io/group-name": "scheduling.volcano.sh",
+}
+"""By which pods name a PodGroup, and whose; the native one stands in the pod's spec."""
+NATIVE_GROUP = "scheduling.k8s.io"
+NATIVE_APIS = frozenset(("batch", "apps"))
 LWS, LWS_GROUP, LWS_SIZE = (f"leaderworkerset.sigs.k8s.io/{name}" for name in ("name", "group-index", "size"))
 
 
@@ -34,10 +45,16 @@ class Reference:
     name: str
     api_version: str
 
+    @property
+    def api(self) -> str:
+        """Whose kind it is: Volcano has a Job, too."""
+        return self.api_version.partition("/")[0]
+
 
 @dataclass(frozen=True)
 class PodSeen:
-    """One pod at one moment. `pin`: the node that its affinity names by metadata.name, once its gate is off."""
+    """One pod at one moment. `pin`: the node that its affinity names by metadata.name, once its gate is off.
+    group: the API group and the name of the PodGroup that it names, "" for none."""
 
     uid: str
     namespace: str
@@ -51,6 +68,7 @@ class PodSeen:
     evicted: bool
     requests: Mapping[str, int]
     controller: Reference | None
+    group: tuple[str, str] = ("", "")
     labels: Mapping[str, str] = field(default_factory=dict)
     notes: Mapping[str, str] = field(default_factory=dict)
 
@@ -77,7 +95,8 @@ class PodSeen:
     @property
     def index(self) -> str:
         """Its index in its owner, "" where it has none."""
-        return next(filter(None, map(self.labels.get, INDEX_LABELS)), "")
+        found = (self.labels.get(key) or self.notes.get(key) for key in INDEX_LABELS)
+        return next(filter(None, found), "")
 
     def __str__(self) -> str:
         stand = "gated" if self.gated else self.phase or "no phase"
@@ -111,6 +130,7 @@ def pod(plain: Json) -> PodSeen:
         evicted=any(c["type"] == "DisruptionTarget" and c.get("reason") == EVICTED for c in conditions),
         requests=requests(spec),
         controller=controller(meta),
+        group=group(plain),
         labels=labels,
         notes=meta.get("annotations") or {},
     )
@@ -122,6 +142,18 @@ def node(plain: Json) -> NodeSeen:
     return NodeSeen(
         plain["metadata"]["name"], {name: measure(name, value) for name, value in offered.items()}
     )
+
+
+def group(plain: Json) -> tuple[str, str]:
+    """The API group and the name of the PodGroup that a pod names; "" for none."""
+    meta = plain["metadata"]
+    labels, notes = meta.get("labels") or {}, meta.get("annotations") or {}
+    if native := (plain["spec"].get("schedulingGroup") or {}).get("podGroupName"):
+        return NATIVE_GROUP, str(native)
+    for key, api in GROUP_LABELS.items():
+        if name := labels.get(key) or notes.get(key):
+            return api, name
+    return "", ""
 
 
 def controller(meta: Mapping[str, Any]) -> Reference | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from e2e.cluster import Json
-from e2e.referee.objects import OURS, ROLE_LABELS, Reference, controller
+from e2e.referee.objects import NATIVE_APIS, OURS, ROLE_LABELS, Reference, controller
 
 OVER = frozenset(
     (
@@ -24,10 +24,20 @@ OVER = frozenset(
 """Conditions after which an owner ends its pods by itself, or has."""
 
 
+LATE = "WaitForWorkersReady"
+"""The launcherCreationPolicy of an MPIJob whose launcher comes last."""
+VOLCANO = "Volcano Job"
+"""What we call Volcano's Job, to tell it from Kubernetes'."""
+VOLCANO_OVER = frozenset(
+    ("Aborting", "Aborted", "Completing", "Completed", "Failed", "Terminating", "Terminated")
+)
+
+
 @dataclass(frozen=True)
 class OwnerSeen:
     """One owner. sizes: replicas by role of what our scheduler is asked for; None: says nothing (its children may).
     own: pods of its own at the most, roles or not (Job, ReplicaSet, StatefulSet), else None.
+    group: of a LeaderWorkerSet the pods of one group, the gang, that our scheduler is asked for, else None.
     ordered: it makes some pods only once others run. failed: pods that it counts as failed: it may be backing
     off."""
 
@@ -41,14 +51,19 @@ class OwnerSeen:
     over: bool
     ordered: bool
     failed: int
+    group: int | None = None
 
 
 def owner(plain: Json) -> OwnerSeen:
     """Decode an owner of any kind. A field of a shape that nobody expects counts as not there."""
     meta, spec, status = plain["metadata"], plain.get("spec") or {}, plain.get("status") or {}
     kind = str(plain["kind"])
-    own = _own(kind, spec)
+    version = plain.get("apiVersion", "batch/v1")  # items of a list of a built-in kind do not say it
+    if kind == "Job" and str(version).partition("/")[0] not in NATIVE_APIS:
+        kind = VOLCANO
+    own, group = _own(kind, spec), None
     try:
+        group = _group(spec) if kind == "LeaderWorkerSet" else None
         sizes = _sizes(kind, spec, own)
     except (
         AttributeError,
@@ -69,9 +84,11 @@ def owner(plain: Json) -> OwnerSeen:
         own=own,
         over="deletionTimestamp" in meta
         or bool(suspended)
-        or any(c.get("type") in OVER and c.get("status") == "True" for c in conditions),
+        or any(c.get("type") in OVER and c.get("status") == "True" for c in conditions)
+        or (kind == VOLCANO and (status.get("state") or {}).get("phase") in VOLCANO_OVER),
         ordered=_ordered(kind, spec),
         failed=int(status.get("failed") or 0) if kind == "Job" else 0,
+        group=group,
     )
 
 
@@ -97,6 +114,16 @@ def _sizes(kind: str, spec: Mapping[str, Any], own: int | None) -> dict[str, int
         }
     if kind == "RayCluster":
         return _ray(spec)
+    if kind == "LeaderWorkerSet":
+        # Of workers alone nobody but their leaders knows whose they are.
+        leads = _is_ours(_leader(spec["leaderWorkerTemplate"]))
+        return {"worker": int(spec.get("replicas", 1)) * _group(spec)} if leads else None
+    if kind == VOLCANO:
+        return {
+            str(task["name"]).lower(): int(task.get("replicas", 1))
+            for task in spec.get("tasks") or []
+            if _is_ours(task.get("template") or {})
+        }
     groups = [
         value for name, value in spec.items() if name.endswith("ReplicaSpecs") and isinstance(value, dict)
     ]
@@ -107,6 +134,18 @@ def _sizes(kind: str, spec: Mapping[str, Any], own: int | None) -> dict[str, int
             if _is_ours(part.get("template") or {})
         }
     return None
+
+
+def _group(spec: Mapping[str, Any]) -> int:
+    """Of one group of a LeaderWorkerSet, the pods that are ours; of a template that says so nowhere, all."""
+    group = spec["leaderWorkerTemplate"]
+    size = int(group.get("size", 1))
+    ours = _is_ours(_leader(group)) * min(1, size) + _is_ours(group.get("workerTemplate") or {}) * (size - 1)
+    return ours or size
+
+
+def _leader(group: Mapping[str, Any]) -> Mapping[str, Any]:
+    return group.get("leaderTemplate") or group.get("workerTemplate") or {}
 
 
 def _ray(spec: Mapping[str, Any]) -> dict[str, int]:
@@ -128,7 +167,9 @@ def _ordered(kind: str, spec: Mapping[str, Any]) -> bool:
     if kind == "JobSet":
         in_order = (spec.get("startupPolicy") or {}).get("startupPolicyOrder") == "InOrder"
         return in_order or any(part.get("dependsOn") for part in spec.get("replicatedJobs") or [])
-    return kind in ("LeaderWorkerSet", "TrainJob")
+    if kind == VOLCANO:
+        return any(task.get("dependsOn") for task in spec.get("tasks") or [])
+    return kind in ("LeaderWorkerSet", "TrainJob") or spec.get("launcherCreationPolicy") == LATE
 
 
 def _is_ours(template: Mapping[str, Any]) -> bool:
@@ -140,3 +181,13 @@ def _role(template: Mapping[str, Any]) -> str:
     labels = meta.get("labels") or {}
     found = (meta.get("annotations") or {}).get("muster.dev/role")
     return str(found or next((labels[key].lower() for key in ROLE_LABELS if labels.get(key)), "worker"))
+
+
+def minimum(plain: Json) -> int:
+    """What a PodGroup, whosever, wants bound at once; 0 where it makes no sense."""
+    spec = plain.get("spec") or {}
+    try:
+        gang = (spec.get("schedulingPolicy") or {}).get("gang")
+        return max(1, int(gang["minCount"] if gang is not None else spec.get("minMember") or 0))
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return 0

@@ -1,5 +1,6 @@
 """The shell around the referee: a thread with a watch for each kind, one that judges, and one that asks whether
-anybody answers. Kinds of owners that are not known beforehand are followed from the first pod that names one."""
+anybody answers. Kinds of owners that are not known beforehand, and PodGroups, are followed from the first pod that
+names one."""
 
 from __future__ import annotations
 
@@ -11,15 +12,16 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import urllib3
 
 from e2e.bench.raw import Wire
 from e2e.cluster import Cluster, Json, Refused
+from e2e.referee.gangs import watched
 from e2e.referee.judge import Referee, Rules
-from e2e.referee.objects import controller
+from e2e.referee.objects import controller, group
 
 GROUP_VERSION = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/v[0-9]+[a-z0-9]*")
 TICK = 0.25
@@ -35,6 +37,7 @@ KINDS = {
     "Deployment": "/apis/apps/v1/deployments",
 }
 NOT_FOLLOWED = frozenset(("Pod", "Node", "CronJob", "DaemonSet"))
+GROUP = "PodGroup"
 GONE = 410
 
 
@@ -53,9 +56,9 @@ class Watching:
         self._blind: list[str] = []
         self._answered = time.monotonic()
         self._threads: list[threading.Thread] = []
-        self._followed: set[str] = set()
+        self._followed: set[tuple[str, str]] = set()  # kinds by name and API group
         for kind, path in KINDS.items():
-            self._follow(kind, path)
+            self._thread(self._watch, kind, kind, "", path)
         self._thread(self._ask, "asks")
         self._judge = self._thread(self._go_on, "judges")
 
@@ -133,35 +136,53 @@ class Watching:
                     else:
                         self._versions[meta["uid"]] = int(meta["resourceVersion"])
                 self.referee.saw(kind, plain, now, gone=gone)
+                if kind == "Pod":
+                    self._follow_group(plain)
                 if kind != "Node":
                     self._follow_owner(meta)
 
     def _follow_owner(self, meta: Json) -> None:
         above = controller(meta)
-        if above is None or above.kind in KINDS or above.kind in NOT_FOLLOWED or above.kind in self._followed:
+        if above is None or watched(above) or above.kind in NOT_FOLLOWED:
             return
         if not GROUP_VERSION.fullmatch(above.api_version):
             return  # a tenant wrote it, and it leads elsewhere (../healthz)
-        self._followed.add(above.kind)
-        self._thread(self._find, f"finds {above.kind}", above.kind, above.api_version)
+        self._follow(above.kind, above.api, above.api_version)
 
-    def _find(self, kind: str, version: str) -> None:
-        """Where objects of this kind live; a kind that no server knows is forgotten, until it is named again."""
+    def _follow_group(self, plain: Json) -> None:
+        api, name = group(plain)
+        if name:
+            self._follow(GROUP, api, "")
+
+    def _follow(self, kind: str, api: str, version: str) -> None:
+        if (kind, api) not in self._followed:
+            self._followed.add((kind, api))
+            self._thread(self._find, f"finds {kind} of {api}", kind, api, version)
+
+    def _find(self, kind: str, api: str, version: str) -> None:
+        """Where objects of this kind live, in this version or, where none is named, in any; a kind that no server
+        knows is forgotten, until it is named again."""
         try:
-            offered = self._cluster.get(f"/apis/{version}")["resources"]
+            offers = self._cluster.get(f"/apis/{api}")["versions"] if not version else []
+            path = self._path(kind, [version] if version else [one["groupVersion"] for one in offers])
         except (
             Refused,
             urllib3.exceptions.HTTPError,
             OSError,
             ValueError,
         ):  # "../healthz" is no list of kinds
-            self._followed.discard(kind)
-            return
-        plural = next(
-            (one["name"] for one in offered if one["kind"] == kind and "/" not in one["name"]), None
-        )
-        if plural is not None:
-            self._follow(kind, f"/apis/{version}/{plural}")
+            path = ""
+        if path:
+            self._watch(kind, api, path)
+        else:
+            self._followed.discard((kind, api))
+
+    def _path(self, kind: str, versions: Iterable[str]) -> str:
+        for version in versions:
+            for one in self._cluster.get(f"/apis/{version}")["resources"]:
+                if one["kind"] == kind and "/" not in one["name"]:
+                    return f"/apis/{version}/{one['name']}"
+        return ""
 
     def _ask(self) -> None:
         own = Cluster(self._cluster.kubeconfig, timeout=2.0, retries=0)
@@ -170,14 +191,10 @@ class Watching:
                 own.get("/api/v1/namespaces/kube-system")
                 self._answered = time.monotonic()
 
-    def _follow(self, kind: str, path: str) -> None:
-        self._followed.add(kind)
-        self._thread(self._watch, kind, kind, path)
-
-    def _watch(self, kind: str, path: str) -> None:
+    def _watch(self, kind: str, api: str, path: str) -> None:
         """List, then watch from there; again where the server has forgotten that version. What vanished meanwhile is
         told as gone."""
-        path += "&" if "?" in path else "?"
+        path += "?"
         known: dict[str, Json] = {}
         version = ""
         while not self._over.is_set():
@@ -189,7 +206,7 @@ class Watching:
                 connection.request(
                     "GET", f"{path}watch=true&allowWatchBookmarks=true&resourceVersion={version}"
                 )
-                self._sockets[kind] = connection.sock
+                self._sockets[path] = connection.sock
                 if self._over.is_set():  # it was closed before this one was known
                     return
                 for event in _events(connection.getresponse()):
@@ -202,8 +219,8 @@ class Watching:
             except _Refused as refused:
                 if refused.status == GONE:
                     version = ""
-                if refused.status == 404 and kind not in KINDS:
-                    self._followed.discard(kind)  # its definition is gone
+                if refused.status == 404 and (kind, api) in self._followed:
+                    self._followed.discard((kind, api))  # its definition is gone
                     return
                 self._over.wait(0.2)
             except (OSError, ValueError, AttributeError, http.client.HTTPException):

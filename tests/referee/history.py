@@ -46,6 +46,12 @@ class History:
         self._there[name] = plain
         self.referee.saw(kind, plain, self.at)
 
+    def group(self, name: str, least: object, native: bool = False, gone: bool = False) -> None:
+        """A PodGroup, Kubernetes' own or another project's, that is new, or as it is now."""
+        spec = {"schedulingPolicy": {"gang": {"minCount": least}}} if native else {"minMember": least}
+        plain = {"metadata": {"name": name, "namespace": "a"}, "spec": spec}
+        self.referee.saw("PodGroup", plain, self.at, gone=gone)
+
     def over(self, name: str, condition: str = "Complete") -> None:
         plain = self._there[name]
         plain.setdefault("status", {})["conditions"] = [{"type": condition, "status": "True"}]
