@@ -18,7 +18,6 @@ from e2e.scenario import (
     delete_job,
     gang,
     gated,
-    holds_for,
     in_state,
     job,
     on_node,
@@ -29,6 +28,7 @@ from e2e.scenario import (
     scheduled_at,
     seen_at_once,
     show,
+    stays,
     wait_until,
 )
 
@@ -37,12 +37,12 @@ pytestmark = pytest.mark.lab
 RACK = "topology.kubernetes.io/rack"
 
 
-def waits_whole(cluster: Cluster, namespace: str, name: str, replicas: int, seconds: float = 3.0) -> None:
+def waits_whole(cluster: Cluster, namespace: str, name: str, replicas: int) -> None:
     """Every replica is there and stays behind the gate, without a node or a pin."""
     pods_exist(cluster, namespace, name, replicas)
-    holds_for(
+    stays(
+        cluster,
         lambda: [one.pinned_to + one.node for one in gated(cluster.pods(namespace, name))] == [""] * replicas,
-        seconds=seconds,
         what=f"all {replicas} pods of {name} wait behind the gate",
     )
 
@@ -170,7 +170,7 @@ def test_an_indexed_job_without_a_success_policy_is_rigid(cluster: Cluster, name
     capacity = on_node("node-04")
     cluster.submit(job("rigid", 3, gpus=4, min_replicas=1, affinity=capacity), namespace=namespace)
     waits_for(cluster, namespace, "job-rigid", "NeverFits")
-    waits_whole(cluster, namespace, "rigid", 3, seconds=1)
+    waits_whole(cluster, namespace, "rigid", 3)
 
 
 # --- what it says -------------------------------------------------------------------------------------------
@@ -251,7 +251,7 @@ def test_gates_come_off_by_priority_and_then_by_submission(cluster: Cluster, nam
             pods_exist(cluster, namespace, name, 2)
             waits_for(cluster, namespace, f"job-{name}", "Resources")
             time.sleep(1.1)
-        waits_whole(cluster, namespace, "c-first", 2, seconds=0.5)
+        waits_whole(cluster, namespace, "c-first", 2)
         delete_job(cluster, namespace, "holder")
         started: list[str] = []
 
@@ -284,11 +284,11 @@ def test_what_may_pass_a_head_that_does_not_fit(
         # An incomplete job blocks nobody, in strict order too; a job behind the head does not pass it.
         if order == "backfill":
             runs_whole(cluster, namespace, "small", 2)
-            waits_whole(cluster, namespace, "head", 2, seconds=1)
+            waits_whole(cluster, namespace, "head", 2)
         else:
             reason = "waits for the job at the head of the queue (order: strict)"
             waits_for(cluster, namespace, "job-small", "BehindHead", reason)
-            waits_whole(cluster, namespace, "small", 2, seconds=2)
+            waits_whole(cluster, namespace, "small", 2)
             delete_job(cluster, namespace, "holder")
             runs_whole(cluster, namespace, "head", 2)
             # Now it is the head itself.
@@ -320,7 +320,7 @@ def test_two_jobs_of_the_same_name_in_two_namespaces_are_two_gangs(
     )
     second = other if first == namespace else namespace
     waits_for(cluster, second, "job-train", "Resources", "needs 16 GPUs (2 replicas of 8)")
-    waits_whole(cluster, second, "train", 2, seconds=1)
+    waits_whole(cluster, second, "train", 2)
     delete_job(cluster, first, "train")
     runs_whole(cluster, second, "train", 2)
 

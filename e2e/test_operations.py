@@ -21,7 +21,6 @@ from e2e.scenario import (
     gang,
     gang_versions,
     gated,
-    holds_for,
     in_state,
     job,
     on_node,
@@ -286,9 +285,9 @@ def test_a_restart_with_100_jobs_waiting_writes_nothing_new(
         ),
         what="it leads again and has planned",
     )
-    holds_for(
+    stays(
+        cluster,
         lambda: gang_versions(cluster, namespace) == before and events(cluster, namespace) == told,
-        seconds=4,
         what="neither a Gang nor an Event is written",
     )
     assert pod_versions(cluster, namespace) == pods

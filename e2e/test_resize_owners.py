@@ -777,9 +777,9 @@ def test_a_pod_that_succeeds_between_the_two_calls_is_counted_once(
         what="index 1 is complete",
         also=lambda: f"{job_status(cluster, namespace, 'app')}\n{show(cluster.pods(namespace))}",
     )
-    holds_for(
+    stays(
+        cluster,
         lambda: [one for one in bound(of(cluster, namespace, "app")) if index(one) == 1] == [],
-        seconds=3,
         what="and is not run again",
     )
 
