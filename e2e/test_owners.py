@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from e2e.cluster import Cluster, Json, Pod
@@ -268,7 +266,14 @@ def test_a_failed_replica_of_a_job_is_replaced(cluster: Cluster, namespace: str)
 def test_a_suspended_job_that_is_resumed_starts(cluster: Cluster, namespace: str) -> None:
     cluster.submit(job("train", 2, gpus=8, job_spec={"suspend": True}), namespace=namespace)
     path = f"/apis/batch/v1/namespaces/{namespace}/jobs/train"
-    holds_for(lambda: cluster.pods(namespace) == [], seconds=1, what="it has no pods")
+    wait_until(
+        lambda: any(
+            one["type"] == "Suspended" and one["status"] == "True"
+            for one in cluster.get(path)["status"].get("conditions", [])
+        ),
+        what="its controller has read it",
+    )
+    assert cluster.pods(namespace) == []
     cluster.patch(path, {"spec": {"suspend": False}})
     runs(cluster, namespace, "train", 2, "job-train")
     cluster.patch(path, {"spec": {"suspend": True}})
@@ -352,9 +357,12 @@ def test_pods_that_their_owner_leaves_behind_keep_running(cluster: Cluster, name
     before = {one.uid for one in runs(cluster, namespace, "left", 2, "job-left")}
     path = f"/apis/batch/v1/namespaces/{namespace}/jobs/left"
     cluster.delete(path, propagationPolicy="Orphan")
-    time.sleep(2)
-    holds_for(
+    wait_until(
+        lambda: not any(one.owner for one in cluster.pods(namespace)),
+        what="nobody owns its pods",
+    )
+    stays(
+        cluster,
         lambda: {one.uid for one in bound(living(cluster, namespace, "left"))} == before,
-        seconds=2,
-        what="its pods stay",
+        what="they go on",
     )
