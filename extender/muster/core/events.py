@@ -83,7 +83,7 @@ def _answered_anyhow(memory: LedgerState, outcome: Outcome) -> None:
     """No request of the job's is under way any more, whatever its answer did."""
     entry = memory.entries.get(outcome.action.job)
     if entry is not None:
-        entry.writing = entry.carrying = entry.asking = False
+        entry.in_flight.gang = entry.in_flight.start = entry.in_flight.nodes = False
         memory.in_flight -= {one for one in memory.in_flight if one[1] in entry.pods}
 
 

@@ -111,8 +111,8 @@ class Ledger(LedgerState):
             entry = self.entries.get(key)
             if entry is not None and key not in returning and entry.planned != reservations:
                 steps.of(key, partial(self._hold, entry, plan, reservations, now))
-            elif entry is not None and entry.reservations is None:
-                entry.reservations = reservations
+            elif entry is not None and entry.desired.reservations is None:
+                entry.desired.reservations = reservations
         self._share(snapshot, plan)
         self.short_jobs.clear()
         for key, status in plan.statuses.items():
@@ -124,10 +124,10 @@ class Ledger(LedgerState):
             if (
                 not plan.shared
                 and status.code is Code.SHARE
-                and entry.written[:2] == (status.state, Code.SHARE)
+                and entry.recorded.told[:2] == (status.state, Code.SHARE)
             ):
                 status = status._replace(
-                    waits=entry.written[2]
+                    waits=entry.recorded.told[2]
                 )  # between rounds what the last one said holds
             if entry.said is not None and entry.said[0] is entry.job and tell_alike(entry.said[1], status):
                 continue
@@ -173,7 +173,7 @@ class Ledger(LedgerState):
 
     def _preempt(self, key: JobKey, reason: EndReason, why: str, now: float) -> Iterator[Action]:
         yield from all_back(self, key, reason, why, now)
-        self.entries[key].preempted = why
+        self.entries[key].desired.preempted = why
 
     def _hold(self, entry: JobState, plan: Plan, reservations: tuple[Reservation, ...], now: float) -> None:
         set_holds(self, entry, reservations)
@@ -200,8 +200,8 @@ class Ledger(LedgerState):
             if entry is None:
                 continue
             grant = plan.grants.get(key)
-            if entry.grant != grant:
-                entry.grant = grant
+            if entry.desired.grant != grant:
+                entry.desired.grant = grant
                 self.heard.add(key)
 
     def proceed(self, now: float) -> tuple[Action, ...]:
@@ -215,8 +215,8 @@ class Ledger(LedgerState):
         recorded, self.recorded = self.recorded, []
         steps = Adoption(self, now)
         for entry in (self.entries.get(key) for key in recorded):
-            if entry is not None and entry.job is not None and entry.reservations is not None:
-                steps.of(entry.key, partial(ungate, self, entry, entry.job, entry.reservations, now))
+            if entry is not None and entry.job is not None and entry.desired.reservations is not None:
+                steps.of(entry.key, partial(ungate, self, entry, entry.job, entry.desired.reservations, now))
         return tuple(steps.actions)
 
     def rest(self, now: float, plan: Plan) -> None:

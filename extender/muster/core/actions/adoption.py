@@ -27,7 +27,7 @@ class Adoption:
     def __post_init__(self) -> None:
         self.actions: list[Action] = []
         self.failed: set[JobKey] = set()
-        self._before: dict[JobKey, dict[str, Any]] = {}
+        self._before: dict[JobKey, Sequence[Mapping[str, Any]]] = {}
         self._in_flight = frozenset(self.memory.in_flight)
         self._shrinking = frozenset(self.memory.shrinking)
 
@@ -37,7 +37,7 @@ class Adoption:
         if key in self.failed or entry is None:
             return
         if key not in self._before:
-            self._before[key] = {**vars(entry), "node_backoffs": dict(entry.node_backoffs)}
+            self._before[key] = entry.copied()
         try:
             self.actions += list(step() or ())
         except Exception as error:
@@ -65,9 +65,9 @@ class Adoption:
             set_aside(self.memory, key, "adopt", raised, self.now)
         return made
 
-    def _restore(self, entry: JobState, before: Mapping[str, Any]) -> None:
+    def _restore(self, entry: JobState, before: Sequence[Mapping[str, Any]]) -> None:
         memory = self.memory
-        vars(entry).update(before)
+        entry.restored(before)
         uids = entry.pods.keys()
         memory.in_flight -= {one for one in memory.in_flight - self._in_flight if one[1] in uids}
         memory.shrinking -= {uid for uid in memory.shrinking - self._shrinking if uid in uids}

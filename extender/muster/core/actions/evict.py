@@ -150,7 +150,7 @@ def all_back(memory: LedgerState, key: JobKey, reason: EndReason, why: str, now:
     if entry is None or entry.job is None:
         return
     set_holds(memory, entry, tuple(h for h in entry.planned if _cannot_return(entry, h)))
-    entry.clock, entry.sent_back, entry.ends = STILL, True, reason
+    entry.clock, entry.desired.sent_back, entry.desired.ends = STILL, True, reason
     memory.dirty.add(key)
     for member in (m for r in entry.job.roles for m in r.members if m.evictable):
         if member.phase in (Phase.UNGATED, Phase.BOUND):

@@ -106,7 +106,7 @@ def _progress(entry: JobState, job: Job, expected: Outlook, now: float) -> dict[
         "progress": None if expected.progress is None else f"{100 * expected.progress:.0f}%",
         "expectedEnd": rfc3339(end),
         "end": clock(end, now) or None,
-        "shareReason": with_silence(entry.why, job.silent) or None,
+        "shareReason": with_silence(entry.desired.why, job.silent) or None,
         "keeps": job.shrink_blocked_by or job.rigid or None,
         "speeds": {str(n): round(speed, 6) for n, speed in sorted(speeds.items()) if n} or None,
         "resizes": facts.resizes or None,
@@ -127,7 +127,9 @@ def _remembered(entry: JobState) -> dict[str, object] | None:
         if entry.whole is not None
         else None,
         "elastic": [
-            gang_codec.plain(entry.facts, report_filter.to_plain(entry.track), entry.memory, entry.grant)
+            gang_codec.plain(
+                entry.facts, report_filter.to_plain(entry.track), entry.memory, entry.desired.grant
+            )
         ]
         if entry.observed != NEW
         else None,
@@ -157,7 +159,7 @@ def sizes_of(job: Job) -> tuple[tuple[str, int, int], ...]:
 
 def sayings(entry: JobState, job: Job, status: Status) -> Iterator[RecordEvent]:
     """An Event where the job's owner looks: on its first pod and on its owner."""
-    waited = entry.written[0] in (State.WAITING, State.INCOMPLETE)
+    waited = entry.recorded.told[0] in (State.WAITING, State.INCOMPLETE)
     message = f"{status.waits}; {status.detail}" if status.detail else status.waits
     if status.state in (State.WAITING, State.INCOMPLETE, State.INVALID) or status.code is Code.STUCK:
         reason = str(status.code)

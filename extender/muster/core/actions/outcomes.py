@@ -34,36 +34,36 @@ def answered(memory: LedgerState, outcome: Outcome, now: float) -> None:
         case WriteGang():
             if entry is None:
                 return
-            entry.writing = False
+            entry.in_flight.gang = False
             memory.dirty.add(entry.key)
             if good:
-                entry.refusals = 0
-                entry.recorded = frozenset((h.uid, h.node) for h in action.reservations if h.uid)
+                entry.in_flight.gang_refusals = 0
+                entry.recorded.places = frozenset((h.uid, h.node) for h in action.reservations if h.uid)
                 trust_recorded(memory, entry)
                 memory.recorded.append(entry.key)
                 status = action.status
-                entry.written = (
+                entry.recorded.told = (
                     str(status["state"]),
                     str(status["code"]),
                     str(status["reason"]),
                     str(status["replicas"]),
                 )
-                entry.sizes, entry.node_backoffs_written = action.sizes, action.node_backoffs
-                entry.asked_kept = action.asked
-                entry.shrink_blocked_written = str(status.get("keeps") or "")
-                entry.silent_told = action.silent
+                entry.recorded.sizes, entry.recorded.node_backoffs = action.sizes, action.node_backoffs
+                entry.recorded.asked = action.asked
+                entry.recorded.keeps = str(status.get("keeps") or "")
+                entry.recorded.silent = action.silent
                 # Read back with the first answer, the same values are other objects.
-                entry.observed_written = (
+                entry.recorded.observed = (
                     entry.observed if entry.observed == action.observed else action.observed
                 )
-                entry.observed_written_at = now
+                entry.recorded.observed_at = now
             else:
                 if outcome.status == 404:
-                    entry.gang = None
+                    entry.recorded.gang = None
                 _put_off(memory, entry, outcome, now)
         case DeleteGang():
             if entry is not None:
-                entry.writing = False
+                entry.in_flight.gang = False
                 if not good and outcome.status != 404:
                     _put_off(memory, entry, outcome, now)
         case CreateProvisioningRequest() | DeleteProvisioningRequest():
@@ -77,9 +77,9 @@ def answered(memory: LedgerState, outcome: Outcome, now: float) -> None:
             if entry is not None:
                 memory.dirty.add(entry.key)
             if entry is not None and isinstance(action, Ungate) and action.carries:
-                entry.carrying = False
+                entry.in_flight.start = False
                 if good:
-                    entry.carried_at = now
+                    entry.recorded.carried_at = now
                     memory.recorded.append(entry.key)
             if entry is not None and isinstance(action, Evict) and good:
                 memory.ended[action.reason] += 1
@@ -88,7 +88,7 @@ def answered(memory: LedgerState, outcome: Outcome, now: float) -> None:
                 shrunk(memory, entry, uid, outcome, now)
             elif entry is not None and isinstance(action, Evict) and outcome.status == REFUSED:
                 stays(memory, entry, outcome, KEEPS_WHOLE, now)
-                entry.preempted = ""  # what is gone of it comes back to it first
+                entry.desired.preempted = ""  # what is gone of it comes back to it first
             if good:
                 memory.refusals.pop(uid, None)
             else:
@@ -109,9 +109,9 @@ def answered(memory: LedgerState, outcome: Outcome, now: float) -> None:
 
 def _put_off(memory: LedgerState, entry: JobState, outcome: Outcome, now: float) -> None:
     """The Gang is written again, RETRY seconds later, and later each time that it is refused."""
-    entry.refusals += _refused(outcome)
-    entry.retry_at = now + _pause(RETRY, entry.refusals, outcome)
-    memory.requeue_at.add(entry.retry_at)
+    entry.in_flight.gang_refusals += _refused(outcome)
+    entry.in_flight.gang_retry_at = now + _pause(RETRY, entry.in_flight.gang_refusals, outcome)
+    memory.requeue_at.add(entry.in_flight.gang_retry_at)
 
 
 def _refused(outcome: Outcome) -> bool:

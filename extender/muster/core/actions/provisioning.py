@@ -41,7 +41,7 @@ def drop_nodes(memory: LedgerState, key: JobKey, chosen: Collection[JobKey], now
     entry = memory.entries[key]
     old = now - entry.asked >= ASK_ANEW  # autoscalers give a request up for good
     if (key not in chosen or old) and not _ask_waits(memory, entry, now):
-        entry.asking = True
+        entry.in_flight.nodes = True
         roles = [role.name for role in entry.job.roles] if entry.job is not None else []
         name = gang_name(key.name)
         yield DeleteProvisioningRequest(
@@ -54,13 +54,13 @@ def ask_for_nodes(memory: LedgerState, snapshot: Snapshot, key: JobKey) -> Itera
     now, asking, entry = snapshot.now, memory.profile.asking, memory.entries[key]
     if asking.how == "ungate":
         yield from _expose(memory, entry, snapshot.jobs[key], now)
-    elif entry.gang is not None and not entry.asked and not _ask_waits(memory, entry, now):
-        entry.asking = True
+    elif entry.recorded.gang is not None and not entry.asked and not _ask_waits(memory, entry, now):
+        entry.in_flight.nodes = True
         yield CreateProvisioningRequest(
             key,
             gang_name(key.name),
-            entry.gang.name,
-            entry.gang.object_uid,
+            entry.recorded.gang.name,
+            entry.recorded.gang.object_uid,
             asking.provisioning_class,
             tuple((r.name, r.min, r.shape) for r in snapshot.jobs[key].roles if r.min),
             "the head of the queue waits for nodes",
@@ -69,9 +69,9 @@ def ask_for_nodes(memory: LedgerState, snapshot: Snapshot, key: JobKey) -> Itera
 
 def _ask_waits(memory: LedgerState, entry: JobState, now: float) -> bool:
     """Whether a request is under way, or was refused a while ago."""
-    if entry.ask_again > now:
-        memory.requeue_at.add(entry.ask_again)
-    return entry.asking or entry.ask_again > now
+    if entry.in_flight.nodes_retry_at > now:
+        memory.requeue_at.add(entry.in_flight.nodes_retry_at)
+    return entry.in_flight.nodes or entry.in_flight.nodes_retry_at > now
 
 
 def _expose(memory: LedgerState, entry: JobState, job: Job, now: float) -> Iterator[Action]:
@@ -92,10 +92,10 @@ def asked_for(
     now: float,
 ) -> None:
     """What became of a request for nodes, or of its withdrawal."""
-    entry.asking = False
+    entry.in_flight.nodes = False
     memory.dirty.add(entry.key)
     if not good:
-        entry.ask_again = now + ASK_RETRY
+        entry.in_flight.nodes_retry_at = now + ASK_RETRY
     elif isinstance(action, CreateProvisioningRequest):
         entry.asked = now
         memory.asked.add(entry.key)

@@ -1,7 +1,12 @@
-"""One job's status against what its Gang says: what is worth a write, and when."""
+"""One job: what its Gang records (`JobState.recorded`) against what the plan wants of it, and what is in flight.
+
+What is to be done follows from that comparison, in `diff`: the Gang is written where a `Part` of it is stale, the
+first gate comes off with the placement, or the others of what is recorded.
+"""
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterator
 
 from muster.core.actions.gang_status import sayings, sizes_of, status_of
@@ -16,7 +21,7 @@ from muster.core.state.reservation_usage import set_holds
 from muster.core.state.state import QUIET, LedgerState
 from muster.core.workload.identity import gang_name
 from muster.core.workload.whole import STILL, turned, whole_with
-from muster.types import Action, Code, DeleteGang, Job, Phase, State, Status, WriteGang
+from muster.types import Action, Code, DeleteGang, Job, Phase, Reservation, State, Status, WriteGang
 
 BRIEF = 5.0
 """Seconds after which a start that is recorded on its first pod is told in the Gang, too, where it is not complete
@@ -33,38 +38,26 @@ def diff(memory: LedgerState, entry: JobState, job: Job, status: Status, now: fl
     if status.state is State.FINISHED:
         yield from _finished(memory, entry, job, status, now)
         return
-    if entry.gang is None and _only_ends(job):
+    if entry.recorded.gang is None and _only_ends(job):
         return
-    bound = sum(1 for r in job.roles for m in r.members if m.phase is Phase.BOUND)
     reservations = entry.planned
-    wanted = max(bound + len(reservations), sum(r.min for r in job.roles))
-    replicas = f"{bound}/{wanted}"
-    telling = (str(status.state), str(status.code), status.waits, replicas)
-    unrecorded = any(h.uid and not entry.records(h) for h in reservations)
-    if entry.carrying:
+    telling = _telling(job, status, reservations)
+    if entry.in_flight.start:
         return  # what becomes of that request decides what there is to tell
+    unrecorded = any(h.uid and not entry.records(h) for h in reservations)
     if unrecorded and may_carry(memory, entry, job, reservations):
         first = carry(memory, entry, job, reservations, now)
         if first is not None:
             yield from sayings(entry, job, status)
             yield first
         return
-    # While a start is on its way only its placement is worth a write; counts follow when it is complete.
-    moving = status.state in (State.STARTING, State.RESIZING)
-    same = telling[:3] == entry.written[:3] and (moving or telling[3] == entry.written[3])
-    scaled = not moving and entry.sizes is not None and sizes_of(job) != entry.sizes
-    asked = entry.asked != entry.asked_kept
-    node_backoffs = any(
-        bar.until > now and bar not in entry.node_backoffs_written for bar in entry.node_backoffs.values()
-    )
-    lived = _lived_on(memory, entry, now) or entry.shrink_blocked_written != (
-        job.shrink_blocked_by or job.rigid
-    )
-    lived = lived or entry.silent_told != job.silent
+    stale = _stale(memory, entry, job, status, telling, now)
+    if unrecorded:
+        stale.add(Part.PLACES)
     if not unrecorded and _starts_at_once(memory, entry, status, now):
         pass
-    elif not same or unrecorded or scaled or node_backoffs or asked or lived or entry.gang is None:
-        quiet = not unrecorded and (status.code is Code.PODS_MISSING or same)
+    elif stale:
+        quiet = Part.PLACES not in stale and (status.code is Code.PODS_MISSING or Part.TOLD not in stale)
         yield from _write(memory, entry, job, status, telling, now, quiet=quiet)
     elif not reservations and not memory.owners.of_queue(entry.pods.values()):
         # A cycle changes a few of 10,000 jobs, and whatever is learnt of one makes its Job again.
@@ -73,9 +66,59 @@ def diff(memory: LedgerState, entry: JobState, job: Job, status: Status, now: fl
         yield from ungate(memory, entry, job, reservations, now)
 
 
+class Part(enum.Enum):
+    """Of what a Gang records, what may be stale: another value is wanted."""
+
+    GANG = "the object itself"
+    PLACES = "status.placement"
+    TOLD = "state, code, reason and replicas"
+    SIZES = "min and max of its roles"
+    NODE_BACKOFFS = "status.ledger.barred"
+    ASKED = "status.ledger.asked"
+    KEEPS = "status.keeps"
+    SILENT = "status.shareReason"
+    OBSERVED = "status.ledger.elastic"
+
+
+def _stale(
+    memory: LedgerState, entry: JobState, job: Job, status: Status, telling: Telling, now: float
+) -> set[Part]:
+    """What is recorded of a job and is not what is wanted, its places apart."""
+    recorded = entry.recorded
+    # While a start is on its way only its placement is worth a write; counts follow when it is complete.
+    moving = status.state in (State.STARTING, State.RESIZING)
+    told = telling[:3] == recorded.told[:3] and (moving or telling[3] == recorded.told[3])
+    compared = (
+        (Part.GANG, recorded.gang is None),
+        (Part.TOLD, not told),
+        (Part.SIZES, not moving and recorded.sizes is not None and sizes_of(job) != recorded.sizes),
+        (
+            Part.NODE_BACKOFFS,
+            any(
+                bar.until > now and bar not in recorded.node_backoffs for bar in entry.node_backoffs.values()
+            ),
+        ),
+        (Part.ASKED, entry.asked != recorded.asked),
+        (Part.KEEPS, (job.shrink_blocked_by or job.rigid) != recorded.keeps),
+        (Part.SILENT, job.silent != recorded.silent),
+        (Part.OBSERVED, _lived_on(memory, entry, now)),
+    )
+    return {part for part, differs in compared if differs}
+
+
+Telling = tuple[str, str, str, str]
+"""State, code, reason and replicas (bound/wanted), as a Gang has them."""
+
+
+def _telling(job: Job, status: Status, reservations: tuple[Reservation, ...]) -> Telling:
+    bound = sum(1 for r in job.roles for m in r.members if m.phase is Phase.BOUND)
+    wanted = max(bound + len(reservations), sum(r.min for r in job.roles))
+    return str(status.state), str(status.code), status.waits, f"{bound}/{wanted}"
+
+
 def _starts_at_once(memory: LedgerState, entry: JobState, status: Status, now: float) -> bool:
     """Whether a start that its first pod carries is so young that it may be over before it could be told."""
-    until = entry.carried_at + BRIEF
+    until = entry.recorded.carried_at + BRIEF
     if not entry.carried or status.code is not Code.BINDING or now >= until:
         return False
     memory.requeue_at.add(until)
@@ -94,14 +137,17 @@ def _lived_on(memory: LedgerState, entry: JobState, now: float) -> bool:
     """Whether what the job attained or reported, or why it has its share, is worth a write: with any other one,
     else once in a while."""
     runs = entry.job is not None and entry.job.bound > 0 and entry.key in memory.whys
-    if all(new is old for new, old in zip(entry.observed, entry.observed_written, strict=True)):
+    if all(new is old for new, old in zip(entry.observed, entry.recorded.observed, strict=True)):
         if not runs:
             return False
-        if now >= entry.observed_written_at + KEPT_EVERY and memory.whys.get(entry.key, "") == entry.why:
-            entry.observed_written_at = now  # looked at: it still holds
-    if entry.gang is None or now >= entry.observed_written_at + KEPT_EVERY:
+        if (
+            now >= entry.recorded.observed_at + KEPT_EVERY
+            and memory.whys.get(entry.key, "") == entry.desired.why
+        ):
+            entry.recorded.observed_at = now  # looked at: it still holds
+    if entry.recorded.gang is None or now >= entry.recorded.observed_at + KEPT_EVERY:
         return True
-    memory.again(entry.key, entry.observed_written_at + KEPT_EVERY)
+    memory.again(entry.key, entry.recorded.observed_at + KEPT_EVERY)
     return False
 
 
@@ -136,7 +182,7 @@ def _clock(memory: LedgerState, entry: JobState, job: Job, status: Status, now: 
         entry.backoff, entry.not_before = 0, 0.0
         memory.dirty.add(entry.key)
     if status.state is State.RUNNING:
-        entry.sent_back = False
+        entry.desired.sent_back = False
     if status.state is not State.FINISHED:
         entry.ended_at = 0.0
 
@@ -146,16 +192,16 @@ def _write(
     entry: JobState,
     job: Job,
     status: Status,
-    telling: tuple[str, str, str, str],
+    telling: Telling,
     now: float,
     *,
     quiet: bool,
 ) -> Iterator[Action]:
     """The Gang, unless a write of it is under way, was refused a moment ago, or (quiet) more pods may be coming."""
-    if entry.writing:
+    if entry.in_flight.gang:
         return
-    if entry.retry_at > now:
-        memory.requeue_at.add(entry.retry_at)
+    if entry.in_flight.gang_retry_at > now:
+        memory.requeue_at.add(entry.in_flight.gang_retry_at)
         return
     if quiet and now - entry.newest_pod < QUIET:
         memory.requeue_at.add(entry.newest_pod + QUIET)
@@ -163,8 +209,8 @@ def _write(
     if status.code is Code.PODS_MISSING and (until := quotas_awaited(memory, entry)) > now:
         memory.requeue_at.add(until)
         return
-    entry.writing = True
-    entry.why = memory.whys.get(entry.key, "")
+    entry.in_flight.gang = True
+    entry.desired.why = memory.whys.get(entry.key, "")
     reservations = entry.planned
     name = gang_name(entry.key.name)
     other = memory.gang_names.get((entry.key.namespace, name))
@@ -173,7 +219,7 @@ def _write(
         gang=name,
         owner=job.owner,
         status=status_of(entry, job, telling, reservations, outlook(job, memory.believed(job), now), now),
-        exists=entry.gang is not None,
+        exists=entry.recorded.gang is not None,
         reservations=reservations,
         sizes=sizes_of(job),
         node_backoffs=frozenset(entry.node_backoffs.values()),
@@ -184,26 +230,27 @@ def _write(
         cause=f"{status.state}: {status.waits}",
     )
     # That a start has begun which a pod carries was said with its first gate.
-    if telling[1:3] != entry.written[1:3] and not (entry.carried and status.code is Code.BINDING):
+    if telling[1:3] != entry.recorded.told[1:3] and not (entry.carried and status.code is Code.BINDING):
         yield from sayings(entry, job, status)
 
 
 def _finished(memory: LedgerState, entry: JobState, job: Job, status: Status, now: float) -> Iterator[Action]:
     """Said once, and removed a set time later; an owner that is deleted takes its Gang along anyway."""
+    gang = entry.recorded.gang
     if not entry.ended_at:
-        if entry.gang is None or not entry.gang.ended:
+        if gang is None or not gang.ended:
             learn(memory, entry, job)
-        entry.ended_at = (entry.gang.ended if entry.gang is not None else 0.0) or now
+        entry.ended_at = (gang.ended if gang is not None else 0.0) or now
     if entry.planned:
         set_holds(memory, entry, ())
     telling = (str(State.FINISHED), str(status.code), status.waits, "0/0")
-    if entry.gang is None and not entry.pods:
+    if gang is None and not entry.pods:
         return
-    if entry.gang is not None and now >= entry.ended_at + memory.profile.ttl_after_finished:
-        if not entry.writing:
-            entry.writing = True
-            yield DeleteGang(entry.key, entry.gang.name, entry.gang.object_uid, "the job ended long ago")
+    if gang is not None and now >= entry.ended_at + memory.profile.ttl_after_finished:
+        if not entry.in_flight.gang:
+            entry.in_flight.gang = True
+            yield DeleteGang(entry.key, gang.name, gang.object_uid, "the job ended long ago")
         return
     memory.requeue_at.add(entry.ended_at + memory.profile.ttl_after_finished)
-    if telling[:3] != entry.written[:3] and (entry.gang is not None or entry.started_at or entry.carried):
+    if telling[:3] != entry.recorded.told[:3] and (gang is not None or entry.started_at or entry.carried):
         yield from _write(memory, entry, job, status, telling, now, quiet=False)

@@ -43,14 +43,14 @@ def begin_change(
     """A change of a running job's size begins, or of its place (some of it leaves, and its share is what stands); the
     next one counts once this one is complete."""
     key, job = entry.key, entry.job
-    if entry.changing or job is None or not job.bound or job.elastic is None:
+    if entry.desired.changing or job is None or not job.bound or job.elastic is None:
         return
     standing = sum(1 for member in job.elastic.members if stands(member))
     share = plan.shares.get(key, standing if leaves else None)
     if share is None:
         return
     moves = leaves and share == standing
-    entry.changing = "move" if moves else "resize"
+    entry.desired.changing = "move" if moves else "resize"
     facts = entry.facts
     entry.facts = replace(
         facts, last_resize=now, resizes=facts.resizes + (not moves), moves=facts.moves + moves
@@ -65,10 +65,10 @@ def shrunk(memory: LedgerState, entry: JobState, uid: str, outcome: Outcome, now
         return
     memory.shrinking.discard(uid)
     facts = entry.facts
-    if entry.changing == "move":
+    if entry.desired.changing == "move":
         entry.facts = replace(facts, moves=max(0, facts.moves - 1))
-    elif entry.changing:
+    elif entry.desired.changing:
         entry.facts = replace(facts, resizes=max(0, facts.resizes - 1))
-    entry.changing = ""
+    entry.desired.changing = ""
     if outcome.status == REFUSED:
         stays(memory, entry, outcome, min(2 * entry.shrink_blocked_for or KEEPS_FIRST, KEEPS_MOST), now)

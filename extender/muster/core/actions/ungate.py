@@ -42,7 +42,7 @@ def carry(
     pod = entry.pods[reservations[0].uid]
     if busy(memory, pod.uid, now):
         return None
-    entry.carrying = True
+    entry.in_flight.start = True
     return replace(_off(memory, entry, job, reservations[0], pod), carries=reservations)
 
 
@@ -51,7 +51,7 @@ def may_carry(memory: LedgerState, entry: JobState, job: Job, reservations: tupl
     records nothing; and it is small, since who watches that pod gets the placement with each of its changes."""
     return (
         0 < len(reservations) <= memory.profile.carried
-        and not (job.scored or job.started or entry.recorded)
+        and not (job.scored or job.started or entry.recorded.places)
         and all(h.uid in entry.pods for h in reservations)
         and all(p.phase is Phase.GATED and not p.deleting for p in entry.pods.values() if is_alive(p))
     )
@@ -85,7 +85,7 @@ def _within(memory: LedgerState, job: Job, reservation: Reservation) -> tuple[st
 def ungated_at_birth(memory: LedgerState, key: JobKey, uid: str) -> Iterator[Action]:
     """A pod of ours that came without the gate: left alone, and said once. One that we ungated is none."""
     entry = memory.entries[key]
-    if uid in {recorded for recorded, _ in entry.recorded}:
+    if uid in {recorded for recorded, _ in entry.recorded.places}:
         memory.created_ungated.discard(uid)
         return
     yield RecordEvent(

@@ -46,7 +46,7 @@ class JobBuilder:
         live = [p for p in pods if is_alive(p)]
         reservations = _normal_holds(entry, live, self.shrinking)
         if not any(p.phase in (Phase.BOUND, Phase.UNGATED) for p in live):
-            entry.preempted = ""  # all of it is back, or on its way
+            entry.desired.preempted = ""  # all of it is back, or on its way
         tops = self.owners.topmost_of(pods, entry.owner)
         over = next((why for owner in tops if (why := self.owners.over(owner.uid))), "")
         suspended = not over and self._suspended(tops, live)
@@ -66,8 +66,8 @@ class JobBuilder:
         roles, rigid = self._roles(entry, pods, [part.role for _, part in notes], job, sizes, held, owned)
         roles, large = bounded(roles, entry.owner or self.owners.owner(pods))
         invalid = invalid or large or next((f"pod {p.name}: {p.beyond}" for p in live if p.beyond), "")
-        if not pods and lives and entry.gang is not None:
-            roles = roles or tuple(Role(*size, shape=Shape()) for size in entry.gang.sizes)
+        if not pods and lives and entry.recorded.gang is not None:
+            roles = roles or tuple(Role(*size, shape=Shape()) for size in entry.recorded.gang.sizes)
         if over or suspended:
             roles = tuple(_as_it_runs(role, suspended=suspended) for role in roles)
             reservations = tuple(
@@ -130,8 +130,8 @@ class JobBuilder:
             over=over,
             newest_pod=entry.newest_pod,
             not_before=entry.not_before,
-            preempted=entry.preempted,
-            ends=entry.ends,
+            preempted=entry.desired.preempted,
+            ends=entry.desired.ends,
             rigid=rigid or (_kept_as_they_are(roles, live) if sizes else ""),
             request=job.request,
             model=job.model,

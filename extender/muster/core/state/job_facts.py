@@ -36,7 +36,7 @@ def lived(memory: LedgerState, entry: JobState, job: Job, now: float) -> Job:
     changing = bool(job.reservations) or any(len(role.on) > role.bound for role in job.roles)
     before = entry.track.config
     if config != before or (entry.track.change is not None and not changing):
-        stops = entry.sent_back
+        stops = entry.desired.sent_back
         cause = "stop" if stops else "start" if not before.roles else "resize"
         if cause == "resize" and config.roles == before.roles:
             cause = "move"
@@ -61,7 +61,7 @@ def lived(memory: LedgerState, entry: JobState, job: Job, now: float) -> Job:
         memory.again(entry.key, until)
         job = replace(job, returning=True)
     if not changing and job.bound:
-        entry.changing = ""
+        entry.desired.changing = ""
     if job.model and entry.facts is UNTOUCHED and learned.MEMORY not in entry.memory:
         taught = memory.lessons.of(job)
         if taught is not None:
@@ -74,7 +74,7 @@ def lived(memory: LedgerState, entry: JobState, job: Job, now: float) -> Job:
         "report": report_filter.report(entry.track),
         "samples": report_filter.samples(entry.track),
         "memory": entry.memory,
-        "grant": entry.grant,
+        "grant": entry.desired.grant,
         "shrink_blocked_by": keeps(memory, entry, job),
         "silent": _silent(memory, entry, now),
     }

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Any
 
 from muster.core.progress.report_filter import EMPTY, Track
 from muster.core.workload.whole import STILL, Clock, Whole
@@ -32,107 +33,172 @@ NO_MEMORY: Mapping[str, object] = MappingProxyType({})
 
 
 @dataclass
+class Recorded:
+    """What the API has of a job, as far as its answers to our writes and the watch have told. Times are Unix s."""
+
+    gang: GangRecord | None = None
+    """Its Gang, as the watch or the answer to a write has it; None: there is none."""
+    places: frozenset[tuple[str, str]] = frozenset()
+    """uid and node of each place in the Gang's placement."""
+    carrier: str = ""
+    """uid of the pod that carries the placement of the last start (annotation muster.dev/plan)."""
+    carried_at: float = 0.0
+    """When we put it there; 0 where an earlier leader did."""
+    told: tuple[str, str, str, str] = ("", "", "", "")
+    """The Gang's state, code, reason and replicas."""
+    sizes: tuple[tuple[str, int, int], ...] | None = None
+    """The Gang's roles: name, min and max, by name."""
+    node_backoffs: frozenset[NodeBackoff] = frozenset()
+    """The Gang's status.ledger.barred."""
+    submitted: float = 0.0
+    """The Gang's submission; 0 where it is of an earlier job of that name."""
+    asked: float = 0.0
+    """The Gang's status.ledger.asked."""
+    keeps: str = ""
+    """The Gang's status.keeps: why it can't become smaller."""
+    silent: float = 0.0
+    """Since when its training is silent, as shareReason says (Job.silent)."""
+    observed: tuple[object, ...] = (UNTOUCHED, EMPTY, NO_MEMORY, None)
+    """The Gang's status.ledger.elastic, as `JobState.observed` was then."""
+    observed_at: float = 0.0
+    """When that was written, or looked at and still true."""
+
+
+@dataclass
+class Desired:
+    """What the last plan of this leader wants of a job."""
+
+    reservations: tuple[Reservation, ...] | None = None
+    """Its places. None: this leader has not planned it yet, and what is recorded counts."""
+    grant: Grant | None = None
+    """What the Share plugins granted it."""
+    why: str = ""
+    """Why it has its share, for its owner, as its Gang was last written."""
+    changing: str = ""
+    """"resize" or "move": what was decided and is not complete."""
+    preempted: str = ""
+    """Why all of it is to go, until it is back; "": it is not."""
+    ends: EndReason | None = None
+    """The word on its pods, of the last time that all of it was to go."""
+    sent_back: bool = False
+    """All of it was to go back to the gate, and it has not run since."""
+
+
+@dataclass
+class InFlight:
+    """Requests for a job as a whole whose answers are awaited, and when what was refused may be sent again (Unix s).
+    Those for its pods are in LedgerState, by uid."""
+
+    gang: bool = False
+    """Its Gang is being written or deleted."""
+    gang_retry_at: float = 0.0
+    """Not before, after a refusal (core.actions.outcomes)."""
+    gang_refusals: int = 0
+    """Of the Gang, in a row."""
+    start: bool = False
+    """The patch of its first pod, which carries the placement, is being sent."""
+    nodes: bool = False
+    """An autoscaler is being asked for nodes, or told that none are needed."""
+    nodes_retry_at: float = 0.0
+    """Not before, after a refusal (core.actions.provisioning)."""
+
+
+@dataclass
 class JobState:
-    """One job's state. `holds` None: not planned by this leader yet, what the API has recorded counts: the Gang's
-    placement, or of a start that is recorded on a pod what of it is not on its node."""
+    """What is kept of one job: what is recorded of it on the API, what the plan wants, and what is in flight, which
+    `core.actions.reconcile_gang` compares; and what was observed of it. Times are Unix s, 0 = never."""
 
     key: JobKey
+    recorded: Recorded = field(default_factory=Recorded)
+    desired: Desired = field(default_factory=Desired)
+    in_flight: InFlight = field(default_factory=InFlight)
+    # what was observed
     pods: dict[str, PodRecord] = field(default_factory=dict)
-    gang: GangRecord | None = None
     owner: Owner | None = None  # the topmost, whose uid is the key's; of a group, its LeaderWorkerSet
-    reservations: tuple[Reservation, ...] | None = None
-    recorded: frozenset[tuple[str, str]] = frozenset()  # uid and node, in the Gang
-    given_up: dict[str, str] = field(
-        default_factory=dict
-    )  # why a pin did not work, by pods that nobody makes again
-    carrier: str = ""  # the pod that carries the placement of the last start
-    carried_at: float = 0.0  # when we put it there
-    carrying: bool = False  # that request is under way
-    written: tuple[str, str, str, str] = ("", "", "", "")  # state, code, waits, replicas
-    sizes: tuple[tuple[str, int, int], ...] | None = None  # role, min, max as they were written
-    node_backoffs: dict[tuple[str, str], NodeBackoff] = field(
-        default_factory=dict
-    )  # by role and node, past ones, too
-    node_backoffs_written: frozenset[NodeBackoff] = frozenset()  # as they were written
-    writing: bool = False
-    retry_at: float = 0.0
-    refusals: int = 0  # of the Gang, in a row
+    job: Job | None = None  # as it was made last (core.state.job_builder)
     submitted: float = 0.0  # creation of the first of its pods that were seen
-    submitted_written: float = 0.0  # submission, as the Gang has it
+    newest_pod: float = 0.0  # creation of the last
     queued_from: float = 0.0  # its place in the queue counts from here at the earliest
     short_since: float = 0.0  # when it was first seen not to be whole, through its own doing; 0 = it is
     short_told: bool = False  # that it was so for too long
-    newest_pod: float = 0.0
+    anew_at: float = 0.0  # its owner has taken all of it back and makes it again: since when
+    anew_until: float = 0.0  # and until when that is believed
+    returning: float = 0.0  # when we last evicted a pod that an owner makes again
+    # the state that it is in (core.actions.transitions)
+    state: str = ""
+    since: float = 0.0
+    story: tuple[Step, ...] = ()  # how it came to it
     started_at: float = 0.0
+    ended_at: float = 0.0
     clock: Clock = STILL
     whole: Whole | None = None  # what it was whole with
     begun: Whole | None = None  # the minimum with which the start began that is under way, until it is whole
-    state: str = ""
-    since: float = 0.0
-    story: tuple[Step, ...] = ()  # how it came to its state (core.actions.transitions)
-    ended_at: float = 0.0
-    backoff: int = 0
-    not_before: float = 0.0
-    sent_back: bool = False
-    anew_at: float = 0.0  # its owner has taken all of it back and makes it again: since when
-    anew_until: float = 0.0  # and until when that is believed
+    backoff: int = 0  # starts that failed, in a row
+    not_before: float = 0.0  # of the next start
+    said: tuple[Job, Status] | None = None  # all is written of these, and nothing to do: no diff is needed
+    # what did not work
+    given_up: dict[str, str] = field(
+        default_factory=dict
+    )  # why a pin did not work, by pods that nobody makes again
+    node_backoffs: dict[tuple[str, str], NodeBackoff] = field(
+        default_factory=dict
+    )  # by role and node, past ones, too
+    shrink_blocked_by: str = ""  # why it can't become smaller
+    shrink_blocked_until: float = 0.0
+    shrink_blocked_event: str = ""  # the last Event about it
+    shrink_blocked_for: float = 0.0  # s, this time; it doubles
     asked: float = 0.0  # when nodes were asked for, 0 = no request is out
-    asked_kept: float = 0.0  # as it was written
-    asking: bool = False  # an answer is awaited
-    ask_again: float = 0.0  # not before, after a request that was refused
-    returning: float = 0.0  # when we last evicted a pod that an owner makes again
-    preempted: str = ""
-    ends: EndReason | None = None
     # what a job attains and what its training reports
     facts: Facts = UNTOUCHED
     track: Track = EMPTY
     memory: Mapping[str, object] = field(default_factory=lambda: NO_MEMORY)  # by plugin
-    grant: Grant | None = None
-    changing: str = ""  # "resize" or "move": what we decided is under way
-    why: str = ""  # why it has its share
-    observed_written: tuple[object, ...] = (
-        UNTOUCHED,
-        EMPTY,
-        NO_MEMORY,
-        None,
-    )  # as `lived` was when it was written
-    observed_written_at: float = 0.0
-    shrink_blocked_by: str = ""  # why it can't become smaller
-    shrink_blocked_until: float = 0.0
-    shrink_blocked_written: str = ""  # as the Gang has it
-    shrink_blocked_event: str = ""  # the last Event about it
-    shrink_blocked_for: float = 0.0  # s, this time; it doubles
-    silent_told: float = 0.0  # Job.silent as the Gang has it
-    job: Job | None = None
-    said: tuple[Job, Status] | None = None  # all is written of these, and nothing to do: no diff is needed
+
+    def copied(self) -> list[dict[str, Any]]:
+        """All that is kept as it is now, for `restored`."""
+        kept = [dict(vars(part)) for part in (self, self.recorded, self.desired, self.in_flight)]
+        kept[0]["node_backoffs"] = dict(self.node_backoffs)
+        return kept
+
+    def restored(self, before: Sequence[Mapping[str, Any]]) -> None:
+        """As it was when `copied`."""
+        for part, kept in zip((self, self.recorded, self.desired, self.in_flight), before, strict=True):
+            vars(part).update(kept)
 
     @property
     def observed(self) -> tuple[object, ...]:
         """What the job attained and reported, as its Gang is to keep it."""
-        return self.facts, self.track, self.memory, self.grant
+        return self.facts, self.track, self.memory, self.desired.grant
 
     @property
     def planned(self) -> tuple[Reservation, ...]:
         """Its places: what this leader planned, else what is recorded."""
-        if self.reservations is not None:
-            return self.reservations
-        if self.gang is not None and self.gang.placement:
-            return self.gang.placement
+        if self.desired.reservations is not None:
+            return self.desired.reservations
+        gang = self.recorded.gang
+        if gang is not None and gang.placement:
+            return gang.placement
         return tuple([h for h in self.carried if h.uid in self.pods and self.pods[h.uid].phase in OPEN])
 
     @property
     def carried(self) -> tuple[Reservation, ...]:
         """The placement of the last start, where a pod carries it; replicas that have left the job included."""
-        return self.pods[self.carrier].carries if self.carrier else ()
+        carrier = self.recorded.carrier
+        return self.pods[carrier].carries if carrier else ()
 
     def records(self, reservation: Reservation) -> bool:
         """Whether a place stands on the API, so that its gate may come off."""
-        return (reservation.uid, reservation.node) in self.recorded or reservation in self.carried
+        return (reservation.uid, reservation.node) in self.recorded.places or reservation in self.carried
 
 
 def fresh_start(entry: JobState) -> JobState:
     """For a job whose name is used again after it ended; its Gang is written over."""
-    return JobState(entry.key, gang=entry.gang, owner=entry.owner, pods=dict(entry.pods), reservations=())
+    return JobState(
+        entry.key,
+        Recorded(gang=entry.recorded.gang),
+        Desired(reservations=()),
+        owner=entry.owner,
+        pods=dict(entry.pods),
+    )
 
 
 def reopened(reservations: tuple[Reservation, ...], gone: set[str]) -> tuple[Reservation, ...]:

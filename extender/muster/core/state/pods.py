@@ -165,7 +165,7 @@ def join(memory: LedgerState, pod: PodRecord) -> None:
     if pod.uid not in entry.pods:
         live = any(not p.phase.ended for p in entry.pods.values())
         if (
-            entry.ended_at and not live and not entry.sent_back
+            entry.ended_at and not live and not entry.desired.sent_back
         ):  # the same name after the job ended: a new job
             memory.entries[key] = entry = fresh_start(entry)
         entry.submitted = min(entry.submitted or pod.created, pod.created)
@@ -173,7 +173,7 @@ def join(memory: LedgerState, pod: PodRecord) -> None:
     pod = trusted(memory, entry, pod)
     entry.pods[pod.uid] = pod
     if pod.carries and pod.phase in (Phase.UNGATED, Phase.BOUND) and _later(entry, pod):
-        entry.carrier = pod.uid
+        entry.recorded.carrier = pod.uid
         trust_recorded(memory, entry)
     (memory.released.add if pod.phase is Phase.RELEASED else memory.released.discard)(pod.uid)
     (memory.half_done.add if half_done(pod) else memory.half_done.discard)(pod.uid)
@@ -200,7 +200,7 @@ def trust_recorded(memory: LedgerState, entry: JobState) -> None:
 
 def _later(entry: JobState, pod: PodRecord) -> bool:
     """Whether no pod of a later start carries its placement."""
-    return not entry.carrier or pod.created >= entry.pods[entry.carrier].created
+    return not entry.recorded.carrier or pod.created >= entry.pods[entry.recorded.carrier].created
 
 
 def pod_gone(memory: LedgerState, uid: str) -> None:
@@ -231,10 +231,10 @@ def _leave(memory: LedgerState, uid: str, key: JobKey) -> None:
     entry = memory.entries[key]
     pod = entry.pods.pop(uid, None)
     entry.given_up.pop(uid, None)
-    if entry.carrier == uid:
-        entry.carrier = ""
+    if entry.recorded.carrier == uid:
+        entry.recorded.carrier = ""
     if pod is not None:
         memory.owners.left(pod)
-    if entry.reservations is not None and any(h.uid == uid for h in entry.reservations):
-        set_holds(memory, entry, reopened(entry.reservations, {uid}))
+    if entry.desired.reservations is not None and any(h.uid == uid for h in entry.desired.reservations):
+        set_holds(memory, entry, reopened(entry.desired.reservations, {uid}))
     memory.dirty.add(key)

@@ -54,12 +54,12 @@ def short_since(gang: GangRecord) -> float:
 
 def submission(memory: LedgerState, entry: JobState) -> float:
     """When the job was submitted (Unix s), by its pods, its Gang and its owner."""
-    at, gang = entry.submitted, entry.gang
+    at, gang = entry.submitted, entry.recorded.gang
     record = memory.owners.records.get(entry.owner.uid if entry.owner is not None else entry.key.uid)
     made = record.created if record is not None and record.namespace == entry.key.namespace else 0.0
-    if entry.submitted_written and (not at or entry.submitted_written < at):
+    if entry.recorded.submitted and (not at or entry.recorded.submitted < at):
         written = gang.created - memory.profile.incomplete if gang is not None and gang.created else 0.0
-        at = min(at or entry.submitted_written, max(entry.submitted_written, made or written))
+        at = min(at or entry.recorded.submitted, max(entry.recorded.submitted, made or written))
     return max(at, made, entry.queued_from)
 
 

@@ -28,7 +28,7 @@ def charge_pod(memory: LedgerState, entry: JobState, pod: PodRecord) -> None:
 def set_holds(memory: LedgerState, entry: JobState, reservations: tuple[Reservation, ...]) -> None:
     """The job's places are these from now on; what the others used is free."""
     gone = {h.uid for h in entry.planned if h.uid} - {h.uid for h in reservations}
-    entry.reservations = reservations
+    entry.desired.reservations = reservations
     charge_holds(memory, entry)
     for uid in gone:
         pod = entry.pods.get(uid)

@@ -34,49 +34,49 @@ def gang_seen(memory: LedgerState, gang: GangRecord) -> None:
     entry = memory.entries.get(gang.key)
     if entry is None:
         entry = memory.entries[gang.key] = JobState(gang.key)
-    first = entry.gang is None
-    entry.gang = placed_by_us(memory, gang)
-    entry.recorded = frozenset((h.uid, h.node) for h in gang.placement if h.uid)
+    first = entry.recorded.gang is None
+    entry.recorded.gang = placed_by_us(memory, gang)
+    entry.recorded.places = frozenset((h.uid, h.node) for h in gang.placement if h.uid)
     if gang.owner is not None and entry.owner is None and gang.owner.uid:
         belongs(memory, entry, gang.owner)
     trust_recorded(memory, entry)
     if first:
         _recall(memory, entry)
-    if entry.reservations is None:
+    if entry.desired.reservations is None:
         charge_holds(memory, entry)
     memory.dirty.add(gang.key)
 
 
 def _recall(memory: LedgerState, entry: JobState) -> None:
     """Take over what an earlier leader wrote."""
-    gang = entry.gang
+    gang = entry.recorded.gang
     if gang is None:
         return
-    entry.written = (gang.state, gang.code, gang.reason, gang.replicas)
+    entry.recorded.told = (gang.state, gang.code, gang.reason, gang.replicas)
     entry.state = gang.state if gang.state in KNOWN else ""
     entry.since, entry.story = gang.since, gang.story
-    entry.submitted_written = 0.0 if gang.ended else gang.submitted  # else the next job of that name
+    entry.recorded.submitted = 0.0 if gang.ended else gang.submitted  # else the next job of that name
     entry.queued_from = max(entry.queued_from, gang.queued_from)
     entry.short_since = short_since(gang)
     entry.started_at = gang.started
     entry.backoff = gang.backoff
     entry.not_before = gang.not_before if gang.state in PAUSES else 0.0
     entry.ended_at = gang.ended
-    entry.sizes = gang.sizes or None
+    entry.recorded.sizes = gang.sizes or None
     entry.whole = gang.whole
     if gang.whole is None and gang.started and gang.state in RAN:  # an older version wrote it
         entry.whole = {role: least for role, least, _ in gang.sizes}
     if gang.state == State.STARTING and gang.sizes:
         entry.begun = {role: least for role, least, _ in gang.sizes}
-    entry.shrink_blocked_written = gang.shrink_blocked_by
-    entry.node_backoffs_written = frozenset(gang.node_backoffs)
+    entry.recorded.keeps = gang.shrink_blocked_by
+    entry.recorded.node_backoffs = frozenset(gang.node_backoffs)
     if gang.facts is not None:
         entry.facts = gang.facts
     if gang.track:
         entry.track = report_filter.from_plain(gang.track)
-    entry.memory, entry.grant, entry.changing = gang.memory or NO_MEMORY, gang.grant, ""
-    entry.observed_written = entry.observed
-    entry.asked = entry.asked_kept = gang.asked
+    entry.memory, entry.desired.grant, entry.desired.changing = gang.memory or NO_MEMORY, gang.grant, ""
+    entry.recorded.observed = entry.observed
+    entry.asked = entry.recorded.asked = gang.asked
     (memory.asked.add if entry.asked else memory.asked.discard)(entry.key)
     for bar in gang.node_backoffs:
         memory.back_off_node(entry, bar)
@@ -91,9 +91,9 @@ def gang_gone(memory: LedgerState, namespace: str, name: str, object_uid: str) -
     del memory.gang_names[(namespace, name)]
     entry = memory.entries.get(known.key)
     if entry is not None:
-        if entry.reservations is None:  # this replica followed: what the Gang said is all it knew
+        if entry.desired.reservations is None:  # this replica followed: what the Gang said is all it knew
             set_holds(memory, entry, entry.planned)
-        entry.gang, entry.recorded, entry.written = None, frozenset(), ("", "", "", "")
+        entry.recorded.gang, entry.recorded.places, entry.recorded.told = None, frozenset(), ("", "", "", "")
         memory.dirty.add(entry.key)
 
 
@@ -105,12 +105,12 @@ def take_over(memory: LedgerState, now: float) -> None:
     memory.refusals.clear()
     memory.shrinking.clear()
     for entry in memory.entries.values():
-        if entry.reservations is not None:
+        if entry.desired.reservations is not None:
             set_holds(memory, entry, ())
-            entry.reservations = None
-        entry.writing, entry.retry_at, entry.carrying = False, 0.0, False
-        entry.refusals = 0
-        entry.asking, entry.ask_again = False, 0.0
+            entry.desired.reservations = None
+        entry.in_flight.gang, entry.in_flight.gang_retry_at, entry.in_flight.start = False, 0.0, False
+        entry.in_flight.gang_refusals = 0
+        entry.in_flight.nodes, entry.in_flight.nodes_retry_at = False, 0.0
         try:
             _recall(memory, entry)
             charge_holds(memory, entry)

@@ -61,7 +61,7 @@ def _anew(memory: LedgerState, entry: JobState, job: Job, now: float) -> Job:
     elif (
         before is not None
         and before.started
-        and not (entry.sent_back or job.preempted or now < entry.returning + RETURN)
+        and not (entry.desired.sent_back or job.preempted or now < entry.returning + RETURN)
     ):
         entry.anew_at, entry.anew_until = now, now + RETURN
     if entry.anew_until:
@@ -98,9 +98,9 @@ def _refresh(memory: LedgerState, key: JobKey, now: float) -> None:
 
 def _forgotten(memory: LedgerState, key: JobKey, entry: JobState) -> bool:
     """Whether nothing is left of the job; then all that is kept of it goes."""
-    if entry.pods or entry.gang is not None or memory.owners.lives(key, entry.owner):
+    if entry.pods or entry.recorded.gang is not None or memory.owners.lives(key, entry.owner):
         return False
-    if entry.reservations:
+    if entry.desired.reservations:
         set_holds(memory, entry, ())
     memory.owners.forgotten(key, entry.owner)
     memory.jobs.pop(key, None)
@@ -114,7 +114,7 @@ def _forgotten(memory: LedgerState, key: JobKey, entry: JobState) -> bool:
 
 
 def _build(memory: LedgerState, key: JobKey, entry: JobState, now: float) -> None:
-    if entry.reservations is None and entry.planned:
+    if entry.desired.reservations is None and entry.planned:
         charge_holds(memory, entry)
     # Owners make again what we evicted. Where nobody tells us what an owner still wants, time decides.
     returns = (

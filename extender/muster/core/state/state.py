@@ -158,7 +158,7 @@ class LedgerState:
         self.lessons.shared = profile.shared_lessons
         self.shared_at = -1.0
         for entry in self.entries.values():
-            entry.grant, entry.why = None, ""  # the other profile's
+            entry.desired.grant, entry.desired.why = None, ""  # the other profile's
         self.dirty |= self.entries.keys()
 
     @property

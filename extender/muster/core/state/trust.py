@@ -78,7 +78,9 @@ def _vouched(entry: JobState, pod: PodRecord, node: str) -> bool:
     if before is not None and before.pin == node:  # it was believed, and a pin does not change
         return True
     place = (pod.uid, node)
-    return place in entry.recorded or any((h.uid, h.node) == place for h in (*pod.carries, *entry.carried))
+    return place in entry.recorded.places or any(
+        (h.uid, h.node) == place for h in (*pod.carries, *entry.carried)
+    )
 
 
 def _with(shape: Shape, node: str) -> Shape:
