@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from muster.points import Adjust
 from muster.types import Grants, JobKey, Nodes, SharingSnapshot, Table
 
 
@@ -63,8 +64,12 @@ def snapshot(of: Table, now: float = 0.0, seed: int = 0) -> SharingSnapshot:
 
 
 def granted(plugin: object, of: Table, now: float = 0.0, plan: Sequence[int] | None = None) -> list[int]:
-    """What a Share plugin grants; `plan` is what the one before it granted."""
-    before = Grants(of.have if plan is None else np.array(plan, dtype=np.int64))
-    replicas = plugin.share(before, snapshot(of, now)).replicas  # type: ignore[attr-defined]
+    """What a Share plugin grants, or an Adjust plugin of `plan`, which the one before it granted."""
+    shown = snapshot(of, now)
+    if isinstance(plugin, Adjust):
+        before = Grants(of.have if plan is None else np.array(plan, dtype=np.int64))
+        replicas = plugin.adjust(before, shown).replicas
+    else:
+        replicas = plugin.share(shown).replicas  # type: ignore[attr-defined]
     result: list[int] = replicas.tolist()
     return result

@@ -15,6 +15,7 @@ from muster.core.progress.estimate import declared
 from muster.core.sharing.job_table import table_in
 from muster.errors import ConfigurationError
 from muster.points import (
+    Adjust,
     Candidates,
     Estimate,
     Filter,
@@ -36,6 +37,7 @@ POINTS = {
     Filter: "filter",
     Score: "score",
     Share: "share",
+    Adjust: "adjust",
     Rebalance: "moves",
     Estimate: "estimate",
     Observe: "observe",
@@ -136,7 +138,7 @@ def test_sort_keys_compare_with_each_other(name: str, view: tuple[Job, Candidate
     assert sorted(keys) == sorted(backwards)
 
 
-@pytest.mark.parametrize("name", [p for p in PLUGINS if isinstance(load(p), Share)])
+@pytest.mark.parametrize("name", [p for p in PLUGINS if isinstance(load(p), Share | Adjust)])
 @given(waiting=st.integers(1, 4), running=st.integers(0, 3))
 @settings(max_examples=10)
 def test_a_policy_that_is_asked_twice_in_a_cycle_says_the_same_and_remembers_nothing(
@@ -150,7 +152,11 @@ def test_a_policy_that_is_asked_twice_in_a_cycle_says_the_same_and_remembers_not
     shown = before.with_table(table)
     made = plugin(name)
     was = copy.deepcopy(made)
-    first, again = (made.share(Grants(table.have), shown) for _ in range(2))
+
+    def ask() -> Grants:
+        return made.adjust(Grants(table.have), shown) if isinstance(made, Adjust) else made.share(shown)
+
+    first, again = ask(), ask()
     assert first.replicas.tolist() == again.replicas.tolist()
     assert (first.details, first.why, first.order) == (again.details, again.why, again.order)
     assert made == was

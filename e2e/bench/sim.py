@@ -31,7 +31,7 @@ from muster.sim.options import Options
 from muster.sim.submission import Curve
 from muster.sim.traces import Asked, read
 from muster.sim.workload import Cluster, Group
-from muster.types import Grants, IntArray, Nodes, SharingSnapshot, Table
+from muster.types import IntArray, Nodes, SharingSnapshot, Table
 
 THEIRS_MS = {"6214e9": 1.06, "2869ce": 0.6}
 """The authors' simulator, CPU a job (issue 4): the whole process, and its event loop alone."""
@@ -175,7 +175,7 @@ def _by_tide(table: Table) -> float:
     snapshot = SharingSnapshot(float(len(table)), nodes, nodes.total, {}, table=table)
     policy = load("tide")
     began = time.process_time()
-    shares = policy.share(Grants(table.have), snapshot)
+    shares = policy.share(snapshot)
     assert int(shares.replicas.sum()) <= table.gpus
     return time.process_time() - began
 

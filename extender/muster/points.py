@@ -77,13 +77,21 @@ class Score(Protocol):
 
 @runtime_checkable
 class Share(Protocol):
-    """Replicas for each job, on the snapshot's table: a chain in the profile's order, the first given what jobs
-    have now. The core clips what is illegal: to least, most and sizes, and to capacity in queue order.
+    """Replicas for each job, on the snapshot's table, which says what jobs have now. The first of a profile's
+    `shares`; the core clips what is illegal: to min, max and sizes, and to capacity in queue order.
 
     A class variable RULE, where there is one, says in a clause for owners what the policy goes by ("GPUs go round
     evenly"): `core.reasons.shares` ends a sentence with it where gain did not decide."""
 
-    def share(self, shares: Grants, snapshot: SharingSnapshot) -> Grants: ...
+    def share(self, snapshot: SharingSnapshot) -> Grants: ...
+
+
+@runtime_checkable
+class Adjust(Protocol):
+    """Shares in place of those that the plugin before it in a profile's `shares` granted (where it is the first: of
+    what jobs have). RULE as of Share."""
+
+    def adjust(self, shares: Grants, snapshot: SharingSnapshot) -> Grants: ...
 
 
 @runtime_checkable
@@ -233,7 +241,7 @@ class Profile:
     sort: QueueSort = field(default_factory=Fifo)
     filters: tuple[Filter, ...] = ()
     scores: tuple[tuple[Score, float], ...] = ()
-    shares: tuple[Share, ...] = ()
+    shares: tuple[Share | Adjust, ...] = ()
     rebalance: tuple[Rebalance, ...] = ()
     estimate: Estimate | None = None
     named: tuple[tuple[str, object], ...] = ()

@@ -11,7 +11,7 @@ from typing import Any
 
 from muster import points
 from muster.errors import ConfigurationError
-from muster.points import Estimate, Filter, Profile, QueueSort, Rebalance, Score, Share
+from muster.points import Adjust, Estimate, Filter, Profile, QueueSort, Rebalance, Score, Share
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +190,7 @@ def build(
         name=name,
         filters=tuple(_at(plugins, f, Filter, name, "filters") for f in made.filters),
         scores=tuple((_at(plugins, s, Score, name, "scores"), w) for s, w in made.scores),
-        shares=tuple(_at(plugins, s, Share, name, "shares") for s in made.shares),
+        shares=tuple(_at(plugins, s, (Share, Adjust), name, "shares") for s in made.shares),
         rebalance=tuple(_at(plugins, r, Rebalance, name, "rebalance") for r in made.rebalance),
         placement=made.placement,
         round=made.round,
@@ -202,8 +202,11 @@ def build(
     )
 
 
-def _at(plugins: Mapping[str, Any], plugin: str, point: Any, profile: str, field: str) -> Any:
+def _at(
+    plugins: Mapping[str, Any], plugin: str, point: type | tuple[type, ...], profile: str, field: str
+) -> Any:
     """The plugin, if it implements the extension point at which the profile names it."""
     if not isinstance(plugins[plugin], point):
-        raise ConfigurationError(f"profile {profile}: {field}: plugin {plugin!r} is no {point.__name__}")
+        wanted = " or ".join(p.__name__ for p in (point if isinstance(point, tuple) else (point,)))
+        raise ConfigurationError(f"profile {profile}: {field}: plugin {plugin!r} is no {wanted}")
     return plugins[plugin]

@@ -220,7 +220,7 @@ class ProfileSettings(_Model):
     scores: tuple[ScoreSettings, ...] = Field(default=(), strict=False)
     """Score plugins; a node's score is their weighted mean."""
     shares: tuple[str, ...] = Field(default=(), strict=False)
-    """Share plugins, a chain in this order."""
+    """A Share plugin and the Adjust plugins behind it, in this order."""
     rebalance: tuple[str, ...] = Field(default=(), strict=False)
     """Rebalance plugins: which running jobs are placed again."""
     estimate: str = ""

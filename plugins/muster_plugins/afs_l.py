@@ -29,7 +29,7 @@ class AfsL:
 
     RULE: ClassVar[str] = "gains are weighed with the work left, and what ends soon gives its GPUs back"
 
-    def share(self, shares: Grants, snapshot: SharingSnapshot) -> Grants:  # noqa: ARG002
+    def share(self, snapshot: SharingSnapshot) -> Grants:
         """Stage one or two, by the number of jobs and GPUs."""
         table = snapshot.table
         if not greedy.crowded(table):

@@ -34,7 +34,7 @@ class AfsP:
         if self.quantum <= 0.0:
             raise ValueError(f"quantum: must be above 0; found {self.quantum}")
 
-    def share(self, shares: Grants, snapshot: SharingSnapshot) -> Grants:  # noqa: ARG002
+    def share(self, snapshot: SharingSnapshot) -> Grants:
         """Who is inside a quantum keeps its GPUs; the others share what is left."""
         return Grants(quantum.share(snapshot, self.NAME, self.quantum, self._rest))
 

@@ -27,7 +27,7 @@ class Altruistic:
 
     waiting: bool = True
 
-    def share(self, shares: Grants, snapshot: SharingSnapshot) -> Grants:
+    def adjust(self, shares: Grants, snapshot: SharingSnapshot) -> Grants:
         """What was granted, and more where GPUs are left."""
         table, granted = snapshot.table, shares.replicas
         left = table.gpus - int(greedy.cost(table, granted)[granted > 0].sum())

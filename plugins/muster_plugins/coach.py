@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
@@ -73,19 +73,19 @@ class Coach:
 
     # ---- Share ----
 
-    def share(self, shares: Grants, snapshot: SharingSnapshot) -> Grants:
+    def share(self, snapshot: SharingSnapshot) -> Grants:
         """Counts for jobs at a boundary and jobs that wait, by submission; the others keep theirs."""
         free = _left(snapshot)
         table = snapshot.table
-        replicas = shares.replicas.copy()
-        grants = dict(shares.details)
-        why = dict(shares.why)
+        replicas = table.have.copy()
+        grants: dict[int, Grant] = {}
+        why: dict[int, str] = {}
         for row, key in enumerate(table.keys):
             job = snapshot.jobs[key]
             have = self.have(job)
-            runs = bool(shares.replicas[row])
+            runs = bool(table.have[row])
             if runs and not at_boundary(job):
-                grants[row] = replace(grants.get(row, Grant()), roles=self.roles(job, have))
+                grants[row] = Grant(roles=self.roles(job, have))
                 replicas[row] = self.elastic(job, have)
                 continue
             ideal = self.ideal(job)
@@ -103,7 +103,7 @@ class Coach:
                     continue
                 granted = have  # a job that runs stays as it is
             replicas[row] = self.elastic(job, granted)
-            grants[row] = replace(grants.get(row, Grant()), roles=self.roles(job, granted))
+            grants[row] = Grant(roles=self.roles(job, granted))
             _take(free, self.roles(job, granted), job, snapshot.nodes)
             if runs and granted != have:
                 why[row] = f"{granted[0]} workers and {granted[1]} servers from this epoch on"

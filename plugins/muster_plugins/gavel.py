@@ -145,13 +145,13 @@ class Gavel:
 
     # ---- a round ----
 
-    def share(self, shares: Grants, snapshot: SharingSnapshot) -> Grants:
+    def share(self, snapshot: SharingSnapshot) -> Grants:
         """Who runs in this round, and on which product."""
         table = snapshot.table
         jobs = [snapshot.jobs[key] for key in table.keys]
         kept = [memory_of(job, self.name) for job in jobs]
         need = (table.request * table.unit).tolist()
-        granted = np.zeros_like(shares.replicas)
+        granted = np.zeros_like(table.have)
         grants: dict[int, Grant] = {}
         why: dict[int, str] = {}
         taken: set[int] = set()

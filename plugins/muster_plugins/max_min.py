@@ -24,7 +24,7 @@ class MaxMin:
 
     RULE: ClassVar[str] = "GPUs go round evenly"
 
-    def share(self, shares: Grants, snapshot: SharingSnapshot) -> Grants:  # noqa: ARG002
+    def share(self, snapshot: SharingSnapshot) -> Grants:
         """One step after another for each job, in the order of the present run's start."""
         table = snapshot.table
         running = np.flatnonzero(table.have)

@@ -34,7 +34,7 @@ class NetworkPacking:
 
     table: int = 4_000_000
 
-    def share(self, shares: Grants, snapshot: SharingSnapshot) -> Grants:
+    def adjust(self, shares: Grants, snapshot: SharingSnapshot) -> Grants:
         """The legal shares nearest to `shares`, and at most so many nodes for each job as it needs."""
         table = snapshot.table
         plan = shares.replicas

@@ -26,7 +26,7 @@ class Optimus:
 
     RULE: ClassVar[str] = "GPUs go where they save the most time"
 
-    def share(self, shares: Grants, snapshot: SharingSnapshot) -> Grants:  # noqa: ARG002
+    def share(self, snapshot: SharingSnapshot) -> Grants:
         """The least for each in order, then steps by absolute drop of remaining time (s per GPU)."""
         table = snapshot.table
         granted = greedy.in_order(table, np.arange(len(table)), table.min)

@@ -44,7 +44,7 @@ class OptimusPollux:
             work *= max(0.0, report.total - report.step) / report.total
         return Estimation(work, _speeds(job.speed))
 
-    def share(self, shares: Grants, snapshot: SharingSnapshot) -> Grants:  # noqa: ARG002
+    def share(self, snapshot: SharingSnapshot) -> Grants:
         """(J,) replicas, and the order of placing."""
         table = snapshot.table
         remaining = np.where(np.isnan(table.remaining), 0.0, table.remaining).tolist()

@@ -34,7 +34,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -103,19 +103,13 @@ class Scene:
         standing.count, standing.node = count, node
         self.latest = None
 
-    def decided(self, shares: Grants) -> Grants:
-        """The shares with what each job has here: so many replicas, on one node of that product."""
-        replicas = shares.replicas.copy()
-        grants = dict(shares.details)
-        why = dict(shares.why)
-        for s in self.jobs:
-            replicas[s.row] = s.count
-            if s.count:
-                product = self.product.get(s.node, "")
-                grants[s.row] = replace(grants.get(s.row, Grant()), max_nodes=1, product=product)
-            if s.why:
-                why[s.row] = s.why
-        return Grants(replicas, grants, why)
+    def decided(self) -> Grants:
+        """What each job has here: so many replicas, on one node of that product. Jobs are in the order of rows."""
+        return Grants(
+            np.array([s.count for s in self.jobs], dtype=np.int64),
+            {s.row: Grant(max_nodes=1, product=self.product.get(s.node, "")) for s in self.jobs if s.count},
+            {s.row: s.why for s in self.jobs if s.why},
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,18 +154,18 @@ class Reshape:
 
     # ---- Share ----
 
-    def share(self, shares: Grants, snapshot: SharingSnapshot) -> Grants:
+    def share(self, snapshot: SharingSnapshot) -> Grants:
         """Algorithm 1 for each job that waits, by submission; where none is left waiting, Algorithm 2."""
-        scene = self.scene(shares, snapshot)
+        scene = self.scene(snapshot)
         waiting = [s for s in scene.jobs if not s.count]
         for standing in waiting:
             incoming(scene, standing, down=self.down)
         if self.up and all(s.count for s in scene.jobs):
             while grow_one(scene, worthwhile=self.worthwhile):
                 pass
-        return scene.decided(shares)
+        return scene.decided()
 
-    def scene(self, shares: Grants, snapshot: SharingSnapshot) -> Scene:
+    def scene(self, snapshot: SharingSnapshot) -> Scene:
         nodes, table = snapshot.nodes, snapshot.table
         column = nodes.resource_index.get(GPU)
         used = dict.fromkeys(nodes.names, 0)  # of `free` of a simulation without places nothing is taken off
@@ -190,7 +184,7 @@ class Reshape:
             job = snapshot.jobs[key]
             least, most = int(table.min[row]), int(table.max[row])
             sizes = tuple(n for n in table.sizes.get(row, range(least, most + 1)) if least <= n <= most)
-            count = int(shares.replicas[row])
+            count = int(table.have[row])
             node = where(job) if count else ""
             standing = Standing(row, job, sizes, int(table.unit[row]), self.believe(job, snapshot.now))
             if count and node in idle:

@@ -67,9 +67,9 @@ class ResizeCost:
                 f"found {self.horizon:g} s, {self.cost:g} s and {self.overhead:g}"
             )
 
-    # ---- Share ----
+    # ---- Adjust ----
 
-    def share(self, shares: Grants, snapshot: SharingSnapshot) -> Grants:
+    def adjust(self, shares: Grants, snapshot: SharingSnapshot) -> Grants:
         """The shares, as far as their changes are worth it."""
         table = snapshot.table
         shares = self.fastest(shares, table, snapshot.jobs)

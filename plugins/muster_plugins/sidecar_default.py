@@ -12,7 +12,7 @@ pod, which fits on a node or waits. The node is the one with most idle GPUs, as 
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -27,13 +27,13 @@ class SidecarDefault:
     draw: bool = True
     seed: int = 0
 
-    def share(self, shares: Grants, snapshot: SharingSnapshot) -> Grants:
+    def share(self, snapshot: SharingSnapshot) -> Grants:
         """Each job that waits, by submission, gets its number if a node has that many idle GPUs."""
         table = snapshot.table
-        scene = Reshape().scene(shares, snapshot)
-        replicas = shares.replicas.copy()
-        grants = dict(shares.details)
-        why = dict(shares.why)
+        scene = Reshape().scene(snapshot)
+        replicas = table.have.copy()
+        grants: dict[int, Grant] = {}
+        why: dict[int, str] = {}
         for standing in scene.jobs:
             if not standing.count:
                 request = int(table.request[standing.row])
@@ -44,9 +44,7 @@ class SidecarDefault:
                     continue
                 scene.give(standing, count, node)
             replicas[standing.row] = standing.count
-            grants[standing.row] = replace(
-                grants.get(standing.row, Grant()), max_nodes=1, product=scene.product.get(standing.node, "")
-            )
+            grants[standing.row] = Grant(max_nodes=1, product=scene.product.get(standing.node, ""))
         return Grants(replicas, grants, why, whole=True)
 
 

@@ -57,7 +57,7 @@ class Similarity:
         if not hasattr(self.references, "characteristics"):
             raise ValueError(f"references: measured jobs, given in code only; found {self.references!r}")
 
-    def share(self, shares: Grants, snapshot: SharingSnapshot) -> Grants:
+    def share(self, snapshot: SharingSnapshot) -> Grants:
         """Algorithms 2 and 3 for one round; every grant names its product."""
         table = snapshot.table
         free = dict(table.products)
@@ -65,7 +65,7 @@ class Similarity:
         order = [int(row) for row in np.lexsort((np.arange(len(table)), -table.priority))]
         # what was decided before stays, unless decisions may change
         for row in [] if self.cd else order:
-            kept = self._kept(row, shares, snapshot)
+            kept = self._kept(row, snapshot)
             if kept is not None:
                 granted[row] = kept
                 if kept.beside is None:
@@ -124,10 +124,10 @@ class Similarity:
         """Algorithm 1: the reference that is nearest to the job's model, None where nothing is known of it."""
         return reference(self.references, job.model, self.leave_out)
 
-    def _kept(self, row: int, shares: Grants, snapshot: SharingSnapshot) -> Choice | None:
+    def _kept(self, row: int, snapshot: SharingSnapshot) -> Choice | None:
         """What a running job has, as a grant."""
         table = snapshot.table
-        job, have = snapshot.jobs[table.keys[row]], int(shares.replicas[row])
+        job, have = snapshot.jobs[table.keys[row]], int(table.have[row])
         if not have:
             return None
         grant = job.grant or Grant()

@@ -26,7 +26,7 @@ class Srsf:
     def __post_init__(self) -> None:
         greedy.check_size(self.size)
 
-    def share(self, shares: Grants, snapshot: SharingSnapshot) -> Grants:  # noqa: ARG002
+    def share(self, snapshot: SharingSnapshot) -> Grants:
         """The size or nothing, in the order of remaining service at that size (GPU-s)."""
         table = snapshot.table
         size = greedy.sized(table, self.size)

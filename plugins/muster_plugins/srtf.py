@@ -27,7 +27,7 @@ class Srtf:
     def __post_init__(self) -> None:
         greedy.check_size(self.size)
 
-    def share(self, shares: Grants, snapshot: SharingSnapshot) -> Grants:  # noqa: ARG002
+    def share(self, snapshot: SharingSnapshot) -> Grants:
         """The size or nothing, in the order of remaining time at that size (s)."""
         table = snapshot.table
         size = greedy.sized(table, self.size)

@@ -30,16 +30,16 @@ class Termination:
     settling: float = 242.0
     accuracy: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
 
-    def share(self, shares: Grants, snapshot: SharingSnapshot) -> Grants:
+    def share(self, snapshot: SharingSnapshot) -> Grants:
         """The fewest GPUs for each job that waits, by submission; then additions while none waits."""
-        scene = self._beliefs().scene(shares, snapshot)
+        scene = self._beliefs().scene(snapshot)
         for standing in scene.jobs:
             if not standing.count:
                 arrive(scene, standing)
         if all(s.count for s in scene.jobs):
             while add_one(scene):
                 pass
-        return scene.decided(shares)
+        return scene.decided()
 
     def estimate(self, job: Job, snapshot: Snapshot) -> Estimation:
         """As `reshape` predicts, with a restart in every change."""

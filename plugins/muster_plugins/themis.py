@@ -48,7 +48,7 @@ class Themis:
         if self.lease <= 0.0:
             raise ValueError(f"lease: must be above 0; found {self.lease}")
 
-    def share(self, shares: Grants, snapshot: SharingSnapshot) -> Grants:  # noqa: ARG002
+    def share(self, snapshot: SharingSnapshot) -> Grants:
         """Leases that go on, then the auction, then the leftovers."""
         table = snapshot.table
         memory = columns(snapshot, NAME, quantum.FIELDS)

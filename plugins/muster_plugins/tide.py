@@ -66,7 +66,7 @@ class Tide:
                 f"{self.p:g}, {self.c:g}, {self.waited:g}, {self.late:g} and {self.hold:g}"
             )
 
-    def share(self, shares: Grants, snapshot: SharingSnapshot) -> Grants:  # noqa: ARG002
+    def share(self, snapshot: SharingSnapshot) -> Grants:
         """Ranks, weights, and steps along the hulls until the GPUs are given."""
         table = snapshot.table
         if not len(table):

@@ -37,7 +37,7 @@ class TiresiasL:
         if self.threshold <= 0.0:
             raise ValueError(f"threshold: must be above 0; found {self.threshold}")
 
-    def share(self, shares: Grants, snapshot: SharingSnapshot) -> Grants:  # noqa: ARG002
+    def share(self, snapshot: SharingSnapshot) -> Grants:
         """The size or nothing: the first queue, then the second."""
         table = snapshot.table
         size = greedy.sized(table, self.size)

@@ -44,7 +44,7 @@ class TiresiasPollux:
         fell = kept[FELL] if isinstance(kept, Mapping) else None
         return (0, 0.0, job.submitted) if fell is None else (1, fell, job.submitted)
 
-    def share(self, shares: Grants, snapshot: SharingSnapshot) -> Grants:  # noqa: ARG002
+    def share(self, snapshot: SharingSnapshot) -> Grants:
         """What it asks for or nothing, in the queues' order."""
         table = snapshot.table
         jobs = [snapshot.jobs[key] for key in table.keys]

@@ -102,7 +102,7 @@ def profile_rows() -> str:
 
 def plugin_rows() -> str:
     """All plugins, with their parameters and defaults."""
-    at = ("QueueSort", "Filter", "Score", "Share", "Rebalance", "Estimate", "Observe", "Wake")
+    at = ("QueueSort", "Filter", "Score", "Share", "Adjust", "Rebalance", "Estimate", "Observe", "Wake")
     rows = []
     for name, entry in sorted(points.installed().items()):
         kind = entry.load()

@@ -7,7 +7,7 @@ import pytest
 
 from muster.errors import ConfigurationError
 from muster.points import load
-from muster.types import Config, Facts, Grants, Meter
+from muster.types import Config, Facts, Meter
 from muster_plugins.afs_l import AfsL
 from muster_plugins.afs_p import AfsP
 from muster_plugins.afs_s import AfsS
@@ -170,9 +170,9 @@ def test_a_job_of_which_nothing_is_measured_is_linear_up_to_its_fair_part() -> N
 
 def test_chains_give_each_plugin_what_the_one_before_granted() -> None:
     jobs = table(6, most=[4, 4, 4], request=[4, 1, 4], remaining=[100.0, 10.0, 300.0])
-    first = Srtf().share(Grants(jobs.have), shown(jobs))
+    first = Srtf().share(shown(jobs))
     assert first.replicas.tolist() == [4, 1, 0]
-    assert Altruistic().share(first, shown(jobs)).replicas.tolist() == [
+    assert Altruistic().adjust(first, shown(jobs)).replicas.tolist() == [
         4,
         2,
         0,

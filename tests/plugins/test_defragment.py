@@ -37,7 +37,7 @@ from tests.scenario import FIFO, NOW, cluster, job, key, plan, role, snapshot
 class Stay:
     """A Share plugin: who runs keeps what it has, who waits waits on."""
 
-    def share(self, shares: Grants, snapshot: SharingSnapshot) -> Grants:
+    def share(self, snapshot: SharingSnapshot) -> Grants:
         return Grants(snapshot.table.have)
 
 

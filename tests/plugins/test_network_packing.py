@@ -98,10 +98,10 @@ def test_the_quick_way_is_legal_too(case: tuple[int, int, list[int], list[int]])
 def test_a_share_of_three_becomes_two_or_four_and_a_job_stays_on_its_fewest_nodes() -> None:
     of = table(8, most=[8, 8, 8], per_node=4)
     plan = np.array([3, 3, 2])
-    shares = NetworkPacking().share(Grants(plan), snapshot(of))
+    shares = NetworkPacking().adjust(Grants(plan), snapshot(of))
     assert shares.replicas.tolist() == [4, 2, 2]
     assert {row: grant.max_nodes for row, grant in shares.details.items()} == {0: 1, 1: 1, 2: 1}
-    big = NetworkPacking().share(Grants(np.array([7, 0, 1])), snapshot(of))
+    big = NetworkPacking().adjust(Grants(np.array([7, 0, 1])), snapshot(of))
     assert big.replicas.tolist() == [8, 0, 0] or sum(big.replicas.tolist()) == 8
     assert big.details[0].max_nodes == -(-int(big.replicas[0]) // 4)
 

@@ -210,21 +210,19 @@ def test_the_completion_time_has_all_of_its_terms() -> None:
     assert terms.change(grows=True, restart=False) == 37.0
     assert terms.change(grows=True, restart=True) == 37.0 + 91.0 + 83.0
     one = training("one", left=240.0)
-    scene = Reshape().scene(*_started(one))
+    scene = Reshape().scene(_started(one))
     assert scene.finish(scene.jobs[0], 4, "n0") == pytest.approx(92.0 + 100.0 + 109.0)
     running = training("run", left=240.0, on=["n0"])
-    scene = Reshape().scene(*_started(running))
+    scene = Reshape().scene(_started(running))
     assert scene.finish(scene.jobs[0], 1, "n0") == pytest.approx(240.0 + 109.0)
     assert scene.finish(scene.jobs[0], 4, "n0") == pytest.approx(37.0 + 100.0 + 109.0)
 
 
 def _started(one: Job):  # type: ignore[no-untyped-def]
     from muster.core.sharing.job_table import table_of
-    from muster.types import Grants
 
     before = snapshot(1, 4, [one])
-    before = before.with_table(table_of(before.jobs.values(), NOW, 4))
-    return Grants(before.table.have), before
+    return before.with_table(table_of(before.jobs.values(), NOW, 4))
 
 
 def test_unknown_lengths_are_predicted_from_the_accuracy_curve() -> None:

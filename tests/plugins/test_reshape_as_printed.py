@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from muster.core.sharing.job_table import table_of
 from muster.policylib.completion import Overheads
-from muster.types import Grants
 from muster_plugins.reshape import Reshape, grow_one, incoming
 from tests.plugins.test_reshape import training
 from tests.scenario import NOW, node, snapshot
@@ -99,7 +98,7 @@ def scene_of(idle: int, running: list[Running], new: tuple[tuple[int, ...], floa
     before = seen.with_table(table)
     if not gpus:
         before.free[:, before.nodes.resource_index["nvidia.com/gpu"]] = 0
-    return Reshape().scene(Grants(table.have), before)
+    return Reshape().scene(before)
 
 
 @given(clusters, st.sampled_from(SETS), st.sampled_from([10.0, 1000.0, 9000.0]))

@@ -43,7 +43,7 @@ def granted(
     of: Table, plan: Sequence[int], plugin: ResizeCost = ResizeCost(), **words: object
 ) -> tuple[list[int], dict[int, str]]:
     """Replicas, and why."""
-    result = plugin.share(shares(plan), before(of, **words))  # type: ignore[arg-type]
+    result = plugin.adjust(shares(plan), before(of, **words))  # type: ignore[arg-type]
     return result.replicas.tolist(), dict(result.why)
 
 
@@ -192,7 +192,7 @@ def test_a_policy_whose_grants_are_whole_gets_them_whole_or_not() -> None:
     of = tables.table(
         8, most=[8, 8], have=[4, 0], first_start=0.0, run_start=[NOW - 1.0, np.inf], curves=[AMDAHL]
     )
-    found = ResizeCost().share(shares([1, 6], whole=True), before(of))
+    found = ResizeCost().adjust(shares([1, 6], whole=True), before(of))
     assert (found.replicas.tolist(), found.whole) == ([4, 0], True)
 
 
@@ -202,7 +202,7 @@ def test_a_job_that_rests_keeps_its_product_and_nodes_too() -> None:
     )
     was = Grant(product="A100", max_nodes=1)
     grants = {0: Grant(product="T4"), 1: Grant(product="T4")}
-    found = ResizeCost().share(shares([4, 2], details=grants), before(of, grant={0: was}))
+    found = ResizeCost().adjust(shares([4, 2], details=grants), before(of, grant={0: was}))
     assert found.details == {0: was}
     assert found.replicas.tolist() == [4, 2]
 
@@ -210,7 +210,7 @@ def test_a_job_that_rests_keeps_its_product_and_nodes_too() -> None:
 def test_nothing_changes_where_nothing_runs() -> None:
     of = tables.table(8, most=[8, 8])
     given_ = shares([4, 4])
-    assert ResizeCost().share(given_, before(of)) is given_
+    assert ResizeCost().adjust(given_, before(of)) is given_
 
 
 # ---- wake ----
@@ -276,7 +276,7 @@ def test_the_result_is_legal_and_withholds_no_start_that_fits(
     situation: tuple[Table, list[int], dict[int, Facts]],
 ) -> None:
     of, plan, facts = situation
-    found = ResizeCost().share(shares(plan), before(of, facts=facts))
+    found = ResizeCost().adjust(shares(plan), before(of, facts=facts))
     plugin_errors: list[str] = []
     assert chain.legal(found, of, plugin_errors).replicas.tolist() == found.replicas.tolist()
     assert plugin_errors == []
@@ -319,7 +319,7 @@ def test_a_job_changes_at_most_as_often_as_the_rule_allows_whatever_is_proposed(
         )
         of.last_resize = np.array(resized)
         snapshot = replace(before(of), now=now)
-        given_ = plugin.share(shares(plan), snapshot).replicas.tolist()
+        given_ = plugin.adjust(shares(plan), snapshot).replicas.tolist()
         for row, (was, to) in enumerate(zip(have, given_, strict=True)):
             if was == to:
                 continue
@@ -368,4 +368,4 @@ def test_a_curve_that_stays_level_is_no_slower_job_and_a_whole_grant_is_left_alo
     of = tables.table(8, most=[8, 8], curves=[[0.0, 1.0, 2.0, 2.0, 2.0, 1.99]])
     assert granted(of, [5, 0])[0] == [5, 0]
     of = tables.table(8, most=[8], curves=[FALLING])
-    assert ResizeCost().share(shares([8], whole=True), before(of)).replicas.tolist() == [8]
+    assert ResizeCost().adjust(shares([8], whole=True), before(of)).replicas.tolist() == [8]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from muster.core.sharing.job_table import table_of
 from muster.policylib.references import BATCHES, CNNS, GPUS, PAPER
 from muster.policylib.similar import cosine, known, nearest
-from muster.types import PRODUCT, Config, Grant, Grants, Job, SharingSnapshot
+from muster.types import PRODUCT, Config, Grant, Job, SharingSnapshot
 from muster_plugins.similarity import Similarity
 from tests.scenario import job, key, node, snapshot
 
@@ -32,7 +32,7 @@ def granted(
     """By job: product and GPUs, then the batch size if it is overridden, and beside whom."""
     view = before(jobs, products)
     plugin = Similarity(**parameters)  # type: ignore[arg-type]
-    shares = plugin.share(Grants(view.table.have), view)
+    shares = plugin.share(view)
     result: dict[str, tuple[object, ...]] = {}
     for each, row in view.table.row.items():
         grant = shares.details.get(row)

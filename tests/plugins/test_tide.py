@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from muster.core.reasons import shares as whys
 from muster.errors import ConfigurationError
 from muster.points import load
-from muster.types import Grants, JobKey
+from muster.types import JobKey
 from muster_plugins.tide import Tide
 from tests.tables import granted, snapshot, table
 
@@ -89,7 +89,7 @@ def test_an_owner_reads_how_many_jobs_have_more_left_and_who_gains_more() -> Non
         curves=[[0.0, 1.0, 1.1, 1.15, 1.2], GOOD],
         remaining=[1.0, 2.0, 3.0],
     )
-    shares = Tide().share(Grants(jobs.have), snapshot(jobs))
+    shares = Tide().share(snapshot(jobs))
     said = whys.words(jobs, shares, rule=Tide.RULE)
     assert shares.replicas.tolist() == [1, 3, 2]
     assert said[JobKey("test", "job-0")] == (

@@ -18,7 +18,7 @@ from muster.sim.result import Result, Segment
 from muster.sim.submission import Linear, Model, Submission
 from muster.sim.truth import NODE
 from muster.sim.workload import Cluster, Group, Workload
-from muster.types import GPU, Grant, Grants, Move, Snapshot
+from muster.types import GPU, Grant, Grants, Move, SharingSnapshot
 from muster_plugins.pack import Pack
 
 FIFO = Profile(name="fifo", scores=((Pack(), 1.0),))
@@ -31,7 +31,7 @@ class Course:
     grants: Mapping[float, Mapping[str, int | tuple[int, Grant]]]
     moves_at: Mapping[float, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
 
-    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:  # noqa: ARG002
+    def share(self, snapshot: SharingSnapshot) -> Grants:
         """The newest grants; a job that they don't name gets nothing."""
         table = snapshot.table
         since = max(t for t in self.grants if t <= snapshot.now)
@@ -52,11 +52,11 @@ class Course:
             replicas[rows[name]] = count
         return Grants(replicas, details)
 
-    def wake(self, snapshot: Snapshot) -> float | None:
+    def wake(self, snapshot: SharingSnapshot) -> float | None:
         """When the next grants are due."""
         return min((t for t in (*self.grants, *self.moves_at) if t > snapshot.now), default=None)
 
-    def moves(self, snapshot: Snapshot) -> Sequence[Move]:
+    def moves(self, snapshot: SharingSnapshot) -> Sequence[Move]:
         """A job to other nodes."""
         found = self.moves_at.get(snapshot.now)
         if found is None:
@@ -69,7 +69,7 @@ class Course:
 class Equal:
     """One GPU after the other, in turn, in the order of submission."""
 
-    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:  # noqa: ARG002
+    def share(self, snapshot: SharingSnapshot) -> Grants:
         """As many each as can be."""
         table = snapshot.table
         replicas = np.zeros(len(table), dtype=np.int64)

@@ -14,7 +14,7 @@ from muster.sim.options import Interrupted, Options
 from muster.sim.result import Result, Segment
 from muster.sim.submission import Curve, Linear, RoleSpec, Submission
 from muster.sim.workload import Cluster, Group, Workload
-from muster.types import Grants, Job, Snapshot
+from muster.types import Grants, Job, SharingSnapshot, Snapshot
 
 HALF = Curve("half", (1.0, 1.5, 2.0))  # a second GPU adds half a GPU
 FOUR = Cluster((Group(1, 4),), fluid=True)
@@ -39,7 +39,7 @@ class Fixed:
 
     grants: Mapping[str, int]
 
-    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:  # noqa: ARG002
+    def share(self, snapshot: SharingSnapshot) -> Grants:
         return Grants(np.array([self.grants.get(k.name, 0) for k in snapshot.table.keys], dtype=np.int64))
 
 
@@ -162,10 +162,10 @@ class Late:
 
     opens: float
 
-    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:  # noqa: ARG002
+    def share(self, snapshot: SharingSnapshot) -> Grants:
         return Grants(np.full(len(snapshot.table), int(snapshot.now >= self.opens)))
 
-    def wake(self, snapshot: Snapshot) -> float | None:
+    def wake(self, snapshot: SharingSnapshot) -> float | None:
         return snapshot.now + 10.0
 
 
@@ -197,7 +197,7 @@ class Curious:
 
     seen: list[tuple[str, float, int, int]]
 
-    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:  # noqa: ARG002
+    def share(self, snapshot: SharingSnapshot) -> Grants:
         for key in snapshot.table.keys:
             known: Job = snapshot.jobs[key]
             done = known.facts.progress.at(snapshot.now)
@@ -208,7 +208,7 @@ class Curious:
         count = job.memory.get("curious")
         return {"times": (int(count["times"]) if isinstance(count, Mapping) else 0) + 1}
 
-    def wake(self, snapshot: Snapshot) -> float | None:
+    def wake(self, snapshot: SharingSnapshot) -> float | None:
         return snapshot.now + 4.0
 
 

@@ -14,7 +14,7 @@ from muster.sim.options import Interrupted, Options
 from muster.sim.physics import Cost, Running, Standard
 from muster.sim.submission import Curve, RoleSpec, Submission
 from muster.sim.workload import Group
-from muster.types import Config, Grant, Grants, Job, JobKey, NodeRecord, Snapshot
+from muster.types import Config, Grant, Grants, Job, JobKey, NodeRecord, SharingSnapshot, Snapshot
 
 from .course import EQUAL, FIFO, course, ends, history, job, simulated, starts
 
@@ -213,7 +213,7 @@ def test_boundaries_and_losses_are_reported_fresh() -> None:
             if r is not None:
                 seen.append((round(snapshot.now, 3), round(r.step, 3), r.epoch, r.boundary, r.loss))
 
-        def wake(self, snapshot: Snapshot) -> float:
+        def wake(self, snapshot: SharingSnapshot) -> float:
             return 15.0 if snapshot.now < 15.0 else 100.0
 
     profile = course({0: {"a": 1}})
@@ -410,7 +410,7 @@ def test_a_profile_of_the_core_alone_starts_gangs_whole_and_grows_them() -> None
 def test_what_plugins_do_wrong_is_in_the_notes() -> None:
     @dataclass(frozen=True)
     class Fails:
-        def share(self, shares: Grants, snapshot: Snapshot) -> Grants:  # noqa: ARG002
+        def share(self, _: SharingSnapshot) -> Grants:
             raise ValueError("no idea")
 
     result = simulated([job("a", 10), job("b", 10, 5)], profile=replace(FIFO, shares=(Fails(),)))

@@ -20,7 +20,7 @@ from muster.sim.physics import Cost, Standard
 from muster.sim.result import Result
 from muster.sim.submission import Curve, Submission
 from muster.sim.workload import Group
-from muster.types import Grants, Move, Snapshot
+from muster.types import Grants, Move, SharingSnapshot
 
 from .course import EQUAL, FIFO, simulated
 from .test_stock import KUBE
@@ -35,20 +35,20 @@ CURVES = {
 class Whims:
     """Any shares at all, some of them too many, and any moves; another draw at each time."""
 
-    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:  # noqa: ARG002
+    def share(self, snapshot: SharingSnapshot) -> Grants:
         """Random numbers from 0 to the most."""
         table = snapshot.table
         rng = snapshot.rng("whims")
         drawn = rng.integers(0, 6, len(table))
         return Grants(np.minimum(drawn, table.max))
 
-    def moves(self, snapshot: Snapshot) -> Sequence[Move]:
+    def moves(self, snapshot: SharingSnapshot) -> Sequence[Move]:
         """A random job to wherever there is room."""
         rng = snapshot.rng("moves")
         keys = [key for key, job in snapshot.jobs.items() if job.started]
         return [Move(keys[int(rng.integers(len(keys)))])] if keys else []
 
-    def wake(self, snapshot: Snapshot) -> float:
+    def wake(self, snapshot: SharingSnapshot) -> float:
         """It changes its mind every 25 s."""
         return snapshot.now + 25.0
 

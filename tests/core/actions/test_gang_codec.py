@@ -10,7 +10,7 @@ import numpy as np
 
 from muster.core.actions import gang_codec
 from muster.points import Profile
-from muster.types import Facts, Grant, Grants, JobKey, Meter, Snapshot, WriteGang
+from muster.types import Facts, Grant, Grants, JobKey, Meter, SharingSnapshot, WriteGang
 from tests.cluster_fake import FakeCluster, Muster
 
 
@@ -35,7 +35,7 @@ class Says:
 
     why = "as it is"
 
-    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:
+    def adjust(self, shares: Grants, snapshot: SharingSnapshot) -> Grants:
         rows = range(len(snapshot.table))
         return replace(shares, replicas=np.maximum(shares.replicas, 1), why=dict.fromkeys(rows, self.why))
 

@@ -25,6 +25,7 @@ from muster.types import (
     Move,
     Plan,
     Report,
+    SharingSnapshot,
     Snapshot,
     State,
     Table,
@@ -40,7 +41,7 @@ class Granting:
     wants: Mapping[str, Grant] = field(default_factory=dict)
     whole: bool = False
 
-    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:
+    def adjust(self, shares: Grants, snapshot: SharingSnapshot) -> Grants:
         rows = {k.name: row for k, row in snapshot.table.row.items()}
         numbers = shares.replicas.copy()
         for name, count in self.replicas.items():
@@ -54,7 +55,7 @@ class Kept:
 
     seen: list[Table] = field(default_factory=list)
 
-    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:
+    def adjust(self, shares: Grants, snapshot: SharingSnapshot) -> Grants:
         self.seen.append(snapshot.table)
         return shares
 
@@ -309,7 +310,7 @@ def test_a_rigid_grant_that_finds_no_place_whole_waits() -> None:
 class MoveTo:
     node: str
 
-    def moves(self, snapshot: Snapshot) -> Sequence[Move]:
+    def moves(self, snapshot: SharingSnapshot) -> Sequence[Move]:
         return [Move(k, to=(self.node,), why="it is moved") for k in snapshot.jobs]
 
 
@@ -354,10 +355,10 @@ class Counts:
         assert isinstance(seen, Mapping)
         return {"cycles": seen["cycles"] + 1}
 
-    def wake(self, snapshot: Snapshot) -> float | None:
+    def wake(self, snapshot: SharingSnapshot) -> float | None:
         return snapshot.now + 30.0
 
-    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:
+    def share(self, snapshot: SharingSnapshot) -> Grants:
         cycles = [snapshot.jobs[k].memory["counts"]["cycles"] for k in snapshot.table.keys]  # type: ignore[index]
         return Grants(np.array(cycles, dtype=np.int64))
 
@@ -381,7 +382,7 @@ class Twice:
 class Looks:
     seen: list[Any]
 
-    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:
+    def adjust(self, shares: Grants, snapshot: SharingSnapshot) -> Grants:
         table = snapshot.table
         self.seen.append((table.remaining.tolist(), table.curves[table.curve[0], :4].tolist(), table.gpus))
         return shares
@@ -443,7 +444,7 @@ def test_no_share_over_commits_a_node_or_leaves_a_gang_below_its_minimum(data: s
 @pytest.mark.parametrize("answer", ["floats", "short", "raises"])
 def test_where_the_chain_answers_nonsense_jobs_start_and_grow_as_without_shares(answer: str) -> None:
     class Wrong:
-        def share(self, shares: Grants, snapshot: Snapshot) -> Grants:
+        def share(self, snapshot: SharingSnapshot) -> Grants:
             if answer == "floats":
                 return Grants(np.array([1.5]))  # type: ignore[arg-type]
             if answer == "short":
@@ -467,7 +468,7 @@ def test_what_is_free_of_a_place_that_another_leaves_is_nobody_elses() -> None:
     """Found in the simulator: `moved` needs two GPUs of n0, one of which `a` leaves; `b` may not grow there."""
 
     class Swap:
-        def moves(self, snapshot: Snapshot) -> Sequence[Move]:
+        def moves(self, snapshot: SharingSnapshot) -> Sequence[Move]:
             return [Move(key("a"), to=("n2",)), Move(key("moved"), to=("n0",))]
 
     jobs = [

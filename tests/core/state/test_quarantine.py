@@ -16,7 +16,7 @@ from muster.core import events, ledger
 from muster.core.state import job_builder, pods, quarantine
 from muster.core.state.quarantine import PAUSE_FIRST, sentence
 from muster.points import Asking, Profile
-from muster.types import Code, Grants, JobKey, Phase, Plan, Snapshot, State, Status
+from muster.types import Code, Grants, JobKey, Phase, Plan, SharingSnapshot, Snapshot, State, Status
 from tests.cluster_fake import FakeCluster, Muster
 
 
@@ -162,7 +162,7 @@ class Fragile:
 
     name: str = "job-bad"
 
-    def share(self, shares: Grants, snapshot: Snapshot) -> Grants:  # noqa: ARG002
+    def share(self, snapshot: SharingSnapshot) -> Grants:
         table = snapshot.table
         if any(key.name.startswith(self.name) for key in table.keys):
             raise Broken("table")

@@ -13,13 +13,13 @@ from dataclasses import replace
 import numpy as np
 
 from muster.core.sharing.priority_class import by_priority
-from muster.points import Share
+from muster.points import Adjust, Share
 from muster.types import Grant, Grants, IntArray, SharingSnapshot, Table
 
 
 def shares_of(
     snapshot: SharingSnapshot,
-    chain: Sequence[Share],
+    chain: Sequence[Share | Adjust],
     plugin_errors: list[str],
     settled: Sequence[int] = (),
     floors: Sequence[int] = (),
@@ -38,15 +38,18 @@ def shares_of(
     shares = Grants(table.have)
     failed = 0
     for plugin in chain:
+        point = "adjust" if isinstance(plugin, Adjust) else "share"
         try:
-            proposed = plugin.share(shares, snapshot)
+            proposed = (
+                plugin.adjust(shares, snapshot) if isinstance(plugin, Adjust) else plugin.share(snapshot)
+            )
             replicas = proposed.replicas
             if replicas.shape != table.have.shape or replicas.dtype.kind != "i":
                 raise ValueError(
                     f"expected {len(table)} integers, found {replicas.shape} of {replicas.dtype}"
                 )
         except Exception as error:  # a plugin's mistake must not stop the queue (design §3)
-            plugin_errors.append(f"{type(plugin).__name__}.share: {error!r}, left out")
+            plugin_errors.append(f"{type(plugin).__name__}.{point}: {error!r}, left out")
             if raised is not None:
                 raised.append(error)
             failed += 1
