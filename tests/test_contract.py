@@ -1,7 +1,10 @@
 """What every installed plugin keeps to, whoever wrote it."""
 
+import ast
 import copy
 import dataclasses
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,6 +34,7 @@ from muster.points import (
 from muster.types import Grants, Job, Snapshot
 from tests.scenario import job, snapshot
 
+PLUGINS_FOLDER = Path(__file__).parents[1] / "plugins"
 PLUGINS = sorted(installed())
 POINTS = {
     QueueSort: "sort_key",
@@ -49,6 +53,30 @@ OPTIONAL = {Observe, Wake}
 def plugin(name: str) -> Any:
     """The plugin with its defaults."""
     return load(name)
+
+
+def imported(folder: Path) -> set[tuple[str, str]]:
+    """(module, name) of everything that the modules of a folder import by name."""
+    trees = [ast.parse(file.read_text()) for file in folder.glob("*.py")]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    assert not [n for n in nodes if isinstance(n, ast.Import) for a in n.names if a.name.startswith("muster")]
+    found = [n for n in nodes if isinstance(n, ast.ImportFrom)]
+    return {(str(n.module), alias.name) for n in found for alias in n.names}
+
+
+def test_plugins_import_of_the_core_what_their_readme_names_and_nothing_else() -> None:
+    listed = {
+        (row[0], name)
+        for line in (PLUGINS_FOLDER / "README.md").read_text().splitlines()
+        if line.startswith(("| `muster.core.", "| `muster.cached`"))
+        for row in [re.findall(r"`([^`]+)`", line)]
+        for name in row[1:]
+    }
+    public = ("muster.points", "muster.types", "muster.policylib", "muster_plugins")
+    used = imported(PLUGINS_FOLDER / "muster_plugins")
+    assert {
+        pair for pair in used if pair[0].startswith("muster") and not pair[0].startswith(public)
+    } == listed
 
 
 def test_the_plugins_of_the_profiles_are_installed() -> None:

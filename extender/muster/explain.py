@@ -18,7 +18,7 @@ from rich.text import Text
 from muster import gangs
 from muster.core.bounds import calendar
 from muster.core.reasons.shares import percent
-from muster.core.reasons.waiting import duration, plural
+from muster.core.reasons.words import duration, plural
 from muster.errors import MusterError
 from muster.gangs import Gang
 

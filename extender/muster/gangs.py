@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from muster.core.reasons.waiting import duration
+from muster.core.reasons.words import duration
 
 Gang = Mapping[str, Any]
 

@@ -17,7 +17,7 @@ from rich.console import Group
 from rich.text import Text
 
 from muster import gangs
-from muster.core.reasons.waiting import duration, plural
+from muster.core.reasons.words import duration, plural
 from muster.gangs import RUNS, Gang
 
 RECENT = 60.0

@@ -39,9 +39,19 @@ from itertools import product
 import numpy as np
 
 from muster.core.progress.fits import Surface, fit_convergence, fit_surface
-from muster.core.sharing.job_table import elastic_role
 from muster.points import Estimation
-from muster.types import Config, Grant, Grants, IntArray, Job, Nodes, Role, SharingSnapshot, Snapshot
+from muster.types import (
+    Config,
+    Grant,
+    Grants,
+    IntArray,
+    Job,
+    Nodes,
+    Role,
+    SharingSnapshot,
+    Snapshot,
+    elastic_role,
+)
 
 DESIGN = ((1, 1), (2, 1), (1, 2), (2, 2))
 Counts = tuple[int, int]

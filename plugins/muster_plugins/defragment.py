@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from muster.core.placement.capacity import Capacity
 from muster.core.placement.place import Assignment, Need, place
 from muster.core.progress.runtime import expected_end
-from muster.core.reasons.waiting import plural
+from muster.core.reasons.words import plural
 from muster.core.sharing.moving import (
     as_bound,
     by_node,

@@ -32,9 +32,19 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from muster.core.sharing.job_table import elastic_role
 from muster.policylib.lp import Market
-from muster.types import GPU, PRODUCT, FloatArray, Grant, Grants, Job, JobKey, SharingSnapshot, Snapshot
+from muster.types import (
+    GPU,
+    PRODUCT,
+    FloatArray,
+    Grant,
+    Grants,
+    Job,
+    JobKey,
+    SharingSnapshot,
+    Snapshot,
+    elastic_role,
+)
 from muster_plugins.gavel_draws import Draws
 from muster_plugins.gavel_pairs import rode, there, with_pairs
 

@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from muster.core.sharing.job_table import elastic_role
 from muster.policylib.lp import Market
-from muster.types import Job, Snapshot
+from muster.types import Job, Snapshot, elastic_role
 
 
 def with_pairs(market: Market, jobs: Sequence[Job], names: Sequence[str]) -> Market:

@@ -18,9 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from muster.core.progress.curves import interpolated
-from muster.core.sharing.job_table import elastic_role
 from muster.points import Estimation
-from muster.types import Job, SharingSnapshot, Snapshot
+from muster.types import Job, SharingSnapshot, Snapshot, elastic_role
 
 
 @dataclass(frozen=True, slots=True)

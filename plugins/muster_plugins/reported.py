@@ -39,12 +39,11 @@ from muster.cached import MIB, cached
 from muster.core.progress.curves import Points, curve, interpolated, with_servers
 from muster.core.progress.estimate import declared
 from muster.core.progress.fits import fit_convergence
-from muster.core.progress.learned import MEMORY, Lesson, lesson_of
+from muster.core.progress.learned import Lesson, learned_of
 from muster.core.progress.report_filter import config_of
-from muster.core.sharing.job_table import elastic_role
 from muster.points import Estimation
 from muster.policylib.references import PAPER, References
-from muster.types import GPU, PRODUCT, Config, Job, Report, Snapshot
+from muster.types import GPU, PRODUCT, Config, Job, Report, Snapshot, elastic_role
 
 NAME = "reported"
 MOST = 1024
@@ -81,7 +80,7 @@ class Reported:
 
     def estimate(self, job: Job, snapshot: Snapshot) -> Estimation:
         """Relative speeds at 0, 1 ... replicas of the elastic role, remaining work, and speed and cost of changes."""
-        lesson = lesson_of(job.memory.get(MEMORY))
+        lesson = learned_of(job)
         if not job.samples and job.report is None and job.speed and lesson is None:
             return declared(job, snapshot.now)
         believed = self.believed(job, snapshot, lesson)
@@ -200,7 +199,7 @@ class Reported:
         before = kept.get("expected")
         expected = before if isinstance(before, Sequence) and len(before) == 2 else (0, 0.0)
         if measured <= 0.0:
-            speeds = self.believed(job, snapshot, lesson_of(job.memory.get(MEMORY))).speeds
+            speeds = self.believed(job, snapshot, learned_of(job)).speeds
             believed = speeds[min(count, len(speeds) - 1)] if speeds else 0.0
             if expected[0] == count and abs(believed - _number(expected[1])) <= 0.02 * believed:
                 return {}

@@ -38,10 +38,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from muster.core.sharing.job_table import elastic_role
 from muster.points import Estimation
 from muster.policylib.completion import Forecast, Overheads, forecast
-from muster.types import GPU, PRODUCT, Config, Grant, Grants, Job, SharingSnapshot, Snapshot
+from muster.types import GPU, PRODUCT, Config, Grant, Grants, Job, SharingSnapshot, Snapshot, elastic_role
 
 POINTS = 48
 """Points of an accuracy curve that are kept; beyond that every second one goes, the newest stays."""

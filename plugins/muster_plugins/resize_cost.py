@@ -40,10 +40,9 @@ from functools import partial
 
 import numpy as np
 
-from muster.core.progress.learned import MEMORY, lesson_of
-from muster.core.reasons.shares import clock
-from muster.core.sharing.job_table import elastic_role
-from muster.types import Grant, Grants, Job, JobKey, SharingSnapshot, Table
+from muster.core.progress.learned import learned_of
+from muster.core.reasons.words import clock
+from muster.types import Grant, Grants, Job, JobKey, SharingSnapshot, Table, elastic_role
 
 SLACK = 1e-6
 """s: times are sums of floats, and a wake-up is to find the rest over."""
@@ -126,7 +125,7 @@ class ResizeCost:
         """Seconds that a change costs this job: measured, learned, assumed."""
         if job.facts.last_cost > 0.0:
             return job.facts.last_cost
-        lesson = lesson_of(job.memory.get(MEMORY))
+        lesson = learned_of(job)
         return (lesson.cost if lesson is not None else 0.0) or self.cost
 
     def resting(self, shares: Grants, snapshot: SharingSnapshot, rows: list[int]) -> dict[int, str]:

@@ -26,10 +26,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from muster.core.sharing.job_table import elastic_role
 from muster.policylib.references import PAPER, References
 from muster.policylib.similar import known, pairings, ranked, reference
-from muster.types import PRODUCT, Grant, Grants, Job, JobKey, Phase, SharingSnapshot, Snapshot, Table
+from muster.types import (
+    PRODUCT,
+    Grant,
+    Grants,
+    Job,
+    JobKey,
+    Phase,
+    SharingSnapshot,
+    Snapshot,
+    Table,
+    elastic_role,
+)
 
 MODES = ("gpu", "gpu_ngpu", "gpu_ngpu_bs")
 UNITS = ("samples", "iterations")

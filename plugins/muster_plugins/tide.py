@@ -32,7 +32,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from muster.core.reasons.waiting import plural
+from muster.core.reasons.words import plural
 from muster.policylib import hull
 from muster.types import FloatArray, Grants, IntArray, SharingSnapshot, Table
 

@@ -13,7 +13,7 @@ from muster.core.actions import gang_codec
 from muster.core.actions.gang_status import rfc3339
 from muster.core.bounds import AMOUNT, GPUS, HORIZON, REPLICAS, TABLE
 from muster.core.progress.eta import FAR, curve, outlook
-from muster.core.reasons.shares import clock
+from muster.core.reasons.words import clock
 from muster.core.views.job_status import timestamp
 from muster.core.workload.annotations import declared
 from muster.points import Estimation, Profile

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from muster.core.progress.estimate import observed
-from muster.core.sharing.job_table import elastic_role
 from muster.points import Candidates
 from muster.types import (
     BoolArray,
@@ -27,6 +26,7 @@ from muster.types import (
     Taint,
     Term,
     Toleration,
+    elastic_role,
 )
 from tests.scenario import (
     FIFO,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.core.progress import learned
-from muster.core.reasons.shares import clock
+from muster.core.reasons.words import clock
 from muster.core.sharing import chain
 from muster.types import Config, Facts, Grant, Grants, Job, SharingSnapshot, Table
 from muster_plugins.resize_cost import ResizeCost

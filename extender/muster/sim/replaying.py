@@ -14,7 +14,7 @@ from rich.table import Table
 
 from muster import profiles
 from muster.core.cycle import cycle
-from muster.core.reasons.waiting import plural
+from muster.core.reasons.words import plural
 from muster.core.snapshot_codec import dump, load
 from muster.core.views.view import View
 from muster.errors import UsageError

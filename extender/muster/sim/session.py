@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from muster.core.reasons.waiting import plural
+from muster.core.reasons.words import plural
 from muster.errors import MusterError, UsageError
 from muster.points import Profile
 from muster.sim import arguments, engine, figures, presets, traces

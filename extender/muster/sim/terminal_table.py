@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from muster.core.reasons.waiting import plural
+from muster.core.reasons.words import plural
 from muster.sim import figures
 from muster.sim.result import Result
 

@@ -43,7 +43,7 @@ from muster.types.events import (
     Reported,
     Unreadable,
 )
-from muster.types.job import SHARES_KEPT, Config, Facts, Grant, Job, Member, Report, Role
+from muster.types.job import SHARES_KEPT, Config, Facts, Grant, Job, Member, Report, Role, elastic_role
 from muster.types.kube import Budget, DeclaredRole, NodeRecord, OwnerRecord, Phase, PodRecord, Quota
 from muster.types.plan import Grants, Move, Plan, Shrink, Unpin
 from muster.types.records import GangRecord
@@ -165,4 +165,5 @@ __all__ = [
     "Unreadable",
     "WriteGang",
     "WriteLearned",
+    "elastic_role",
 ]

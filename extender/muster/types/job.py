@@ -283,3 +283,10 @@ class Grant:
     beside: JobKey | None = None
     restart: bool = False
     gpu_memory: int = 0
+
+
+def elastic_role(job: Job) -> Role:
+    """The role whose number of replicas is shared."""
+    if job.elastic is None:
+        raise ValueError(f"job {job.key} has no role")
+    return job.elastic

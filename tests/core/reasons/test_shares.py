@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.core.reasons.shares import clock, discreet, percent, words
+from muster.core.reasons.shares import discreet, percent, words
+from muster.core.reasons.words import clock
 from muster.points import installed
 from muster.types import Grant, Grants, JobKey, Table
 from tests.tables import table

@@ -5,6 +5,7 @@ import pytest
 from muster.core.placement.capacity import Capacity
 from muster.core.placement.place import Need
 from muster.core.reasons import waiting as reasons
+from muster.core.reasons.words import duration
 from muster.types import GPU, Code, Job, Reservation, State, Status
 from tests.scenario import (
     FIFO,
@@ -33,7 +34,7 @@ from tests.scenario import (
     ],
 )
 def test_a_length_of_time_reads_as_kubectl_prints_ages(seconds: float, words: str) -> None:
-    assert reasons.duration(seconds) == words
+    assert duration(seconds) == words
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from muster.core.bounds import calendar
 from muster.core.placement.reservations import placed
 from muster.core.progress import report_filter
 from muster.core.progress.eta import Outlook
-from muster.core.reasons.shares import clock, with_silence
+from muster.core.reasons.shares import with_silence
+from muster.core.reasons.words import clock
 from muster.core.state.job_state import NO_MEMORY, UNTOUCHED, JobState
 from muster.core.workload.job_events import told
 from muster.types import (

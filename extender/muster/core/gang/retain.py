@@ -13,6 +13,7 @@ from muster.core.placement.feasibility import static_mask
 from muster.core.placement.place import Need, place
 from muster.core.placement.reservations import assign, members_expected, open_holds, own_rows, placed
 from muster.core.reasons import waiting
+from muster.core.reasons.words import duration
 from muster.core.workload.whole import awaited
 from muster.types import EndReason, Job, Member, Phase, Reservation, Role, Seconds, State, Unpin
 
@@ -164,7 +165,7 @@ def _watch_the_clock(run: CycleState, job: Job) -> None:
         return  # bare pods are never ended by us: there is no way back to the gate
     bound = sum(1 for m in out if m.phase is Phase.BOUND)
     least = sum(role.min for role in job.roles)
-    late = waiting.duration(Seconds(run.snapshot.now - since))
+    late = duration(Seconds(run.snapshot.now - since))
     run.ends[job.key] = _why_back(job)
     run.back[job.key] = (
         f"it lost replicas and has had {bound} of {least} for {late}; the whole job goes back to the gate"

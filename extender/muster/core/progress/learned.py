@@ -202,6 +202,11 @@ def lesson_of(value: object) -> Lesson | None:
         return None
 
 
+def learned_of(job: Job) -> Lesson | None:
+    """What was learned of jobs like this one, as its memory has it."""
+    return lesson_of(job.memory.get(MEMORY))
+
+
 def _lesson(value: Mapping[str, Any]) -> Lesson:
     speeds = {(text(r), whole(n)): positive(s) for r, n, s in value["speeds"]}
     cost = number(value["cost"])

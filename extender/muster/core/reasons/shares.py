@@ -22,12 +22,10 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from muster.core.bounds import calendar
-from muster.core.reasons.waiting import plural
+from muster.core.reasons.words import plural
 from muster.types import FloatArray, Grants, IntArray, JobKey, Table
 
 STRANGER = "a job of another namespace"
-TODAY = 20 * 3600.0
-"""Seconds: a time of day says which day it is while it is nearer than that."""
 
 _named = re.compile(r"[a-z0-9][a-z0-9.-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -61,14 +59,6 @@ def discreet(text: str, namespace: str, table: Table) -> str:
 def _spaces(table: Table) -> frozenset[str]:
     """Namespaces with jobs; kept since a plugin may say something of each of 10,000 rows."""
     return frozenset(key.namespace for key in table.keys)
-
-
-def clock(at: float | None, now: float) -> str:
-    """A time to come as a column has room for it, in UTC: "23:50Z", from 20 hours on "24 Nov"; "" for none."""
-    when = calendar(at) if at else None
-    if at is None or when is None:
-        return ""
-    return f"{when:%H:%M}Z" if at - now < TODAY else f"{when.day} {when:%b}"
 
 
 def with_silence(why: str, since: float) -> str:

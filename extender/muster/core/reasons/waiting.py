@@ -15,6 +15,7 @@ import numpy as np
 from muster.core.placement.capacity import Capacity, repels
 from muster.core.placement.feasibility import static_mask
 from muster.core.placement.place import Need, candidates_of, filtered, place
+from muster.core.reasons.words import duration, plural
 from muster.core.workload.whole import rolls_out, to_come
 from muster.points import Filter, Profile
 from muster.types import (
@@ -23,7 +24,6 @@ from muster.types import (
     Job,
     Nodes,
     Reservation,
-    Seconds,
     Shape,
     Snapshot,
     State,
@@ -45,23 +45,6 @@ RELEASED = Status(
 )
 
 KIBI = 1024
-
-
-def duration(seconds: Seconds | float) -> str:
-    """ "45s", "12m", "3h20m", "2d4h": as kubectl prints ages."""
-    s = max(0, int(seconds))
-    if s < 120:
-        return f"{s}s"
-    if s < 3 * 3600:
-        return f"{s // 60}m"
-    if s < 48 * 3600:
-        return f"{s // 3600}h{s % 3600 // 60}m" if s % 3600 // 60 else f"{s // 3600}h"
-    return f"{s // 86400}d{s % 86400 // 3600}h"
-
-
-def plural(count: int, word: str) -> str:
-    """ "1 pod", "3 pods"."""
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
 def amount(resource: str, value: int) -> str:

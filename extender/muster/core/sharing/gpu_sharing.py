@@ -9,8 +9,7 @@ from muster.core.placement.capacity import CapacityPair
 from muster.core.placement.statement import Statement, without_gpus
 from muster.core.placement.take_up import take_up
 from muster.core.sharing.grants import ALONE
-from muster.core.sharing.job_table import elastic_role
-from muster.types import GPU_MEMORY, Grant, Job, Phase
+from muster.types import GPU_MEMORY, Grant, Job, Phase, elastic_role
 
 
 def put_beside(statement: Statement, job: Job, grant: Grant) -> bool:

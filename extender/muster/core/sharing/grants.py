@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from muster.core.placement.reservations import placed
-from muster.core.sharing.job_table import elastic_role
-from muster.types import Code, Grant, Job, Reservation, State, Status
+from muster.types import Code, Grant, Job, Reservation, State, Status, elastic_role
 
 ALONE = Grant()
 

@@ -15,8 +15,7 @@ from muster.core.placement.statement import Statement
 from muster.core.placement.take_up import find, take_up
 from muster.core.reasons import waiting
 from muster.core.sharing.grants import ALONE, targets
-from muster.core.sharing.job_table import elastic_role
-from muster.types import Grant, Job, Role
+from muster.types import Grant, Job, Role, elastic_role
 
 
 def start_granted(statement: Statement, job: Job, target: int, grant: Grant, whole: bool) -> bool:

@@ -29,19 +29,13 @@ from muster.types import (
     Role,
     Snapshot,
     Table,
+    elastic_role,
 )
 
 COLUMNS = (
     *("submitted", "first_start", "run_start", "last_resize", "gpu_seconds", "run_gpu_seconds", "executed"),
     *("remaining", "unit", "fixed", "min", "max", "request", "have", "priority", "curve", "curves"),
 )
-
-
-def elastic_role(job: Job) -> Role:
-    """The role whose number of replicas is shared."""
-    if job.elastic is None:
-        raise ValueError(f"job {job.key} has no role")
-    return job.elastic
 
 
 def table_of(

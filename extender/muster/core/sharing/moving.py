@@ -8,8 +8,18 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from muster.core.placement.capacity import Capacity
 from muster.core.placement.place import Assignment, Need
-from muster.core.sharing.job_table import elastic_role
-from muster.types import PRODUCT, Config, Job, JobKey, Move, Nodes, Phase, SharingSnapshot, Snapshot
+from muster.types import (
+    PRODUCT,
+    Config,
+    Job,
+    JobKey,
+    Move,
+    Nodes,
+    Phase,
+    SharingSnapshot,
+    Snapshot,
+    elastic_role,
+)
 
 # ---- jobs ----
 

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from muster.core.placement.reservations import own_rows, placed
 from muster.core.placement.statement import Statement
 from muster.core.sharing.grants import targets
-from muster.core.sharing.job_table import elastic_role
-from muster.types import PRODUCT, Grant, Job, Member, Phase, Role
+from muster.types import PRODUCT, Grant, Job, Member, Phase, Role, elastic_role
 
 
 def leave_whole(statement: Statement, job: Job, why: str) -> None:

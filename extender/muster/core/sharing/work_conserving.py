@@ -27,8 +27,20 @@ from muster.core.placement.statement import Statement
 from muster.core.reasons import waiting
 from muster.core.sharing.apply import carry_out
 from muster.core.sharing.grants import ALONE, targets, waits
-from muster.core.sharing.job_table import elastic_role, narrowed
-from muster.types import GPU, Code, Grant, Grants, Job, JobKey, Move, SharingSnapshot, Status, Table
+from muster.core.sharing.job_table import narrowed
+from muster.types import (
+    GPU,
+    Code,
+    Grant,
+    Grants,
+    Job,
+    JobKey,
+    Move,
+    SharingSnapshot,
+    Status,
+    Table,
+    elastic_role,
+)
 
 ROUNDS = 4
 """How often the policy is asked in a cycle, at most."""

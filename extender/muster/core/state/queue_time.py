@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from muster.core.reasons.waiting import duration
+from muster.core.reasons.words import duration
 from muster.core.state.job_state import JobState
 from muster.core.state.state import LedgerState
 from muster.core.workload.job_events import told

@@ -16,7 +16,7 @@ import numpy as np
 
 from muster.core.bounds import calendar
 from muster.core.placement.feasibility import static_mask
-from muster.core.reasons.waiting import plural
+from muster.core.reasons.words import plural
 from muster.core.views.queue_eta import Expected, forecast
 from muster.core.views.view import View
 from muster.types import BoolArray, Code, Job, JobKey, Phase, Reservation, Role, State, Status

@@ -18,7 +18,7 @@ from muster.core.placement.place import Assignment, Need, place
 from muster.core.progress.estimate import believed
 from muster.core.progress.eta import outlook
 from muster.core.progress.runtime import duration, expected_end
-from muster.core.reasons.waiting import plural
+from muster.core.reasons.words import plural
 from muster.core.views.view import View
 from muster.types import Code, Job, JobKey, Nodes, Plan, Reservation, Shape
 
