@@ -26,7 +26,7 @@ from muster.core.workload import volumes
 from muster.policylib import completion, hull
 from muster.server import access, response_cache
 from muster.types import NodeRecord, Nodes, Shape
-from muster_plugins import optimus_pollux, reported
+from muster_plugins import optimus_pollux, reported_loss
 from tests.scenario import FIFO
 
 TOP = Path(__file__).resolve().parents[1]
@@ -93,7 +93,7 @@ FILLS: dict[str, Callable[[int], object]] = {
         ((1, 1, 1.0 + n), (2, 1, 1.7 + n), (1, 2, 1.2 + n), (2, 2, 2.1 + n)), 2, 50
     ),
     "ends of training": lambda n: completion._end(losses(n), 100.0, 0.5),
-    "ends of training that reports": lambda n: reported._end(losses(n), 0.5, 100.0),
+    "ends of training that reports": lambda n: reported_loss._end(losses(n), 0.5, 100.0),
     "hulls": lambda n: hull._steps((np.arange(100.0) + n).tobytes(), tuple(range(1, 100)), 1, 0),
     "measured speeds": lambda n: optimus_pollux._speeds(((1, 1.0 + n), (500, 250.0 + n))),
 }

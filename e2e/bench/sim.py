@@ -32,6 +32,7 @@ from muster.sim.submission import Curve
 from muster.sim.traces import Asked, read
 from muster.sim.workload import Cluster, Group
 from muster.types import IntArray, Nodes, SharingSnapshot, Table
+from tests.policylib.plain_scan import plain_scan
 
 THEIRS_MS = {"6214e9": 1.06, "2869ce": 0.6}
 """The authors' simulator, CPU a job (issue 4): the whole process, and its event loop alone."""
@@ -185,7 +186,7 @@ def _shares(result: Result, progress: Progress, data: Path, rounds: int) -> None
     shared(crowd(data, 600, 250_000))  # the import and the compiled kernel, once
     small = crowd(data, 600, 2000)
     steps, kind = afs._classes(small)
-    plain = steps.count[kind, afs.plain_scan(steps, kind.tolist(), small.remaining.tolist(), 1400)]
+    plain = steps.count[kind, plain_scan(steps, kind.tolist(), small.remaining.tolist(), 1400)]
     equal = bool((shared(small)[1] == plain).all())
     scratch = min(shared(before)[0] for _ in range(rounds))
     arrival = min(shared(after)[0] for _ in range(rounds))

@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 
 from muster.points import Estimation
 from muster.types import Grants, Job, SharingSnapshot, Snapshot
-from muster_plugins.reshape import Reshape, Scene, Standing, homes_of
+from muster_plugins.reshape import Reshape
+from muster_plugins.reshape_scene import Scene, Standing, homes_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.policylib import afs, afs_compiled
-from muster.policylib.afs import ladders, plain_scan
+from muster.policylib.afs import ladders
 from muster.policylib.ladders import Ladders
+from tests.policylib.plain_scan import plain_scan
 
 
 def steps(*speeds: Sequence[float]) -> Ladders:

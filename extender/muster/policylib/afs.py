@@ -218,35 +218,6 @@ def _scan(steps: Ladders, kind: list[int], remaining: list[float], left: int) ->
     return place
 
 
-def plain_scan(steps: Ladders, kind: Sequence[int], remaining: Sequence[float], left: int) -> list[int]:
-    """Algorithm 1 as it stands, GPU by GPU over all jobs: what the other scans must equal (for tests)."""
-    place = [0] * len(kind)
-    taking = [i for i, k in enumerate(kind) if steps.length[k] > 1]
-
-    def state(job: int) -> tuple[float, float, float]:
-        here = kind[job], place[job]
-        return remaining[job] / steps.speed[here], float(steps.gain[here]), float(steps.loss[here])
-
-    while left > 0 and taking:
-        best = taking[0]
-        for job in taking[1:]:
-            (long_best, gain_best, loss_best), (long_job, gain_job, loss_job) = state(best), state(job)
-            if long_job < long_best:
-                wins = gain_job > loss_best
-            else:
-                wins = not gain_best > loss_job
-            best = job if wins else best
-        price = int(steps.price[kind[best], place[best]])
-        if price > left:
-            taking.remove(best)
-            continue
-        left -= price
-        place[best] += 1
-        if place[best] + 1 >= steps.length[kind[best]]:
-            taking.remove(best)
-    return place
-
-
 def coin(seed: int, throw: int) -> bool:
     """The coin's throw number `throw`: the same bits in Python and compiled (splitmix64)."""
     mixed = (seed + throw * 0x9E3779B97F4A7C15) & 0xFFFFFFFFFFFFFFFF

@@ -1,0 +1,69 @@
+"""How much work `reported` believes that a job has left, from its iterations, its losses, and jobs like it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from muster.core.progress.estimate import declared
+from muster.core.progress.learned import Lesson
+from muster.core.progress.report_filter import config_of
+from muster.types import Job, Snapshot
+from muster_plugins.reported_loss import NAME, end, number
+from muster_plugins.reported_speed import product_of
+
+AHEAD = 30.0
+"""s for which training is believed to have gone on since its last report."""
+
+
+def remaining(job: Job, now: float, one: float, lesson: Lesson | None, ceiling: float) -> float:
+    """Seconds on one replica; one: speed there in the unit of the samples, 0 = not measured. ceiling: as in
+    `Reported`."""
+    report = job.report
+    if report is None:
+        believed = declared(job, now).remaining
+        if math.isnan(believed) and lesson is not None and lesson.work and one > 0.0:
+            return max(0.0, lesson.work / one - job.facts.progress.at(now))
+        return believed
+    step = report.step
+    if job.running and report.speed > 0.0:
+        step += report.speed * min(AHEAD, max(0.0, now - report.at))
+    if report.total > 0.0:
+        if report.step > report.total:
+            return math.nan
+        left = report.total - min(step, report.total)
+        if one > 0.0:
+            return left * _batch(job) / one
+        if job.remaining_work is not None:
+            return job.remaining_work * left / report.total
+        return math.nan
+    if report.target is not None and one > 0.0:
+        last = end(job, ceiling)
+        if not math.isnan(last):
+            return max(0.0, last - step) * _batch(job) / one
+    if job.remaining_work is not None:
+        return max(0.0, job.remaining_work - job.facts.progress.at(now))
+    if lesson is not None and lesson.work > step * _batch(job) and one > 0.0:
+        return lesson.work / one - step * _batch(job) / one
+    return math.nan
+
+
+def _batch(job: Job) -> float:
+    """Samples of an iteration where speeds are samples/s, else 1."""
+    report = job.report
+    if report is None or report.samples <= 0.0:
+        return 1.0
+    kept = job.memory.get(NAME)
+    found = number(kept.get("batch")) if isinstance(kept, Mapping) else 0.0
+    if found > 0.0:
+        return found
+    return report.samples / report.step if report.step > 0.0 else 1.0
+
+
+def measured_batch(job: Job, snapshot: Snapshot) -> float:
+    """The same by the speed of the present configuration, which is told in both units; 0 where it is not."""
+    report = job.report
+    if report is None or report.samples <= 0.0 or report.speed <= 0.0 or not job.samples:
+        return 0.0
+    now = config_of(job, lambda node: product_of(snapshot, node))
+    return job.samples.get(now, 0.0) / report.speed
