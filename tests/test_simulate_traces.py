@@ -78,7 +78,7 @@ def test_models_that_are_named_win_over_those_beside_the_trace(tmp_path: Path) -
 def test_a_philly_trace_is_rigid_and_linear_and_starts_at_its_first_submission(tmp_path: Path) -> None:
     text = PHILLY + "2017-10-09 07:01:55,66.0,1,66.0,11cb48\n2017-10-09 07:01:00,10.0,4,40.0,6214e9\n"
     workload, notes = read(Asked(written(tmp_path, text)))
-    assert [(s.name, s.submitted, s.work, s.request, s.least, s.most) for s in workload.submissions] == [
+    assert [(s.name, s.submitted, s.work, s.request, s.min, s.max) for s in workload.submissions] == [
         ("1", 0.0, 40.0, 4, 4, 4),
         ("0", 55.0, 66.0, 1, 1, 1),
     ]
@@ -100,7 +100,7 @@ def test_drawn_models_gain_up_to_the_request_and_larger_jobs_are_left_out(tmp_pa
     jobs, problems = jobs_of(path, models=tmp_path / "models.json", draw=7)
     assert {job.model for job in jobs if job.request <= 2} == {"ResNet", "VGG"}
     assert {job.model for job in jobs if job.request > 2} == {"ResNet"}
-    assert all((job.least, job.most) == (1, 0) for job in jobs)
+    assert all((job.min, job.max) == (1, 0) for job in jobs)
     speeds = {("ResNet", 1): 2.0, ("ResNet", 2): 4.0, ("ResNet", 3): 5.0, ("ResNet", 4): 8.0, ("VGG", 1): 0.5}
     speeds["VGG", 2] = 0.8
     assert all(job.work == pytest.approx(100 * speeds[job.model, job.request]) for job in jobs)
@@ -128,6 +128,28 @@ def test_our_csv_takes_work_or_duration_sizes_roles_and_tags(tmp_path: Path) -> 
     ]
 
 
+CSV = "job,submit_s,request,work,min,max\na,0,2,60,1,4\n"
+ONE = {"job": "a", "submit_s": 0, "request": 2, "work": 60, "min": 1, "max": 4}
+JSON = json.dumps({"muster_workload": 1, "jobs": [{**ONE, "roles": [{"name": "w", "min": 1, "max": 2}]}]})
+
+
+@pytest.mark.parametrize("text", [CSV, JSON], ids=["csv", "json"])
+def test_a_file_that_says_least_and_most_reads_as_one_that_says_min_and_max(
+    tmp_path: Path, text: str
+) -> None:
+    of_before = text.replace("min", "least").replace("max", "most")
+    assert jobs_of(written(tmp_path, of_before, "before")) == jobs_of(written(tmp_path, text, "today"))
+    ((job,), problems) = jobs_of(tmp_path / "today")
+    assert (job.min, job.max, problems) == (1, 4, ())
+
+
+def test_a_word_beside_its_old_one_is_told(tmp_path: Path) -> None:
+    assert "a column stands twice" in refused(written(tmp_path, CSV.replace("max", "least")))
+    jobs = json.dumps({"muster_workload": 1, "jobs": [{**ONE, "most": 4}, {**ONE, "job": "b"}]})
+    _, problems = jobs_of(written(tmp_path, jobs))
+    assert problems == (Problem(1, "max stands twice, once as most", "left out"),)
+
+
 def test_the_samples_are_read_whole() -> None:
     for name, cluster in (("jobs.csv", None), ("jobs.json", Cluster((Group(2, 4, "v100", 16384),)))):
         workload, _ = read(Asked(SAMPLES / name))
@@ -149,8 +171,8 @@ simple = st.builds(
     model=st.sampled_from(["linear", "VGG"]),
     work=st.floats(0.001, 1e9),
     request=st.integers(1, 64),
-    least=st.integers(1, 4),
-    most=st.sampled_from([0, 4, 8]),
+    min=st.integers(1, 4),
+    max=st.sampled_from([0, 4, 8]),
     sizes=st.sampled_from([(), (1, 2, 4)]),
     roles=st.sampled_from([(), (RoleSpec("ps", 1, 2, 0, 500), RoleSpec("worker", 1, 4))]),
     batch=st.sampled_from([0, 128]),
@@ -299,7 +321,7 @@ def test_lines_out_of_order_are_sorted_and_ties_keep_the_traces_order(tmp_path: 
         (b'{"muster_workload": 1, "jobs": []}', "FILE, line 1: there is no job in it"),
         (b'{"muster_workload": 1, "job": []}', "FILE, line 1: key 'job' is not known"),
         (b"job,submit_s,request,work,prio\n", "FILE, line 1: column 'prio' is not known; there are job, submit_s, "
-         "request, work, duration_s, model, least, most, sizes, roles, batch, known, gpu_memory_mib, priority and "
+         "request, work, duration_s, model, min, max, sizes, roles, batch, known, gpu_memory_mib, priority and "
          "tag:NAME"),
         (b"job,submit_s,request\n", "FILE, line 1: column work or duration_s is missing"),
         (AFS.encode() + b"0,-1,1,1,0,VGG\n", "FILE, line 2: submit_time must be 0 or more; found '-1' (and no other "

@@ -89,7 +89,7 @@ def draw(drawing: Drawing, models: Mapping[str, Model]) -> list[Trained]:
 def relative(model: Model, most: int) -> tuple[float, ...]:
     """Speeds on 0, 1, 2, ... replicas, in that of one."""
     alone = model.speed(_workers(1))
-    return (0.0, *(model.speed(_workers(n)) / alone for n in range(1, min(model.most, most) + 1)))
+    return (0.0, *(model.speed(_workers(n)) / alone for n in range(1, min(model.max, most) + 1)))
 
 
 def part_of_philly(drawing: Drawing) -> float:

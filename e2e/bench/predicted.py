@@ -79,7 +79,7 @@ def simulate(side: Side, drawn: Sequence[Trained], restart: float, folder: Path,
         ],
         "jobs": [
             {"job": j.name, "submit_s": j.at, "request": j.request, "model": j.name, "work": j.work}
-            | {"least": j.least, "most": j.most}
+            | {"min": j.least, "max": j.most}
             for j in jobs
         ],
     }

@@ -154,7 +154,7 @@ def crowd(data: Path, jobs: int, gpus: int, seed: int = 0) -> Table:
     _, table.curves = curves([(0.0, *(s / m.speeds[0] for s in m.speeds)) for m in models], 1)
     table.curve = rng.integers(len(models), size=jobs)
     table.remaining = rng.lognormal(0.0, 1.0, jobs) * 3600.0
-    table.max = np.array([m.most for m in models], dtype=np.int64)[table.curve]
+    table.max = np.array([m.max for m in models], dtype=np.int64)[table.curve]
     table.min = table.unit = np.ones(jobs, dtype=np.int64)
     table.fixed = np.zeros(jobs, dtype=np.int64)
     table.submitted = np.arange(jobs, dtype=np.float64)

@@ -65,7 +65,7 @@ def simulated(
     jobs = [
         Submission(n, 0.0, m, work, k, k, k, tags={"profiled": 1.0})
         for n, m, work in submissions
-        for k in [MODELS[m].most]
+        for k in [MODELS[m].max]
     ]
     cluster = Cluster(tuple(Group(int(count), 1, product) for product, count in groups))
     return simulate(Workload(jobs, MODELS), cluster, build(name), Options(**options))  # type: ignore[arg-type]

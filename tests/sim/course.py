@@ -1,6 +1,6 @@
 """What scenarios of the simulator on nodes have in common: a course of grants, an engine that watches itself.
 
-result = simulated([job("a", 100, least=1, most=4)], gpus=4, plan={0: {"a": 4}, 10: {"a": 2}})
+result = simulated([job("a", 100, min=1, max=4)], gpus=4, plan={0: {"a": 4}, 10: {"a": 2}})
 """
 
 from __future__ import annotations
@@ -141,9 +141,9 @@ class Watched(Engine):
 
 
 def job(name: str, work: float, at: float = 0.0, gpus: int = 1, **fields: Any) -> Submission:
-    """`gpus` asked for; rigid unless `least` or `most` say otherwise."""
-    fields.setdefault("least", gpus)
-    fields.setdefault("most", gpus)
+    """`gpus` asked for; rigid unless `min` or `max` say otherwise."""
+    fields.setdefault("min", gpus)
+    fields.setdefault("max", gpus)
     return Submission(name, at, fields.pop("model", "linear"), work, gpus, **fields)
 
 

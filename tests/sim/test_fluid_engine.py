@@ -125,13 +125,13 @@ def test_allowed_sizes_and_units_are_kept_whatever_a_plugin_says() -> None:
     spec = RoleSpec("worker", 1, 2, gpus=2)
     result = run(
         Profile("x", shares=(Fixed({"a": 3, "b": 9}),)),
-        job("a", 0, 8, sizes=(1, 2, 4), most=4, model="linear"),
+        job("a", 0, 8, sizes=(1, 2, 4), max=4, model="linear"),
         job("b", 0, 8, 2, roles=(spec,)),
         cluster=Cluster((Group(2, 4),), fluid=True),
     )
     assert result.ended.tolist() == [4.0, 4.0]  # 2 of sizes 1, 2, 4; 2 replicas of 2 GPUs
     assert result.gpu_seconds.tolist() == [8.0, 16.0]
-    assert any("outside least..most" in note for note in result.notes)
+    assert any("outside min..max" in note for note in result.notes)
 
 
 def test_jobs_that_nobody_ever_starts_end_the_run_with_a_sentence() -> None:
@@ -232,7 +232,7 @@ PROFILES = (
 def test_the_same_input_and_seed_give_the_same_result_and_no_complaint(name: str) -> None:
     rng = np.random.default_rng(1)
     jobs = [
-        job(f"j{n}", float(t), float(rng.lognormal(8, 1)), int(rng.integers(1, 4)), model="half", most=3)
+        job(f"j{n}", float(t), float(rng.lognormal(8, 1)), int(rng.integers(1, 4)), model="half", max=3)
         for n, t in enumerate(np.sort(rng.uniform(0, 30_000, 60)))
     ]
     first, second = (run(name, *jobs, restart=10.0) for _ in range(2))
@@ -255,8 +255,6 @@ def test_gpus_are_never_more_than_there_are(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(fluid._Run, "_apply", checked)
     rng = np.random.default_rng(2)
-    jobs = [
-        job(f"j{n}", float(n * 3), float(rng.lognormal(3, 1)), 2, model="half", most=3) for n in range(80)
-    ]
+    jobs = [job(f"j{n}", float(n * 3), float(rng.lognormal(3, 1)), 2, model="half", max=3) for n in range(80)]
     run("afs-p", *jobs)
     assert all(used <= 4 and used == gauge for used, gauge in kept)

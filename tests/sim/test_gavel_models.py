@@ -38,7 +38,7 @@ def test_speeds_are_those_of_the_file(models: dict[str, Configuration]) -> None:
     assert models[A].speed(on("v100", 2)) == 7.0
     assert models[A].speed(on("v100", beside=B)) == 3.0
     assert models[B].speed(on("v100", beside=A)) == 1.5
-    assert models[A].most == 2
+    assert models[A].max == 2
 
 
 def test_where_it_does_not_run_or_was_not_measured_it_has_no_speed(models: dict[str, Configuration]) -> None:
@@ -49,7 +49,7 @@ def test_a_job_is_rigid_at_its_scale_factor_which_must_have_been_measured(
     models: dict[str, Configuration],
 ) -> None:
     job = gavel.submission("0", A, 100.0, 2, 5.0, [], models)
-    assert (job.request, job.least, job.most, job.work, job.submitted) == (2, 2, 2, 100.0, 5.0)
+    assert (job.request, job.min, job.max, job.work, job.submitted) == (2, 2, 2, 100.0, 5.0)
     with pytest.raises(ValueError, match="was not measured on 4 GPUs"):
         gavel.submission("0", A, 100.0, 4, 5.0, [], models)
 
@@ -90,4 +90,4 @@ def test_a_file_that_is_something_else_is_refused(tmp_path: Path, text: str) -> 
 def test_all_26_configurations_are_read(traces: Path) -> None:
     models = gavel.read(traces / "gavel/simulation_throughputs.json.gz")
     assert len(models) == 26
-    assert max(model.most for model in models.values()) == 8
+    assert max(model.max for model in models.values()) == 8

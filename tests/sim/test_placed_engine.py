@@ -65,7 +65,7 @@ def test_replicas_spread_over_nodes_and_the_gauges_count_them() -> None:
 
 
 def test_shares_shrink_and_grow_jobs_as_they_come_and_go() -> None:
-    jobs = [job(n, w, t, 4, least=1) for n, w, t in (("a", 400, 0), ("b", 400, 10), ("c", 40, 20))]
+    jobs = [job(n, w, t, 4, min=1) for n, w, t in (("a", 400, 0), ("b", 400, 10), ("c", 40, 20))]
     result = simulated(jobs, profile=EQUAL)
     assert starts(result) == {"a": 0, "b": 10, "c": 20}
     # a: 40 on 4 GPUs, then 2 until it ends; b: 2, 1 while c runs, 2, and 4 when a has ended
@@ -74,7 +74,7 @@ def test_shares_shrink_and_grow_jobs_as_they_come_and_go() -> None:
 
 
 def test_a_restart_costs_its_seconds_at_every_change_but_not_at_the_first_start() -> None:
-    jobs = [job("a", 400, 0, 4, least=1), job("b", 40, 10, 2)]
+    jobs = [job("a", 400, 0, 4, min=1), job("b", 40, 10, 2)]
     grants = {0: {"a": 4}, 10: {"a": 2, "b": 2}, 30: {"a": 4}}
     result = simulated(jobs, profile=course(grants), restart=5)
     assert history(result, "a") == [
@@ -89,7 +89,7 @@ def test_a_restart_costs_its_seconds_at_every_change_but_not_at_the_first_start(
 
 
 def test_in_place_the_work_since_the_checkpoint_is_not_lost_and_no_restart_is_counted() -> None:
-    jobs = [job("a", 400, 0, 4, least=1)]
+    jobs = [job("a", 400, 0, 4, min=1)]
     profile = course({0: {"a": 4}, 10: {"a": 2}}, resize="in-place")
     result = simulated(jobs, profile=profile, restart=5, checkpoint=60)
     assert ends(result) == {"a": 195}  # 40, 5 s, 360 / 2
@@ -108,7 +108,7 @@ def test_a_preempted_job_loses_its_work_since_the_last_checkpoint() -> None:
 
 
 def test_checkpoints_are_counted_from_the_start_of_the_run_over_changes_of_speed() -> None:
-    jobs = [job("a", 200, 0, 2, least=1), job("b", 1, 100)]
+    jobs = [job("a", 200, 0, 2, min=1), job("b", 1, 100)]
     grants = {0: {"a": 1}, 25: {"a": 2}, 70: {"a": 0}, 80: {"a": 1}}
     profile = course(grants, resize="in-place")
     result = simulated(jobs, 2, profile=profile, checkpoint=30)
@@ -135,7 +135,7 @@ def test_facts_are_what_the_policy_sees() -> None:
 
     profile = course({0: {"a": 2}, 10: {"a": 0, "b": 2}, 20: {"a": 1}, 30: {"a": 1}})
     profile = replace(profile, named=(*profile.named, ("looks", Looks())))
-    simulated([job("a", 100, 0, 2, least=1), job("b", 20, 10, 2)], 2, profile=profile, restart=4)
+    simulated([job("a", 100, 0, 2, min=1), job("b", 20, 10, 2)], 2, profile=profile, restart=4)
     first, waits, again, last = seen[0], seen[10], seen[20], seen[30]
     assert first.facts.first_start is None
     assert first.remaining_work == 100
@@ -167,7 +167,7 @@ class Epochs:
     """Epochs of 52 iterations at 5/s on one replica: 10.4 s each."""
 
     name: str = "epochs"
-    most: int = 8
+    max: int = 8
     steps_per_epoch: float = 52.0
 
     def speed(self, config: Config) -> float:
@@ -186,7 +186,7 @@ def test_epochs_end_on_whole_seconds_and_the_next_one_starts_there() -> None:
 def test_an_epoch_that_rounds_down_to_a_round_is_still_seen_by_its_cycle() -> None:
     """Pollux's simulator rounds when it gets there: at 10 the job is there still, and a change makes it pause."""
     physics = Standard({("", ph.GROW): Cost(pause=3)}, whole_epochs=True)
-    jobs = [job("a", 52, 0, 2, least=1, model="epochs"), job("b", 500, 0, 1)]
+    jobs = [job("a", 52, 0, 2, min=1, model="epochs"), job("b", 500, 0, 1)]
     grants = {0: {"a": 1, "b": 1}, 10: {"a": 2, "b": 1}}
     result = simulated(jobs, models={"epochs": Epochs()}, physics=physics, profile=course(grants), round=10)
     assert ends(result)["a"] == 13  # 0.4 s of one replica's work are left, and round to nothing
@@ -197,7 +197,7 @@ def test_an_epoch_that_rounds_down_to_a_round_is_still_seen_by_its_cycle() -> No
 
 
 def test_a_job_that_may_only_change_at_a_boundary_changes_there() -> None:
-    jobs = [job("a", 520, 0, 2, least=1, model="epochs", tags={"resize_at": "boundary"})]
+    jobs = [job("a", 520, 0, 2, min=1, model="epochs", tags={"resize_at": "boundary"})]
     profile = course({0: {"a": 1}, 15: {"a": 2}})
     result = simulated(jobs, models={"epochs": Epochs()}, profile=profile)
     assert history(result, "a")[:2] == [(0, 20.8, 1, ""), (20.8, 62.4, 2, "")]
@@ -244,7 +244,7 @@ def handing(prepare: float = 83, pause: float = 27, release: float = 27) -> Stan
 
 
 def test_a_hand_over_keeps_the_donor_running_until_the_other_is_ready() -> None:
-    jobs = [job("a", 4000, 0, 4, least=1), job("b", 100, 100, 2)]
+    jobs = [job("a", 4000, 0, 4, min=1), job("b", 100, 100, 2)]
     profile = course({0: {"a": 4}, 100: {"a": 2, "b": 2}, 10_000: {"a": 4}}, resize="hand-over")
     result = simulated(jobs, profile=profile, physics=handing(prepare=83))
     assert history(result, "a")[:4] == [
@@ -258,7 +258,7 @@ def test_a_hand_over_keeps_the_donor_running_until_the_other_is_ready() -> None:
 
 
 def test_who_takes_what_is_free_does_not_wait_for_a_hand_over_beside_it() -> None:
-    jobs = [job("a", 4000, 0, 2, least=1), job("b", 100, 200, 2), job("c", 100, 210, 1)]
+    jobs = [job("a", 4000, 0, 2, min=1), job("b", 100, 200, 2), job("c", 100, 210, 1)]
     grants = {0: {"a": 2}, 200: {"a": 1, "b": 2}, 210: {"a": 1, "b": 2, "c": 1}}
     result = simulated(jobs, 4, profile=course(grants, resize="hand-over"), physics=handing())
     assert starts(result)["b"] == 283  # two GPUs were free
@@ -266,7 +266,7 @@ def test_who_takes_what_is_free_does_not_wait_for_a_hand_over_beside_it() -> Non
 
 
 def test_a_change_of_mind_cancels_what_was_being_prepared() -> None:
-    jobs = [job("a", 4000, 0, 4, least=1), job("b", 100, 100, 2)]
+    jobs = [job("a", 4000, 0, 4, min=1), job("b", 100, 100, 2)]
     grants = {0: {"a": 4}, 100: {"a": 2, "b": 2}, 150: {"a": 4}, 4000: {"a": 2, "b": 2}}
     result = simulated(jobs, profile=course(grants, resize="hand-over"), physics=handing(prepare=83))
     assert ends(result)["a"] == 1083  # it was never touched
@@ -274,7 +274,7 @@ def test_a_change_of_mind_cancels_what_was_being_prepared() -> None:
 
 
 def test_a_job_that_ends_while_it_is_asked_to_give_way_makes_way_at_once() -> None:
-    jobs = [job("a", 100, 0, 4, least=1), job("b", 100, 100, 2)]
+    jobs = [job("a", 100, 0, 4, min=1), job("b", 100, 100, 2)]
     grants = {0: {"a": 4}, 100: {"a": 2, "b": 2}}
     result = simulated(jobs, profile=course(grants, resize="hand-over"), physics=handing(prepare=83))
     assert ends(result) == {"a": 108, "b": 233}
@@ -282,7 +282,7 @@ def test_a_job_that_ends_while_it_is_asked_to_give_way_makes_way_at_once() -> No
 
 def test_a_termination_frees_gpus_only_after_its_release() -> None:
     physics = Standard({("", ph.SHRINK): Cost(pause=204, release=204), ("", ph.START): Cost(pause=174)})
-    jobs = [job("a", 4000, 0, 4, least=1), job("b", 100, 500, 2)]
+    jobs = [job("a", 4000, 0, 4, min=1), job("b", 100, 500, 2)]
     result = simulated(jobs, profile=course({0: {"a": 4}, 500: {"a": 2, "b": 2}}), physics=physics)
     assert history(result, "b")[0] == (500, 704, 2, "start")
     assert history(result, "a")[2] == (500, 704, 2, "shrink")
@@ -296,7 +296,7 @@ class Shared:
     """1/s alone, 0.6 beside anything, 0.25 beside `heavy`."""
 
     name: str = "shared"
-    most: int = 1
+    max: int = 1
 
     def speed(self, config: Config) -> float:
         return {"": 1.0, "heavy": 0.25}.get(config.beside, 0.6)
@@ -395,14 +395,14 @@ def test_a_job_whose_model_stands_still_is_reported() -> None:
 
 
 def test_the_same_input_gives_the_same_result() -> None:
-    jobs = [job(f"j{i}", 100 + 7 * i, 5.0 * i, 1 + i % 4, least=1, most=8) for i in range(30)]
+    jobs = [job(f"j{i}", 100 + 7 * i, 5.0 * i, 1 + i % 4, min=1, max=8) for i in range(30)]
     one, two = (simulated(jobs, 4, nodes=4, profile=EQUAL, restart=3) for _ in range(2))
     assert one.segments == two.segments
     assert one.gauges == two.gauges
 
 
 def test_a_profile_of_the_core_alone_starts_gangs_whole_and_grows_them() -> None:
-    result = simulated([job("a", 100, 0, 4, least=2, most=4), job("b", 20, 0, 2)], profile=FIFO)
+    result = simulated([job("a", 100, 0, 4, min=2, max=4), job("b", 20, 0, 2)], profile=FIFO)
     assert starts(result) == {"a": 0, "b": 0}
     assert ends(result) == {"a": 30, "b": 10}
 
@@ -422,7 +422,7 @@ def test_what_plugins_do_wrong_is_in_the_notes() -> None:
 def test_what_is_left_of_a_pause_is_not_forgiven_by_another_change() -> None:
     physics = Standard({("", ph.START): Cost(pause=20)})
     profile = course({0: {"a": 1}, 5: {"a": 2}}, resize="in-place")
-    result = simulated([job("a", 100, 0, 2, least=1)], profile=profile, physics=physics)
+    result = simulated([job("a", 100, 0, 2, min=1)], profile=profile, physics=physics)
     assert ends(result) == {"a": 70}
 
 
@@ -449,7 +449,7 @@ def test_a_profiled_job_shows_its_speeds_by_count_and_product_before_it_ran() ->
     seen, profile = watching({0: {"a": 1}})
     groups = [Group(1, 2, "fast"), Group(1, 2, "slow")]
     model = Curve("c", (1.0, 1.5, 1.8))
-    simulated([job("a", 3, 0, 1, least=1, most=3, model="c", tags={"profiled": 1})], groups=groups,
+    simulated([job("a", 3, 0, 1, min=1, max=3, model="c", tags={"profiled": 1})], groups=groups,
               models={"c": model}, profile=profile)  # fmt: skip
     samples = seen.jobs[0][1].samples
     assert {(c.count("worker"), c.nodes, c.product): s for c, s in samples.items()} == {
@@ -462,7 +462,7 @@ def test_a_profiled_job_shows_its_speeds_by_count_and_product_before_it_ran() ->
 
 def test_a_speed_is_measured_once_the_job_made_progress_in_that_configuration() -> None:
     seen, profile = watching({0: {"a": 1}, 10: {"a": 2}, 20: {"a": 2}})
-    simulated([job("a", 100, 0, 2, least=1)], profile=profile, restart=3)
+    simulated([job("a", 100, 0, 2, min=1)], profile=profile, restart=3)
     shown = {now: [(c.replicas, s) for c, s in job.samples.items()] for now, job in seen.jobs}
     assert shown == {0: [], 10: [(1, 1.0)], 20: [(1, 1.0), (2, 2.0)]}
 
@@ -499,7 +499,7 @@ class Uneven:
     """Epochs of 10, 20, 30 ... iterations, each slower than the one before; at batch 64 it is done after two."""
 
     name: str = "uneven"
-    most: int = 4
+    max: int = 4
 
     def speed(self, config: Config) -> float:
         return self.speed_at(config, 0.0)

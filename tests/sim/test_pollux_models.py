@@ -145,6 +145,6 @@ def test_a_folder_that_lacks_something_says_what(tmp_path: Path) -> None:
 
 def test_the_six_applications_are_read(traces: Path) -> None:
     models = pollux.read(traces / "pollux")
-    assert {name: model.most for name, model in models.items()} == {
+    assert {name: model.max for name, model in models.items()} == {
         "bert": 96, "cifar10": 128, "deepspeech2": 64, "imagenet": 640, "ncf": 1, "yolov3": 128,
     }  # fmt: skip

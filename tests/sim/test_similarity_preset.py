@@ -84,7 +84,7 @@ def test_two_jobs_on_a_gpu_slow_each_other_until_one_of_them_ends() -> None:
     }
     short, long = 1000.0 * law[names[0]][1], 3000.0 * law[names[1]][1]
     jobs = [
-        Submission(n, 0.0, n, work, most=4, batch=int(n.split("@")[1]))
+        Submission(n, 0.0, n, work, max=4, batch=int(n.split("@")[1]))
         for n, work in zip(names, (short, long), strict=True)
     ]
     workload = Workload(

@@ -70,7 +70,7 @@ class Workers:
     """As fast as it has workers; epochs of 8 iterations."""
 
     name: str = "workers"
-    most: int = 3
+    max: int = 3
     steps_per_epoch: float = 8.0
 
     def speed(self, config: Config) -> float:

@@ -23,7 +23,7 @@ GPU_SECONDS, RUN_GPU_SECONDS, EXECUTED, SINCE = 4, 5, 6, 7  # totals at `SINCE`,
 WORK, REMAINING, PAUSE = 8, 9, 10  # iterations left; s on one replica left; no progress before (s)
 FLOATS = 11
 # rows of `ints`
-LEAST, MOST, REQUEST, HAVE, UNIT, FIXED, PRIORITY, CURVE, JOB, RESTARTS = range(10)
+MIN, MAX, REQUEST, HAVE, UNIT, FIXED, PRIORITY, CURVE, JOB, RESTARTS = range(10)
 TRIED = 10  # the largest number of replicas that it has run with for a while
 INTS = 11
 WORKERS: tuple[str, tuple[tuple[str, int], ...]] = ("worker", ())
@@ -65,10 +65,10 @@ def truth(workload: Workload, cluster: Cluster, whole_seconds: bool) -> Truth:
     floats[RESIZE] = -np.inf
     floats[SINCE] = floats[SUBMITTED]
     floats[WORK] = [job.work for job in jobs]
-    most_of = {name: model.most for name, model in workload.models.items()}
+    most_of = {name: model.max for name, model in workload.models.items()}
     ints[PRIORITY] = [job.priority for job in jobs]
-    ints[LEAST] = [max(1, job.least) for job in jobs]
-    ints[MOST] = [job.most or max(most_of[job.model], job.request) for job in jobs]
+    ints[MIN] = [max(1, job.min) for job in jobs]
+    ints[MAX] = [job.max or max(most_of[job.model], job.request) for job in jobs]
     ints[REQUEST] = [job.request for job in jobs]
     ints[UNIT] = 1
     ints[JOB] = np.arange(len(jobs))
@@ -78,17 +78,17 @@ def truth(workload: Workload, cluster: Cluster, whole_seconds: bool) -> Truth:
             role, others, fixed = elastic(job)
             roles[number] = role.name, others
             unit = max(1, role.gpus)
-            ints[[LEAST, MOST, UNIT, FIXED], number] = max(1, role.least), role.most, unit, fixed
-    np.minimum(ints[REQUEST], np.maximum(ints[MOST], ints[LEAST]), out=ints[REQUEST])
-    np.maximum(ints[REQUEST], ints[LEAST], out=ints[REQUEST])
+            ints[[MIN, MAX, UNIT, FIXED], number] = max(1, role.min), role.max, unit, fixed
+    np.minimum(ints[REQUEST], np.maximum(ints[MAX], ints[MIN]), out=ints[REQUEST])
+    np.maximum(ints[REQUEST], ints[MIN], out=ints[REQUEST])
     capacity = np.maximum(gpus // ints[UNIT], 1)
-    np.maximum(np.minimum(ints[MOST], capacity), ints[LEAST], out=ints[MOST])
+    np.maximum(np.minimum(ints[MAX], capacity), ints[MIN], out=ints[MAX])
     # a curve for each model, as it is trained: batch and roles
     index: dict[tuple[Any, ...], int] = {}
     keys = zip((job.model for job in jobs), (job.batch for job in jobs), roles, strict=True)
     ints[CURVE] = [index.setdefault(key, len(index)) for key in keys]
     far = np.zeros(max(1, len(index)), dtype=np.int64)
-    np.maximum.at(far, ints[CURVE], np.maximum(ints[MOST], np.minimum(ints[REQUEST], capacity)))
+    np.maximum.at(far, ints[CURVE], np.maximum(ints[MAX], np.minimum(ints[REQUEST], capacity)))
     seconds = np.full((len(far), int(far.max(initial=1)) + 1), np.inf)
     for (name, batch, (role_name, others)), at in index.items():
         end = int(far[at])
@@ -104,17 +104,17 @@ def truth(workload: Workload, cluster: Cluster, whole_seconds: bool) -> Truth:
     floats[REMAINING, unknown] = np.nan
     sizes = {n: tuple(sorted(job.sizes)) for n, job in enumerate(jobs) if job.sizes}
     simple = not sizes and bool(
-        (ints[UNIT] == 1).all() and (ints[LEAST] == 1).all() and (ints[FIXED] == 0).all()
+        (ints[UNIT] == 1).all() and (ints[MIN] == 1).all() and (ints[FIXED] == 0).all()
     )
     return Truth(seconds, relative, floats, ints, roles, sizes, not unknown, simple)
 
 
 def elastic(job: Submission) -> tuple[RoleSpec, tuple[tuple[str, int], ...], int]:
-    """The elastic role (as `core.sharing.job_table.elastic_role`), the others at their least, and the GPUs of
+    """The elastic role (as `core.sharing.job_table.elastic_role`), the others at their min, and the GPUs of
     those."""
-    role = next((r for r in job.roles if r.most > r.least), job.roles[0])
+    role = next((r for r in job.roles if r.max > r.min), job.roles[0])
     others = [r for r in job.roles if r is not role]
-    return role, tuple((r.name, r.least) for r in others), sum(r.least * r.gpus for r in others)
+    return role, tuple((r.name, r.min) for r in others), sum(r.min * r.gpus for r in others)
 
 
 def _seconds(
@@ -235,8 +235,8 @@ class Columns(Table):
     first_start = _floats(FIRST)
     run_start = _floats(RUN)
     last_resize = _floats(RESIZE)
-    min = _ints(LEAST)
-    max = _ints(MOST)
+    min = _ints(MIN)
+    max = _ints(MAX)
     request = _ints(REQUEST)
     have = _ints(HAVE)
     unit = _ints(UNIT)

@@ -353,7 +353,7 @@ class _Run:
             known.floats[col.WORK] * known.seconds[known.ints[col.CURVE], 1] if len(submitted) else submitted
         )
         if gauges:
-            curve, most = known.ints[col.CURVE], known.ints[col.MOST]
+            curve, most = known.ints[col.CURVE], known.ints[col.MAX]
             gauges["finish_time_fairness"] = self.gauges.fairness(
                 submitted, self.ended, lengths, curve, known.relative, most, self.cluster.gpus
             )

@@ -250,7 +250,7 @@ class Training:
             if placed:
                 members = tuple([bound(m, placed[m.uid][1]) if m.uid in placed else m for m in members])
             sizes = self.submission.sizes if not self.submission.roles else ()
-            result.append(Role(spec.name, spec.least, spec.most, self.shapes[spec.name], sizes, members))
+            result.append(Role(spec.name, spec.min, spec.max, self.shapes[spec.name], sizes, members))
         return tuple(result)
 
 
@@ -280,13 +280,13 @@ class Makers:
         roles = submission.roles
         if not roles:
             fit = max(1, self.gpus) if self.gpus else 1 << 20
-            most = min(submission.most or model.most, max(fit, submission.least))
-            roles = (RoleSpec(WORKER, submission.least, max(most, submission.least)),)
+            most = min(submission.max or model.max, max(fit, submission.min))
+            roles = (RoleSpec(WORKER, submission.min, max(most, submission.min)),)
         shapes = {spec.name: shape(spec, named=bool(submission.roles)) for spec in roles}
         curve, one, work = self._declared(submission, model, roles)
-        wanted = {r.name: r.most for r in roles}
+        wanted = {r.name: r.max for r in roles}
         if self.rigid and not submission.roles:
-            wanted = {WORKER: max(submission.least, submission.request)}
+            wanted = {WORKER: max(submission.min, submission.request)}
         home = replace(home_of(submission, roles, self.per_node), product=self.products[0])
         return Training(
             index=index,
@@ -305,7 +305,7 @@ class Makers:
             minimum=self._minimum(submission, roles, wanted),
             full=sum(wanted.values()),
             unit=min((r.gpus for r in roles if r.gpus), default=0),
-            need=0 if self.rigid else sum(r.least * r.gpus for r in roles),
+            need=0 if self.rigid else sum(r.min * r.gpus for r in roles),
             samples=self._profile(submission, model, roles) if submission.tags.get("profiled") else {},
         )
 
@@ -318,14 +318,14 @@ class Makers:
             return dict.fromkeys(wanted, 1)
         if self.rigid and not submission.roles:
             return wanted
-        return {r.name: r.least for r in roles}
+        return {r.name: r.min for r in roles}
 
     def appear(self, training: Training) -> None:
         """Its pods come to be, all behind the gate."""
         created = training.submission.submitted
         for spec in training.roles:
             asked, stem = training.shapes[spec.name], f"{training.key.name}-{spec.name}"
-            names = [f"{stem}-{i}" for i in range(spec.most)]
+            names = [f"{stem}-{i}" for i in range(spec.max)]
             training.members[spec.name] = tuple(
                 [Member(n, n, Phase.GATED, asked, i, "", created) for i, n in enumerate(names)]
             )
@@ -346,7 +346,7 @@ class Makers:
             if isinstance(model, Linear):
                 self._curves[kind] = ((), 1.0)
             else:
-                counts = submission.sizes or range(1, elastic.most + 1)
+                counts = submission.sizes or range(1, elastic.max + 1)
                 for n in sorted({1, *counts}) if own is None else (1,):
                     config = packed(n, roles, elastic, self.per_node, submission.batch)
                     speeds[n] = model.speed(replace(config, product=self.products[0]))
@@ -363,7 +363,7 @@ class Makers:
     ) -> dict[Config, float]:
         """An offline profile: the speed of each allowed count (at most 16 of them) on each product, on full nodes."""
         elastic = elastic_spec(roles)
-        counts = submission.sizes or range(max(1, elastic.least), min(16, elastic.most) + 1)
+        counts = submission.sizes or range(max(1, elastic.min), min(16, elastic.max) + 1)
         neighbours = tuple(getattr(model, "neighbours", ()))
         result = {}
         for product in self.products:
@@ -388,22 +388,20 @@ def shape(spec: RoleSpec, *, named: bool) -> Shape:
 
 
 def elastic_spec(roles: Sequence[RoleSpec]) -> RoleSpec:
-    """As core.sharing.job_table's elastic role: the first whose most is above its least, else the first."""
-    return next((r for r in roles if r.most > r.least), roles[0])
+    """As core.sharing.job_table's elastic role: the first whose max is above its min, else the first."""
+    return next((r for r in roles if r.max > r.min), roles[0])
 
 
 def packed(count: int, roles: Sequence[RoleSpec], elastic: RoleSpec, per_node: int, batch: int) -> Config:
     """`count` replicas of the elastic role, on as few nodes as can be, and the least of the others."""
     each = max(1, per_node // max(1, elastic.gpus)) if per_node else 1
     nodes = (*[each] * (count // each), *([count % each] if count % each else []))
-    numbers = sorted((r.name, count if r is elastic else max(r.least, 0)) for r in roles)
+    numbers = sorted((r.name, count if r is elastic else max(r.min, 0)) for r in roles)
     return Config(tuple(numbers), nodes, "", batch)
 
 
 def home_of(submission: Submission, roles: Sequence[RoleSpec], per_node: int) -> Config:
     """The configuration that its owner asked for."""
     elastic = elastic_spec(roles)
-    count = min(
-        elastic.most, max(elastic.least, submission.request if not submission.roles else elastic.most)
-    )
+    count = min(elastic.max, max(elastic.min, submission.request if not submission.roles else elastic.max))
     return packed(count, roles, elastic, per_node, submission.batch)

@@ -12,14 +12,14 @@ from muster.types import Config
 class Model(Protocol):
     """The truth about a model: how fast it trains, whatever a policy believes.
 
-    most: replicas beyond which it gains nothing (elastic policies stop there). speed: iterations/s in a
+    max: replicas beyond which it gains nothing (elastic policies stop there). speed: iterations/s in a
     configuration, 0 where it can't run so.
     """
 
     @property
     def name(self) -> str: ...
     @property
-    def most(self) -> int: ...
+    def max(self) -> int: ...
     def speed(self, config: Config) -> float: ...
 
 
@@ -41,7 +41,7 @@ class Linear:
     """A model of which nothing is known: n replicas are n times as fast as one."""
 
     name: str = "linear"
-    most: int = 1 << 30
+    max: int = 1 << 30
 
     def speed(self, config: Config) -> float:
         return float(config.replicas)
@@ -59,7 +59,7 @@ class Curve:
     seconds: tuple[float, ...] = ()
 
     @property
-    def most(self) -> int:
+    def max(self) -> int:
         return len(self.speeds)
 
     def speed(self, config: Config) -> float:
@@ -69,11 +69,11 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class RoleSpec:
-    """One role of a submission: replicas from `least` to `most`, and what one of them asks for."""
+    """One role of a submission: replicas from `min` to `max`, and what one of them asks for."""
 
     name: str
-    least: int
-    most: int
+    min: int
+    max: int
     gpus: int = 1
     cpu: int = 1000  # millicores
     memory: int = 1 << 30  # bytes
@@ -83,8 +83,8 @@ class RoleSpec:
 class Submission:
     """One job of a trace.
 
-    request: replicas (GPUs) that its owner asked for: what rigid policies grant. work: iterations. least, most:
-    what elastic policies may grant (most 0: the model's most). sizes: allowed counts, empty = every one. roles:
+    request: replicas (GPUs) that its owner asked for: what rigid policies grant. work: iterations. min, max:
+    what elastic policies may grant (max 0: the model's). sizes: allowed counts, empty = every one. roles:
     where it has several (empty: one role `worker` of `request` replicas). batch: global batch size, 0 = the
     model's. known: whether its length is declared to policies. gpu_memory: MiB a replica uses.
     priority as in Kubernetes. tags: what a paper's own law or policy needs besides.
@@ -95,8 +95,8 @@ class Submission:
     model: str
     work: float
     request: int = 1
-    least: int = 1
-    most: int = 0
+    min: int = 1
+    max: int = 0
     sizes: tuple[int, ...] = ()
     roles: tuple[RoleSpec, ...] = ()
     batch: int = 0

@@ -114,7 +114,7 @@ class Tally:
         known = [t for t in trainings if t.submission.work > 1e-6 * t.one > 0.0]
         if not known:
             return math.nan
-        most = np.array([elastic_spec(t.roles).most for t in known], dtype=np.int64)
+        most = np.array([elastic_spec(t.roles).max for t in known], dtype=np.int64)
         most = np.minimum(most, max(1, gpus))
         index, relative = curves([interpolated(t.curve) for t in known], int(most.max()))
         return self.gauges.fairness(

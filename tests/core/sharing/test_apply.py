@@ -118,7 +118,7 @@ def test_a_share_outside_the_jobs_bounds_is_clipped() -> None:
     jobs = [elastic("a", most=2), job("b", worker=4, gpus=1, least=4)]
     after = shared(snapshot(nodes=1, gpus=8, jobs=jobs), {"a": 6, "b": 2})
     assert starts(after) == {"a": {"n0": 2}}
-    assert "shares of 2 jobs were outside least..most, clipped" in after.plugin_errors
+    assert "shares of 2 jobs were outside min..max, clipped" in after.plugin_errors
 
 
 def test_a_job_that_lost_a_replica_and_finds_no_place_for_it_may_go_on_as_it_is() -> None:

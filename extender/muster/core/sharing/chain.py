@@ -1,6 +1,6 @@
 """Step 5 of a cycle: how many replicas each job gets. The profile's chain of Share plugins, then what is legal.
 
-Plugins propose on columns; the core sees to 0 or least..most, allowed sizes and capacity (in order of priority
+Plugins propose on columns; the core sees to 0 or min..max, allowed sizes and capacity (in order of priority
 and submission), whatever they say. A plugin that raises or returns nonsense is left out and complained of.
 The live cycle, the simulator on nodes and the fluid simulator all share by this module.
 """
@@ -89,7 +89,7 @@ def legal(shares: Grants, table: Table, plugin_errors: list[str], settled: Seque
         some != table.have[granted_rows]
     )  # one that lost replicas may go on as it is until it gets them back
     if np.count_nonzero(wrong):
-        plugin_errors.append(f"shares of {int(wrong.sum())} jobs were outside least..most, clipped")
+        plugin_errors.append(f"shares of {int(wrong.sum())} jobs were outside min..max, clipped")
         replicas = np.minimum(replicas, table.max)
         replicas = np.where((replicas < table.min) & (replicas != table.have), 0, replicas)
     for row, sizes in table.sizes.items():

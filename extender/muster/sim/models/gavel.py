@@ -40,7 +40,7 @@ class Configuration:
     packed: Mapping[tuple[str, int, str], float] = field(default_factory=dict, repr=False)
 
     @property
-    def most(self) -> int:
+    def max(self) -> int:
         """The largest measured scale factor."""
         return max(count for _, count in self.alone)
 
@@ -109,8 +109,8 @@ def submission(
         model=job_type,
         work=steps,
         request=scale,
-        least=scale,
-        most=scale,
+        min=scale,
+        max=scale,
         tags={"profiled": 1.0},
     )
 

@@ -87,7 +87,7 @@ class Application:
         ends = [min(float(run.progress[e]) for run in runs.values()) for e in range(self.epochs)]
         self.ends = (0.0, *ends)
         """Progress at which epoch 0, 1, ... has ended; the last is the work of a job."""
-        self.most = 1 if name in ONE_GPU else self.largest // self.least_local
+        self.max = 1 if name in ONE_GPU else self.largest // self.least_local
         self._placements = {
             counts: tuple(np.array(column, dtype=np.float64) for column in zip(*rows, strict=True))
             for counts, rows in placements.items()
@@ -131,7 +131,7 @@ class Application:
         """
         key = (submission.batch, per_node)
         if key not in self._declared:
-            most = min(max(submission.most, submission.request, 1), MOST_NODES * per_node)
+            most = min(max(submission.max, submission.request, 1), MOST_NODES * per_node)
             asked = [
                 (packed(n, per_node), *self.local(submission.batch, n, accumulate=True))
                 for n in range(1, most + 1)
@@ -305,7 +305,7 @@ def submission(
         model=application,
         work=model.ends[-1],
         request=replicas,
-        most=max(most, replicas) if application not in ONE_GPU else most,
+        max=max(most, replicas) if application not in ONE_GPU else most,
         batch=batch,
     )
 

@@ -61,7 +61,7 @@ class Learner:
     ends: tuple[float, ...]
     apart: float = 1.0
     steps_per_epoch: float = STEPS
-    most: int = 4
+    max: int = 4
 
     @property
     def work(self) -> float:
@@ -149,7 +149,7 @@ def workload(
                 model=learner.name,
                 work=learner.work,
                 request=counts[0],
-                most=counts[0],
+                max=counts[0],
                 roles=roles,
                 known=False,
                 tags=tags,

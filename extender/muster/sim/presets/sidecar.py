@@ -113,7 +113,7 @@ class Training:
     work: float
 
     @property
-    def most(self) -> int:
+    def max(self) -> int:
         return max(self.speeds)
 
     def speed(self, config: Config) -> float:
@@ -203,8 +203,8 @@ def workload(
                 model=model.name,
                 work=model.work,
                 request=min(sizes),
-                least=min(sizes),
-                most=max(sizes),
+                min=min(sizes),
+                max=max(sizes),
                 sizes=tuple(sizes),
                 known=known,
                 tags=tags,
@@ -245,8 +245,8 @@ def case_study() -> Workload:
     }
     tags: dict[str, float | str] = {"profiled": 1.0}
     submissions = [
-        Submission("job-1", 0.0, "one", first, request=4, most=4, sizes=(1, 2, 4), tags=tags),
-        Submission("job-2", 180.0, "two", second, request=2, least=2, most=2, sizes=(2,), tags=tags),
+        Submission("job-1", 0.0, "one", first, request=4, max=4, sizes=(1, 2, 4), tags=tags),
+        Submission("job-2", 180.0, "two", second, request=2, min=2, max=2, sizes=(2,), tags=tags),
     ]
     cluster = Cluster((Group(1, 4),))
     return Workload(submissions, models, cluster=cluster, origin="sidecar, case study", physics=FigureThree())

@@ -42,7 +42,7 @@ class Training:
     name: str
     steps: bool = False
     law: Law = PAPER
-    most: int = 4
+    max: int = 4
 
     @property
     def steps_per_epoch(self) -> float:
@@ -105,7 +105,7 @@ def workload(
                 model=name,
                 work=epochs * IMAGES / (batch if counts == "steps" else 1),
                 request=gpus,
-                most=4,
+                max=4,
                 batch=batch,
                 gpu_memory=PAPER.memory(model, batch),
                 tags={"profiled": 1.0},  # the baselines know measured speeds beforehand (section 6.2)

@@ -90,7 +90,7 @@ class Training:
 
     name: str
     references: MeasuredReferences
-    most: int
+    max: int
 
     def speed(self, config: Config) -> float:
         """Samples/s."""
@@ -148,7 +148,7 @@ def workload(
                 model=name,
                 work=length * alone,
                 request=request,
-                most=counts[-1],
+                max=counts[-1],
                 sizes=tuple(counts),
                 batch=batch,
                 tags={"profiled": 1.0},

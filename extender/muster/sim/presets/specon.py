@@ -69,7 +69,7 @@ class Training:
     length: float
     rate: float
     hyperbolic: bool = False
-    most: int = 1
+    max: int = 1
     steps_per_epoch: float = 0.0
 
     def speed(self, config: Config) -> float:  # noqa: ARG002

@@ -13,11 +13,11 @@ from muster.types import Config
 
 
 class Drawn:
-    """Called for one job after another, in the trace's order. Models in order of (most, name)."""
+    """Called for one job after another, in the trace's order. Models in order of (max, name)."""
 
     def __init__(self, models: Mapping[str, Model], seed: int) -> None:
-        self.models = sorted(models.values(), key=lambda m: (m.most, m.name))
-        self.most = [m.most for m in self.models]
+        self.models = sorted(models.values(), key=lambda m: (m.max, m.name))
+        self.largest = [m.max for m in self.models]
         self.rng = np.random.default_rng(seed)
         self.speeds: dict[tuple[str, int], float] = {}
 
@@ -26,11 +26,11 @@ class Drawn:
 
         ValueError where no model gains that far. The draw is made for each job that has a model to draw from.
         """
-        first = bisect_left(self.most, job.request)
+        first = bisect_left(self.largest, job.request)
         if first == len(self.models):
-            raise ValueError(f"asks for {job.request} GPUs, and no model gains beyond {self.most[-1]}")
+            raise ValueError(f"asks for {job.request} GPUs, and no model gains beyond {self.largest[-1]}")
         model = self.models[int(self.rng.integers(first, len(self.models)))]
         at = (model.name, job.request)
         if at not in self.speeds:
             self.speeds[at] = model.speed(Config(roles=(("worker", job.request),), nodes=(job.request,)))
-        return replace(job, model=model.name, work=length * self.speeds[at], least=1, most=0)
+        return replace(job, model=model.name, work=length * self.speeds[at], min=1, max=0)

@@ -1,8 +1,8 @@
 """Our own format: CSV for what fits in a row, JSON for the rest. README.md beside this folder describes it.
 
 CSV columns: job, submit_s, request; then `work` (iterations of the model) or `duration_s` (on `request` replicas);
-and, all optional: model, least, most, sizes (1|2|4), roles, batch, known, gpu_memory_mib, priority, tag:NAME.
-A role is NAME=LEAST-MOST/GPUS/CPU/MEMORY (from the second slash on optional), several are parted by spaces.
+and, all optional: model, min, max, sizes (1|2|4), roles, batch, known, gpu_memory_mib, priority, tag:NAME.
+A role is NAME=MIN-MAX/GPUS/CPU/MEMORY (from the second slash on optional), several are parted by spaces.
 Without a model a job is linear: n replicas are n times as fast as one, work counts in seconds on one replica.
 
 JSON: {"muster_workload": 1, "models": {...}, "cluster": [...], "preset": {...}, "jobs": [{...}]}: a job has the same
@@ -33,9 +33,11 @@ COLUMNS = ("job", "submit_s", "request")
 MODELS = ""
 VERSION = 1
 OPTIONAL = (
-    *("work", "duration_s", "model", "least", "most", "sizes"),
+    *("work", "duration_s", "model", "min", "max", "sizes"),
     *("roles", "batch", "known", "gpu_memory_mib", "priority"),
 )
+FORMER = {"least": "min", "most": "max"}
+"""Words of files that were written before 0.1, read as today's."""
 TAG = "tag:"
 Part = TypeVar("Part", RoleSpec, Group)
 JOBS = re.compile(r'"jobs"\s*:\s*\[')
@@ -51,7 +53,7 @@ def read(
     asked: Asked, rows: Iterator[Row], models: Mapping[str, Model]
 ) -> tuple[list[Submission], list[Problem]]:
     line, header = next(rows)
-    names = [name.strip() for name in header]
+    names = [FORMER.get(name.strip(), name.strip()) for name in header]
     for name in names:
         if name not in COLUMNS + OPTIONAL and not name.startswith(TAG):
             raise UnreadableError(
@@ -111,7 +113,7 @@ def read_json(asked: Asked, text: str) -> tuple[Workload, tuple[str, ...]]:
         try:
             if not isinstance(job, dict):
                 raise ValueError("must be an object")
-            known = {k: v for k, v in job.items() if k != "tags"}
+            known = _named({k: v for k, v in job.items() if k != "tags"})
             for key in known:
                 if key not in COLUMNS + OPTIONAL:
                     raise ValueError(f"key {key!r} is not known")
@@ -166,8 +168,8 @@ class _Builder:
             model=model,
             work=0.0,
             request=request,
-            least=source.count(str(plain.get("least", 1)), "least"),
-            most=_whole(plain, "most"),
+            min=source.count(str(plain.get("min", 1)), "min"),
+            max=_whole(plain, "max"),
             sizes=tuple(sorted({source.count(str(size), "sizes") for size in plain.get("sizes", ())})),
             roles=tuple(plain.get("roles", ())),
             batch=_whole(plain, "batch"),
@@ -176,8 +178,8 @@ class _Builder:
             priority=int(source.number(str(plain.get("priority", 0)), "priority")),
             tags=tags,
         )
-        if found.most and found.most < found.least:
-            raise ValueError(f"most ({found.most}) is less than least ({found.least})")
+        if found.max and found.max < found.min:
+            raise ValueError(f"max ({found.max}) is less than min ({found.min})")
         work, length = plain.get("work"), plain.get("duration_s")
         if work not in (None, ""):
             return dataclasses.replace(found, work=source.amount(str(work), "work"))
@@ -185,14 +187,22 @@ class _Builder:
             raise ValueError("work is missing (or duration_s)")
         seconds = source.amount(str(length), "duration_s")
         if self.draw is not None and model == "linear":
-            return dataclasses.replace(self.draw(found, seconds), least=found.least, most=found.most)
-        roles = tuple(sorted((r.name, r.least) for r in found.roles)) or (("worker", request),)
+            return dataclasses.replace(self.draw(found, seconds), min=found.min, max=found.max)
+        roles = tuple(sorted((r.name, r.min) for r in found.roles)) or (("worker", request),)
         speed = self.models[model].speed(Config(roles=roles, nodes=(request,), batch=found.batch))
         if speed <= 0:
             raise ValueError(
                 f"model {model!r} can't run on {request} replicas: give work in place of duration_s"
             )
         return dataclasses.replace(found, work=seconds * speed)
+
+
+def _named(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """The values by today's words. ValueError where one stands twice, once by its old word."""
+    for old, key in FORMER.items():
+        if old in plain and key in plain:
+            raise ValueError(f"{key} stands twice, once as {old}")
+    return {FORMER.get(key, key): value for key, value in plain.items()}
 
 
 def _whole(plain: Mapping[str, Any], column: str) -> int:
@@ -219,20 +229,20 @@ def _role(text: str) -> RoleSpec:
     """A role as CSV has it: server=1-3/0/4000/8589934592."""
     name, _, rest = text.partition("=")
     span, *asks = rest.split("/")
-    least, _, most = span.partition("-")
+    low, _, high = span.partition("-")
     try:
-        numbers = [int(least), int(most or least), *(int(ask) for ask in asks)]
+        numbers = [int(low), int(high or low), *(int(ask) for ask in asks)]
     except ValueError:
-        raise ValueError(f"roles: {text!r} is not NAME=LEAST-MOST/GPUS/CPU/MEMORY") from None
+        raise ValueError(f"roles: {text!r} is not NAME=MIN-MAX/GPUS/CPU/MEMORY") from None
     if len(numbers) > 5 or not name:
-        raise ValueError(f"roles: {text!r} is not NAME=LEAST-MOST/GPUS/CPU/MEMORY")
+        raise ValueError(f"roles: {text!r} is not NAME=MIN-MAX/GPUS/CPU/MEMORY")
     return _checked(RoleSpec(name, *numbers), "roles")
 
 
 def _given_role(plain: Any) -> RoleSpec:
     if not isinstance(plain, dict):
         raise ValueError("roles must be objects")
-    return _checked(RoleSpec(**plain), "roles")
+    return _checked(RoleSpec(**_named(plain)), "roles")
 
 
 def _cluster(plain: Any) -> Cluster:
@@ -242,15 +252,15 @@ def _cluster(plain: Any) -> Cluster:
 
 
 def _checked(value: Part, where: str) -> Part:
-    """Text where text belongs, whole numbers from 0 on elsewhere; least is not above most."""
+    """Text where text belongs, whole numbers from 0 on elsewhere; min is not above max."""
     for spec in dataclasses.fields(value):
         found = getattr(value, spec.name)
         if spec.type == "str" and not isinstance(found, str):
             raise ValueError(f"{where}: {spec.name} must be text; found {found!r}")
         if spec.type == "int" and (type(found) is not int or found < 0):
             raise ValueError(f"{where}: {spec.name} must be a whole number, 0 or more; found {found!r}")
-    if isinstance(value, RoleSpec) and not value.least <= value.most:
-        raise ValueError(f"{where}: least ({value.least}) is above most ({value.most})")
+    if isinstance(value, RoleSpec) and not value.min <= value.max:
+        raise ValueError(f"{where}: min ({value.min}) is above max ({value.max})")
     return value
 
 

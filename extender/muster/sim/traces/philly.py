@@ -1,8 +1,8 @@
 """Philly's trace in the form of the Pollux artifact: columns timestamp, duration (s), num_gpus, cluster.
 
-It names no models. Without any, jobs are rigid (least = most = the request) and linear: work = duration x GPUs,
+It names no models. Without any, jobs are rigid (min = max = the request) and linear: work = duration x GPUs,
 in seconds on one GPU. With `--models FILE --draw-models SEED` each job gets a model drawn uniformly, in the
-trace's order, from those that gain up to its request or beyond (most >= request), and as much work as that
+trace's order, from those that gain up to its request or beyond (max >= request), and as much work as that
 model does in `duration` on `num_gpus`: the job takes as long as it took then where it gets what it asked for.
 A job larger than every model is left out and reported.
 """

@@ -218,7 +218,7 @@ def count(text: str, column: str) -> int:
 
 def fits(job: Submission, gpus: int) -> None:
     """ValueError where the job asks for more GPUs than there are: no profile could ever run it as asked."""
-    asks = sum(role.least * role.gpus for role in job.roles) if job.roles else job.request
+    asks = sum(role.min * role.gpus for role in job.roles) if job.roles else job.request
     if asks > gpus:
         raise ValueError(f"asks for {asks} GPUs, the cluster has {gpus}")
 

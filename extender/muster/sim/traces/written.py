@@ -69,7 +69,7 @@ def _plain(job: Submission, csv_form: bool = False) -> dict[str, Any]:
             plain["sizes"] = "|".join(map(str, job.sizes))
         if "roles" in plain:
             plain["roles"] = " ".join(
-                f"{r.name}={r.least}-{r.most}/{r.gpus}/{r.cpu}/{r.memory}" for r in job.roles
+                f"{r.name}={r.min}-{r.max}/{r.gpus}/{r.cpu}/{r.memory}" for r in job.roles
             )
         if "known" in plain:
             plain["known"] = str(job.known).lower()
