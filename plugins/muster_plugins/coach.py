@@ -136,14 +136,14 @@ class Coach:
 
     def affordable(self, job: Job, surface: Surface) -> Counts:
         """The counts of highest epochs/s that the budget allows; among equals the fewest replicas, then workers."""
-        least = self.within(job, (1, 1))
-        most = self.within(job, (1 << 30, 1 << 30))
+        fewest = self.within(job, (1, 1))
+        largest = self.within(job, (1 << 30, 1 << 30))
         left = self.budget - spent(job) if self.budget else math.inf
         epochs = epochs_left(job)
         other = sum(role.min for role in job.roles if role.name not in (self.worker, self.server))
         best = (-math.inf, 0, 0)
-        chosen = least
-        for w, p in product(range(least[0], most[0] + 1), range(least[1], most[1] + 1)):
+        chosen = fewest
+        for w, p in product(range(fewest[0], largest[0] + 1), range(fewest[1], largest[1] + 1)):
             speed = surface.speed(w, p)
             if speed <= 0.0 or (w + p + other) * epochs / speed > left:
                 continue

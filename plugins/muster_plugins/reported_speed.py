@@ -27,7 +27,7 @@ class Believed(NamedTuple):
 def believed(job: Job, snapshot: Snapshot, lesson: Lesson | None, *, fair: bool) -> Believed:
     """The curve by the first source that there is. fair: as in `Reported`."""
     role = elastic_role(job)
-    most = max(1, min(role.max, MOST))
+    max_count = max(1, min(role.max, MOST))
     owned = interpolated(job.speed)
     learned = lesson.curve(role.name) if lesson is not None else ()
     if job.samples:
@@ -35,10 +35,10 @@ def believed(job: Job, snapshot: Snapshot, lesson: Lesson | None, *, fair: bool)
         if points:
             servers = _servers(job, role.name)
             if servers:
-                surface = with_servers(_surface_points(job, role.name, servers), servers[1], most)
+                surface = with_servers(_surface_points(job, role.name, servers), servers[1], max_count)
                 learned = surface or learned
             prior = owned or ((0.0, *reference(job, snapshot)) if len(points) == 1 else ())
-            speeds = curve(points, most, learned, prior, owned)
+            speeds = curve(points, max_count, learned, prior, owned)
             return Believed(speeds, speeds[1])
     one = 0.0
     if lesson is not None and learned and lesson.counts_samples == tells_samples(job, lesson):
@@ -46,12 +46,12 @@ def believed(job: Job, snapshot: Snapshot, lesson: Lesson | None, *, fair: bool)
     if owned:
         return Believed(owned, one)
     if lesson is not None and learned:
-        return Believed(curve(lesson.points(role.name), most), one)
+        return Believed(curve(lesson.points(role.name), max_count), one)
     found = reference(job, snapshot)
     if found:
-        return Believed(curve(tuple(enumerate(found, start=1)), most), 0.0)
+        return Believed(curve(tuple(enumerate(found, start=1)), max_count), 0.0)
     if fair and job.report is not None:
-        part = min(max(fair_part(job, snapshot), len(role.on)), most)
+        part = min(max(fair_part(job, snapshot), len(role.on)), max_count)
         return Believed(tuple([float(n) for n in range(part + 1)]), 0.0)
     return Believed((), 0.0)
 

@@ -116,8 +116,12 @@ class Reshape:
         jobs: list[Standing] = []
         for row, key in enumerate(table.keys):
             job = snapshot.jobs[key]
-            least, most = int(table.min[row]), int(table.max[row])
-            sizes = tuple(n for n in table.sizes.get(row, range(least, most + 1)) if least <= n <= most)
+            min_count, max_count = int(table.min[row]), int(table.max[row])
+            sizes = tuple(
+                n
+                for n in table.sizes.get(row, range(min_count, max_count + 1))
+                if min_count <= n <= max_count
+            )
             count = int(table.have[row])
             node = where(job) if count else ""
             standing = Standing(row, job, sizes, int(table.unit[row]), self.believe(job, snapshot.now))
@@ -144,7 +148,7 @@ class Reshape:
         products = sorted(p for p, n in believed.rates if n == 1) or [""]
         best = max(products, key=lambda p: (believed.rate(1, p), p))
         one = believed.rate(1, best)
-        most = min(elastic_role(job).max, 1024)
+        max_count = min(elastic_role(job).max, 1024)
         terms = self.terms()
 
         def cost(before: Config | None, after: Config) -> float:
@@ -155,7 +159,9 @@ class Reshape:
 
         return Estimation(
             remaining=believed.training(1, best),
-            speeds=(0.0, *(believed.rate(n, best) / one for n in range(1, most + 1))) if one > 0.0 else (),
+            speeds=(0.0, *(believed.rate(n, best) / one for n in range(1, max_count + 1)))
+            if one > 0.0
+            else (),
             speed=lambda config: believed.rate(config.replicas, config.product),
             cost=cost,
         )

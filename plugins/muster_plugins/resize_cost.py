@@ -244,9 +244,9 @@ class _Plan:
 
     def sizes(self, row: int, low: int, high: int) -> list[int]:
         """Legal counts above `low` and up to `high`, the largest first."""
-        least, most = int(self.table.min[row]), int(self.table.max[row])
-        legal = self.table.sizes.get(row, range(least, most + 1))
-        return sorted((n for n in legal if max(low, least - 1) < n <= min(high, most)), reverse=True)
+        min_count, max_count = int(self.table.min[row]), int(self.table.max[row])
+        legal = self.table.sizes.get(row, range(min_count, max_count + 1))
+        return sorted((n for n in legal if max(low, min_count - 1) < n <= min(high, max_count)), reverse=True)
 
     def give_back(self, rows: list[int]) -> None:
         """GPUs that nobody needs go back to those who were to give them, first to who loses most (then by row)."""
@@ -262,9 +262,9 @@ class _Plan:
             if self.gpus(row, have) - self.gpus(row, to) <= self.free:
                 self.keep(row, "no other job needs the GPUs that it would give up")
             elif not self.given.whole:
-                self.most(row, self.sizes(row, to, have), "")
+                self.put_first(row, self.sizes(row, to, have), "")
 
-    def most(self, row: int, counts: list[int], why: str) -> bool:
+    def put_first(self, row: int, counts: list[int], why: str) -> bool:
         """The first of the counts for which there are GPUs; False where there is none."""
         for count in counts:
             if self.gpus(row, count) - self.gpus(row, self.count[row]) <= self.free:
@@ -277,7 +277,7 @@ class _Plan:
         why = "those who are to give up GPUs for it can't change yet"
         have, to = int(self.table.have[row]), self.count[row]
         self.keep(row, why)
-        if not self.given.whole and not self.most(
+        if not self.given.whole and not self.put_first(
             row, [n for n in self.sizes(row, have, to - 1) if worth(n)], why
         ):
             self.why[row] = why
@@ -293,7 +293,7 @@ class _Plan:
         for row in sorted(starts, key=lambda row: (-int(table.priority[row]), row)):
             count = wished[row]
             smaller = [] if self.given.whole else self.sizes(row, 0, count - 1)
-            if not self.most(row, [count, *smaller], ""):
+            if not self.put_first(row, [count, *smaller], ""):
                 self.why[row] = why
                 self.wants.pop(row, None)
 

@@ -127,8 +127,10 @@ class Similarity:
         """Replicas that the job may have: those that were asked for, or any that its owner allows."""
         if self.mode == "gpu":
             return (int(table.request[row]),)
-        least, most = int(table.min[row]), int(table.max[row])
-        return tuple(c for c in table.sizes.get(row, range(least, most + 1)) if least <= c <= most)
+        min_count, max_count = int(table.min[row]), int(table.max[row])
+        return tuple(
+            c for c in table.sizes.get(row, range(min_count, max_count + 1)) if min_count <= c <= max_count
+        )
 
     def reference(self, job: Job) -> str | None:
         """Algorithm 1: the reference that is nearest to the job's model, None where nothing is known of it."""

@@ -73,15 +73,15 @@ class _Recent:
         if not greedy.plain(table):
             return _classes(table)
         # In the simple case a class is a curve, cut off where its jobs' most is (one most a curve, as a rule).
-        curve, most = table.curve, table.max
+        curve, max_count = table.curve, table.max
         if self.curves is not table.curves or self.made is None:
             self.made, self.curves = None, table.curves
             self.ends = np.zeros(len(table.curves), dtype=np.int64)
-        elif (self.ends[curve] == most).all():
+        elif (self.ends[curve] == max_count).all():
             return self.made, curve
         ends = self.ends.copy()
-        ends[curve] = most
-        if (ends[curve] != most).any():
+        ends[curve] = max_count
+        if (ends[curve] != max_count).any():
             return _classes(table)
         self.ends = ends
         self.made = ladders(table.curves, [range(1, max(int(end), 1) + 1) for end in ends], [1] * len(ends))

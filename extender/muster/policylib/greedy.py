@@ -168,19 +168,19 @@ def _even(table: Table, order: IntArray, left: int, granted: IntArray) -> IntArr
         chosen = order[:left]
         granted[chosen] = 1
         return granted
-    most = table.max[order]
-    caps = np.sort(most)
+    max_count = table.max[order]
+    caps = np.sort(max_count)
     # With the k smallest caps full, the rest share what is left: find the level between two caps.
     full = np.concatenate(([0], np.cumsum(caps)))
     rest = len(caps) - np.arange(len(caps))
     reach = full[:-1] + caps * rest  # GPUs used when the level is caps[k]
     k = int(np.searchsorted(reach, left, side="right"))
     if k == len(caps):
-        granted[order] = most
+        granted[order] = max_count
         return granted
     height, over = divmod(left - int(full[k]), int(rest[k]))
-    shares = np.minimum(most, height)
-    shares[np.flatnonzero(most > height)[:over]] += 1
+    shares = np.minimum(max_count, height)
+    shares[np.flatnonzero(max_count > height)[:over]] += 1
     granted[order] = shares
     return granted
 
@@ -197,14 +197,14 @@ def by_gain(table: Table, start: IntArray, left: int, gain: Gain, rows: IntArray
     over all jobs would.
     """
     granted: list[int] = start.tolist()
-    most, unit, fixed = table.max.tolist(), table.unit.tolist(), table.fixed.tolist()
+    max_count, unit, fixed = table.max.tolist(), table.unit.tolist(), table.fixed.tolist()
     simple = plain(table)
     heap: list[tuple[float, int, int, int]] = []
 
     def offer(row: int) -> None:
         here = granted[row]
         if simple:
-            following = here + 1 if here < most[row] else 0
+            following = here + 1 if here < max_count[row] else 0
         else:
             following = _next(table, row, here)
         if following:
