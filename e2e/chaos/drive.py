@@ -97,24 +97,27 @@ def drive(
         for call in calls:
             call.result()
         calm = time.monotonic()
-        outcome.fates = _settled(cluster, namespace, referee, tell)
+        outcome.fates, left = _settled(cluster, namespace, referee, tell)
         outcome.calm_after = time.monotonic() - calm
-        outcome.faults += [*referee.faults, *referee.open()]
+        outcome.faults += [*referee.faults, *left]
     outcome.faults += machine.faults + lab.troubles()
     outcome.faults += [f"{one.job} {one.what}" for one in outcome.fates if not one.well]
     return outcome
 
 
-def _settled(cluster: Cluster, namespace: str, referee: Watching, tell: Callable[[str], None]) -> list[Fate]:
-    """What has become of all jobs: as soon as all is well and nobody waits for GPUs that are free, else after
-    CALM s."""
+def _settled(
+    cluster: Cluster, namespace: str, referee: Watching, tell: Callable[[str], None]
+) -> tuple[list[Fate], list[str]]:
+    """What has become of all jobs, and what the referee has open: as soon as all is well and nobody waits for GPUs
+    that are free, else after CALM s. (Asked once more, it may not have seen yet what pods have told since.)"""
     end = time.monotonic() + CALM
     shown = 0.0
     while True:
         found = fates(cluster, namespace)
         well = all(one.well for one in found) and not any(one.what == "waits" for one in found)
-        if (well and not referee.open()) or time.monotonic() > end:
-            return found
+        opened = referee.open()
+        if (well and not opened) or time.monotonic() > end:
+            return found, opened
         if time.monotonic() - shown >= 2 * TOLD:
             shown = time.monotonic()
             tell(f"  calm: {told(found)}; {sum(not one.well for one in found)} not well")
