@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,10 +12,11 @@ from pathlib import Path
 
 import urllib3
 
-from e2e.chaos.troubles import Trouble, What
+from e2e.chaos.troubles import VERBS, Trouble, What
 from e2e.cluster import Cluster, Pod, Refused
 from e2e.lab import Lab, LabError, NotReadyError
 from e2e.lab.api import answers
+from e2e.lab.daemon import Daemon
 
 CLOCK = Path(__file__).parent / "clock"
 RESTARTS = 1.0
@@ -92,6 +94,8 @@ class Machine:
 
     def _carry_out(self, trouble: Trouble) -> str:
         name = trouble.process
+        if name.startswith(VERBS):
+            return self._verbs(trouble)
         if trouble.what in (What.KILL, What.STOP):
             self._busy.add(name)
             if trouble.what is What.STOP:
@@ -123,6 +127,23 @@ class Machine:
         else:
             return self._node(trouble)
         return ""
+
+    def _verbs(self, trouble: Trouble) -> str:
+        """To a muster's process that answers the verbs: it is its planner who sees that, says so and goes on."""
+        found = self.lab.children(trouble.process.removeprefix(VERBS))
+        if not found:
+            return "it does not run"
+        child = found[-1]
+        self.lab.expects(rf"the process that answers the verbs \({child.pid}\)")
+        if trouble.what is What.FREEZE:
+            self._busy.add(trouble.process)
+            self._later(trouble.seconds, trouble.process, lambda: self._goes_on(child))
+        sent = {What.KILL: signal.SIGKILL, What.STOP: signal.SIGTERM, What.FREEZE: signal.SIGSTOP}
+        child.signal(sent[trouble.what])
+        return f"pid {child.pid}"
+
+    def _goes_on(self, child: Daemon) -> None:
+        child.signal(signal.SIGCONT)  # if its planner has not ended it
 
     def _node(self, trouble: Trouble) -> str:
         node = self.lab.nodes[int(trouble.pick * len(self.lab.nodes))]

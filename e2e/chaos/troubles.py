@@ -17,8 +17,12 @@ PROCESSES = (
     "kube-scheduler-1",
     "muster-0",
     "muster-1",
+    "verbs of muster-0",
+    "verbs of muster-1",
 )
 MUSTERS = ("muster-0", "muster-1")
+VERBS = "verbs of "
+"""What precedes a muster's name: its process that answers the verbs, which it starts again by itself."""
 FAULTS = (
     "429 after 0 PATCH x20; 429 after 0 POST x20",
     "fail after 0 PATCH x20; fail after 0 POST x20",
@@ -92,6 +96,7 @@ def troubles(seed: int, seconds: float) -> Iterator[Trouble]:
             what, process if what in (What.KILL, What.STOP, What.FREEZE) else ""
         )
         how = {What.ANSWERS: fault, What.CLOCK: clock}.get(what, "")
-        seconds_off = 0.0 if what in (What.POD, What.GANG) else min(lasts, LONGEST.get(whose, 25.0))
+        at_once = what in (What.POD, What.GANG) or (whose.startswith(VERBS) and what is not What.FREEZE)
+        seconds_off = 0.0 if at_once else min(lasts, LONGEST.get(whose, 25.0))
         yield Trouble(round(at, 2), what, whose, how, round(seconds_off, 2), pick)
         at += gap

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 MUSTER = re.compile(r"^\S+ \S+ (ERROR|CRITICAL) ")
 """Muster's lines: date, time, level, logger, text (muster.cli). Warnings are no complaint: an API that is away
@@ -15,12 +15,15 @@ AFTER = 40
 """Lines of a traceback that are told with it, at the most."""
 
 
-def found(name: str, log: Iterable[bytes]) -> list[str]:
-    """A sentence for each complaint of a process' log, the first ones, each with the lines that belong to it."""
+def found(name: str, log: Iterable[bytes], expected: Sequence[re.Pattern[str]] = ()) -> list[str]:
+    """A sentence for each complaint of a process' log that is not expected, the first ones, each with the lines that
+    belong to it."""
     told: list[str] = []
     for first, *rest in _entries(log):
         if first.startswith(ANYBODY) or (name.startswith("muster") and MUSTER.match(first)):
-            told.append("\n    ".join((f"{name} complains: {first}", *rest[:AFTER])))
+            said = "\n    ".join((f"{name} complains: {first}", *rest[:AFTER]))
+            if not any(pattern.search(said) for pattern in expected):
+                told.append(said)
     return told[:MOST]
 
 

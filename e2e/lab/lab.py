@@ -376,7 +376,7 @@ class Lab:
         for name in self.processes:
             with contextlib.suppress(FileNotFoundError), open(self.log(name), "rb") as log:
                 log.seek(self._heard.get(name, 0))
-                found += complaints.found(name, log)
+                found += complaints.found(name, log, self._expected)
         for name, aside in self._put_aside().items():
             pid, before = self._aside.get(name, (None, 0.0))
             if aside > (before if pid == self.pid(name) else 0.0):

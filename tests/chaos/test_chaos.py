@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from e2e.chaos.end import fate
-from e2e.chaos.troubles import SOONEST, What, troubles
+from e2e.chaos.troubles import PROCESSES, SOONEST, VERBS, What, troubles
 from e2e.cluster import Json, Pod
 from e2e.scenario import job, pod
 from e2e.soak.arrivals import Course, arrivals
@@ -28,7 +28,14 @@ def test_a_longer_run_begins_with_the_troubles_of_a_shorter_one() -> None:
 def test_ten_minutes_have_every_kind_of_trouble_and_pauses_between_them() -> None:
     found = list(troubles(1, 600.0))
     assert {one.what for one in found} == set(What)
+    assert {one.process for one in found} == {"", *PROCESSES}
     assert all(after.at - before.at >= SOONEST - 0.02 for before, after in pairwise(found))
+
+
+def test_who_answers_the_verbs_is_started_again_by_its_planner_and_frozen_for_a_while() -> None:
+    found = [one for one in troubles(1, 6000.0) if one.process.startswith(VERBS)]
+    assert {one.what for one in found} == {What.KILL, What.STOP, What.FREEZE}
+    assert all((one.seconds > 0) == (one.what is What.FREEZE) for one in found)
 
 
 def seen(count: int, node: str = "", phase: str = "Pending", gated: bool = False) -> list[Pod]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from e2e.lab.complaints import MOST, found
 
 START = b"--- 2026-01-01T00:00:00+0000 muster serve --config=x\n"
@@ -28,3 +30,10 @@ def test_warnings_and_what_others_call_errors_are_none_and_many_are_told_in_part
     assert found("muster-0", [START, FINE]) == []
     assert found("kube-scheduler-0", [b"E0101 00:00:00 reflector: connection refused\n", ERROR]) == []
     assert len(found("muster-0", [ERROR] * 50)) == MOST
+
+
+def test_what_is_expected_hides_nothing_that_comes_after_it() -> None:
+    ours = b"2026-01-01 00:00:01,000 ERROR muster.verbs the process (7) has ended\n"
+    expected = [re.compile(r"process \(7\)")]
+    assert found("muster-0", [ours] * 50, expected) == []
+    assert len(found("muster-0", [ours] * 50 + [ours.replace(b"7", b"8"), ERROR], expected)) == 2
