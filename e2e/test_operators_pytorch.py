@@ -7,8 +7,15 @@ from typing import Any
 
 import pytest
 
-from e2e.cluster import Cluster, Json, Pod
+from e2e.cluster import Cluster, Json
 from e2e.elastic import shared_by
+from e2e.every_operator import (
+    ELASTIC,
+    gives_a_half_and_has_it_back,
+    is_suspended_and_comes_back_whole,
+    loses_one_that_comes_again_to_its_place,
+    starts_whole_or_not_at_all,
+)
 from e2e.lab import Lab
 from e2e.operated import everything, has_state, of, operated, path, pytorch_job, run
 from e2e.scenario import (
@@ -16,11 +23,9 @@ from e2e.scenario import (
     ends_now,
     job,
     planned_after,
-    pod,
     runs_whole,
     stays,
     wait_until,
-    waits_because,
 )
 
 pytestmark = [pytest.mark.lab, pytest.mark.operators("training-operator")]
@@ -38,19 +43,18 @@ def conditions(cluster: Cluster, namespace: str, name: str) -> set[str]:
     return {one["type"] for one in status.get("conditions") or [] if one["status"] == "True"}
 
 
-def test_a_pytorchjob_starts_whole_or_not_at_all(cluster: Cluster, namespace: str) -> None:
-    holder = cluster.submit(pod("holder", gpus=8), namespace=namespace)[0]
-    wait_until(lambda: bound(cluster.pods(namespace), 1), what="the holder runs")
+def rigid() -> Json:
+    """All of the lab's GPUs."""
     eight = {"gpus": 8}
-    cluster.submit(pytorch_job("bert", Master=(1, eight), Worker=(3, eight)), namespace=namespace)
-    waits_because(cluster, namespace, "kubeflow-bert", "needs 32 GPUs (1 master, 3 worker)")
-    stays(
-        cluster,
-        lambda: [one.name for one in bound(cluster.pods(namespace))] == ["holder"],
-        what="neither its master nor a worker starts",
-    )
-    cluster.delete_pod(Pod(holder))
-    run(cluster, namespace, {"master": 1, "worker": 3})
+    return pytorch_job("bert", Master=(1, eight), Worker=(3, eight))
+
+
+ROLES = {"master": 1, "worker": 3}
+
+
+def test_a_pytorchjob_starts_whole_or_not_at_all(cluster: Cluster, namespace: str) -> None:
+    needs = "needs 32 GPUs (1 master, 3 worker)"
+    starts_whole_or_not_at_all(cluster, namespace, rigid(), "kubeflow-bert", needs, ROLES)
 
 
 def test_a_pytorchjob_that_has_succeeded_is_finished_though_a_replica_of_it_waits(
@@ -81,45 +85,22 @@ def test_a_pytorchjob_that_has_succeeded_is_finished_though_a_replica_of_it_wait
 
 
 def test_a_suspended_pytorchjob_says_so_and_comes_back_whole(cluster: Cluster, namespace: str) -> None:
-    eight = {"gpus": 8}
-    cluster.submit(pytorch_job("bert", Master=(1, eight), Worker=(3, eight)), namespace=namespace)
-    before = run(cluster, namespace, {"master": 1, "worker": 3})
-    cluster.patch(path("PyTorchJob", namespace, "bert"), {"spec": {"runPolicy": {"suspend": True}}})
-    has_state(cluster, namespace, "kubeflow-bert", "Suspended")
-    assert bound(cluster.pods(namespace)) == []
-    cluster.patch(path("PyTorchJob", namespace, "bert"), {"spec": {"runPolicy": {"suspend": False}}})
-    after = run(cluster, namespace, {"master": 1, "worker": 3})
-    assert {one.uid for one in after}.isdisjoint(one.uid for one in before)
-    has_state(cluster, namespace, "kubeflow-bert", "Running")
+    is_suspended_and_comes_back_whole(
+        cluster, namespace, rigid(), "kubeflow-bert", ROLES, lambda so: {"runPolicy": {"suspend": so}}
+    )
 
 
 def test_a_pytorchjob_shrinks_and_grows_and_nothing_is_counted_against_it(
     lab: Lab, cluster: Cluster, namespace: str
 ) -> None:
-    """Room for 8 workers of 4 GPUs, which an elastic Job takes a half of for a while."""
-    elastic: dict[str, Any] = {"gpus": 4, "min_replicas": 1, "max_replicas": 8}
     policy = {
         "runPolicy": {"backoffLimit": 3},
         "elasticPolicy": {"rdzvBackend": "c10d", "minReplicas": 1, "maxReplicas": 8, "maxRestarts": 100},
     }
     with shared_by(lab, "max-min"):
-        cluster.submit(pytorch_job("bert", policy, Worker=(8, elastic)), namespace=namespace)
+        cluster.submit(pytorch_job("bert", policy, Worker=(8, ELASTIC)), namespace=namespace)
         for _ in range(2):
-            run(cluster, namespace, {"worker": 8})
-            cluster.submit(job("other", 8, success_on="0", **elastic), namespace=namespace)
-            wait_until(
-                lambda: (
-                    len(bound(cluster.pods(namespace, "other"))) == 4
-                    and len([one for one in bound(cluster.pods(namespace)) if of("worker")(one)]) == 4
-                ),
-                what="each has its half",
-                also=lambda: everything(cluster, namespace),
-            )
-            cluster.delete(
-                f"/apis/batch/v1/namespaces/{namespace}/jobs/other", propagationPolicy="Background"
-            )
-            wait_until(lambda: not cluster.pods(namespace, "other"), what="the other is gone")
-        run(cluster, namespace, {"worker": 8})
+            gives_a_half_and_has_it_back(cluster, namespace, "worker", {"worker": 8})
     assert not conditions(cluster, namespace, "bert") & {"Failed", "Restarting", "Succeeded"}
 
 
@@ -128,8 +109,8 @@ def test_a_pytorchjob_shrinks_and_grows_and_nothing_is_counted_against_it(
 
 def failing(policy: str, **run_policy: Any) -> Json:
     """A PyTorchJob of four times 8 GPUs whose replicas are restarted by this policy."""
-    eight = {"gpus": 8}
-    found = pytorch_job("bert", {"runPolicy": run_policy}, Master=(1, eight), Worker=(3, eight))
+    found = rigid()
+    found["spec"]["runPolicy"] = run_policy
     for each in found["spec"]["pytorchReplicaSpecs"].values():
         each["restartPolicy"] = policy
     return found
@@ -139,27 +120,22 @@ def failing(policy: str, **run_policy: Any) -> Json:
 def test_a_worker_of_a_pytorchjob_that_fails_comes_again_to_its_place_and_the_others_go_on(
     cluster: Cluster, namespace: str, policy: str, code: int
 ) -> None:
-    cluster.submit(failing(policy, backoffLimit=5), namespace=namespace)
-    before = run(cluster, namespace, {"master": 1, "worker": 3})
-    cluster.submit(job("later", 1, gpus=8), namespace=namespace)
-    has_state(cluster, namespace, "job-later", "Waiting")
-    lost = next(filter(of("worker"), before))
-    ends_now(cluster, lost, exit_code=code)
-    wait_until(
-        lambda: lost.uid not in {one.uid for one in cluster.pods(namespace)},
-        what="the operator has taken the failed pod away",
+    loses_one_that_comes_again_to_its_place(
+        cluster,
+        namespace,
+        failing(policy, backoffLimit=5),
+        ROLES,
+        "worker",
+        lambda lost: ends_now(cluster, lost, exit_code=code),
     )
-    after = run(cluster, namespace, {"master": 1, "worker": 3})
-    assert {one.uid for one in before} - {one.uid for one in after} == {lost.uid}
     assert "Failed" not in conditions(cluster, namespace, "bert")
-    stays(cluster, lambda: not bound(cluster.pods(namespace, "later")), what="who came later waits")
 
 
 def test_a_pytorchjob_that_fails_for_good_is_finished_and_who_waits_has_its_gpus(
     cluster: Cluster, namespace: str
 ) -> None:
     cluster.submit(failing("ExitCode", cleanPodPolicy="Running"), namespace=namespace)
-    before = run(cluster, namespace, {"master": 1, "worker": 3})
+    before = run(cluster, namespace, ROLES)
     cluster.submit(job("later", 4, gpus=8), namespace=namespace)
     has_state(cluster, namespace, "job-later", "Waiting")
     ends_now(cluster, next(filter(of("worker"), before)), exit_code=1)

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from e2e.cluster import Cluster, Json
 from e2e.elastic import shared_by
+from e2e.every_operator import (
+    ELASTIC,
+    gives_a_half_and_has_it_back,
+    is_suspended_and_comes_back_whole,
+    loses_one_that_comes_again_to_its_place,
+    starts_whole_or_not_at_all,
+)
 from e2e.lab import Lab
 from e2e.operated import (
     custom,
-    everything,
     has_state,
     is_left_alone,
     of,
@@ -22,7 +27,7 @@ from e2e.operated import (
     run,
     worker_group,
 )
-from e2e.scenario import bound, configured, job, pod, runs_whole, stays, wait_until, waits_because
+from e2e.scenario import bound, configured, job, runs_whole, stays, wait_until
 
 pytestmark = [pytest.mark.lab, pytest.mark.operators("kuberay")]
 
@@ -40,18 +45,17 @@ def resize(cluster: Cluster, namespace: str, name: str, *groups: Json) -> None:
     cluster.patch(path("RayCluster", namespace, name), {"spec": {"workerGroupSpecs": list(groups)}})
 
 
+def rigid() -> Json:
+    """All of the lab's GPUs, and a head without any."""
+    return ray_cluster("ray", worker_group("small", 4, gpus=8))
+
+
+ROLES = {"headgroup": 1, "small": 4}
+
+
 def test_a_raycluster_starts_whole_or_not_at_all(cluster: Cluster, namespace: str) -> None:
-    holder = cluster.submit(pod("holder", gpus=8), namespace=namespace)[0]
-    wait_until(lambda: bound(cluster.pods(namespace), 1), what="the holder runs")
-    cluster.submit(ray_cluster("ray", worker_group("small", 4, gpus=8)), namespace=namespace)
-    waits_because(cluster, namespace, "raycluster-ray", "needs 32 GPUs (1 headgroup, 4 small)")
-    stays(
-        cluster,
-        lambda: [one.name for one in bound(cluster.pods(namespace))] == ["holder"],
-        what="neither its head nor a worker starts",
-    )
-    cluster.delete(f"/api/v1/namespaces/{namespace}/pods/{holder['metadata']['name']}")
-    run(cluster, namespace, {"headgroup": 1, "small": 4})
+    needs = "needs 32 GPUs (1 headgroup, 4 small)"
+    starts_whole_or_not_at_all(cluster, namespace, rigid(), "raycluster-ray", needs, ROLES)
 
 
 @pytest.mark.parametrize("profile", ["fifo", "max-min"])
@@ -100,39 +104,20 @@ def test_a_worker_group_that_is_suspended_does_not_count(cluster: Cluster, names
 
 
 def test_a_suspended_raycluster_says_so_and_comes_back_whole(cluster: Cluster, namespace: str) -> None:
-    cluster.submit(ray_cluster("ray", worker_group("small", 4, gpus=8)), namespace=namespace)
-    before = run(cluster, namespace, {"headgroup": 1, "small": 4})
-    cluster.patch(path("RayCluster", namespace, "ray"), {"spec": {"suspend": True}})
-    has_state(cluster, namespace, "raycluster-ray", "Suspended")
-    assert bound(cluster.pods(namespace)) == []
-    cluster.patch(path("RayCluster", namespace, "ray"), {"spec": {"suspend": False}})
-    after = run(cluster, namespace, {"headgroup": 1, "small": 4})
-    assert {one.uid for one in after}.isdisjoint(one.uid for one in before)
-    has_state(cluster, namespace, "raycluster-ray", "Running")
+    is_suspended_and_comes_back_whole(
+        cluster, namespace, rigid(), "raycluster-ray", ROLES, lambda so: {"suspend": so}
+    )
 
 
 def test_a_raycluster_shrinks_and_grows_while_its_head_goes_on(
     lab: Lab, cluster: Cluster, namespace: str
 ) -> None:
-    """Room for 8 workers of 4 GPUs, which an elastic Job takes a half of for a while."""
-    elastic: dict[str, Any] = {"gpus": 4, "min_replicas": 1, "max_replicas": 8}
     head = {"annotations": {"muster.dev/evictable": "true"}}
     with shared_by(lab, "max-min"):
         cluster.submit(
-            ray_cluster("ray", worker_group("small", 8, **elastic), head=head), namespace=namespace
+            ray_cluster("ray", worker_group("small", 8, **ELASTIC), head=head), namespace=namespace
         )
-        whole = run(cluster, namespace, {"headgroup": 1, "small": 8})
-        cluster.submit(job("other", 8, success_on="0", **elastic), namespace=namespace)
-        wait_until(
-            lambda: (
-                len(bound(cluster.pods(namespace, "other"))) == 4
-                and len([one for one in bound(cluster.pods(namespace)) if of("small")(one)]) == 4
-            ),
-            what="each has its half",
-            also=lambda: everything(cluster, namespace),
-        )
-        cluster.delete(f"/apis/batch/v1/namespaces/{namespace}/jobs/other", propagationPolicy="Background")
-        again = run(cluster, namespace, {"headgroup": 1, "small": 8})
+        whole, again = gives_a_half_and_has_it_back(cluster, namespace, "small", {"headgroup": 1, "small": 8})
     heads = [[one.uid for one in pods if of("headgroup")(one)] for pods in (whole, again)]
     assert heads[0] == heads[1]
 
@@ -150,16 +135,7 @@ def test_the_hosts_of_a_worker_of_ray_multiply(cluster: Cluster, namespace: str)
 def test_a_pod_of_ray_that_is_killed_comes_again_to_its_place_and_the_others_go_on(
     cluster: Cluster, namespace: str, group: str
 ) -> None:
-    cluster.submit(ray_cluster("ray", worker_group("small", 4, gpus=8)), namespace=namespace)
-    before = run(cluster, namespace, {"headgroup": 1, "small": 4})
-    cluster.submit(job("later", 1, gpus=8), namespace=namespace)
-    has_state(cluster, namespace, "job-later", "Waiting")
-    lost = next(filter(of(group), before))
-    cluster.delete_pod(lost)
-    wait_until(lambda: lost.uid not in {one.uid for one in cluster.pods(namespace)}, what="the pod is gone")
-    after = run(cluster, namespace, {"headgroup": 1, "small": 4})
-    assert {one.uid for one in before} - {one.uid for one in after} == {lost.uid}
-    stays(cluster, lambda: not bound(cluster.pods(namespace, "later")), what="who came later waits")
+    loses_one_that_comes_again_to_its_place(cluster, namespace, rigid(), ROLES, group, cluster.delete_pod)
 
 
 def test_what_rays_autoscaler_adds_starts_beside_the_others_and_what_it_names_goes(
@@ -203,11 +179,11 @@ def test_a_rayjob_that_ends_takes_its_cluster_along_and_who_waits_has_its_gpus(
     spec = {
         "entrypoint": "python train.py",
         "shutdownAfterJobFinishes": True,
-        "rayClusterSpec": ray_cluster("ray", worker_group("small", 4, gpus=8))["spec"],
+        "rayClusterSpec": rigid()["spec"],
     }
     cluster.submit(custom("RayJob", "tune", spec), namespace=namespace)
     # The Job that submits, of the RayJob's name, is made as soon as the cluster is ready.
-    run(cluster, namespace, {"headgroup": 1, "small": 4}, beside="tune")
+    run(cluster, namespace, ROLES, beside="tune")
     (name,) = wait_until(lambda: cluster.gangs(namespace), what="its Gang is written")
     cluster.submit(job("later", 4, gpus=8), namespace=namespace)
     has_state(cluster, namespace, "job-later", "Waiting")

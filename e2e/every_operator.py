@@ -1,0 +1,92 @@
+"""What holds of the jobs of every operator: scenarios that the labs of KubeRay and of the training operator both run
+(e2e/test_operators_*.py), each on a lab of 4 nodes x 8 GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from e2e.cluster import Cluster, Json, Pod
+from e2e.operated import everything, has_state, of, path, run
+from e2e.scenario import bound, delete_job, job, pod, stays, wait_until, waits_because
+
+ELASTIC: dict[str, Any] = {"gpus": 4, "min_replicas": 1, "max_replicas": 8}
+"""Of a job that has room for 8 pods, and half of it beside another one."""
+
+
+def starts_whole_or_not_at_all(
+    cluster: Cluster, namespace: str, owner: Json, gang: str, needs: str, roles: Mapping[str, int]
+) -> None:
+    """It needs all four nodes, and a pod has one of them for a while."""
+    holder = cluster.submit(pod("holder", gpus=8), namespace=namespace)[0]
+    wait_until(lambda: bound(cluster.pods(namespace), 1), what="the holder runs")
+    cluster.submit(owner, namespace=namespace)
+    waits_because(cluster, namespace, gang, needs)
+    stays(
+        cluster,
+        lambda: [one.name for one in bound(cluster.pods(namespace))] == ["holder"],
+        what="nothing of it starts",
+    )
+    cluster.delete_pod(Pod(holder))
+    run(cluster, namespace, roles)
+
+
+def is_suspended_and_comes_back_whole(
+    cluster: Cluster,
+    namespace: str,
+    owner: Json,
+    gang: str,
+    roles: Mapping[str, int],
+    suspended: Callable[[bool], Json],
+) -> None:
+    """suspended: the spec with which its owner is, or is not any more."""
+    cluster.submit(owner, namespace=namespace)
+    before = run(cluster, namespace, roles)
+    where = path(owner["kind"], namespace, owner["metadata"]["name"])
+    cluster.patch(where, {"spec": suspended(True)})
+    has_state(cluster, namespace, gang, "Suspended")
+    assert bound(cluster.pods(namespace)) == []
+    cluster.patch(where, {"spec": suspended(False)})
+    after = run(cluster, namespace, roles)
+    assert {one.uid for one in after}.isdisjoint(one.uid for one in before)
+    has_state(cluster, namespace, gang, "Running")
+
+
+def gives_a_half_and_has_it_back(
+    cluster: Cluster, namespace: str, role: str, roles: Mapping[str, int]
+) -> tuple[list[Pod], list[Pod]]:
+    """Its 8 elastic pods of this role share with an elastic Job for a while. Its pods before and after that."""
+    before = run(cluster, namespace, roles)
+    cluster.submit(job("other", 8, success_on="0", **ELASTIC), namespace=namespace)
+    wait_until(
+        lambda: (
+            len(bound(cluster.pods(namespace, "other"))) == 4
+            and len([one for one in bound(cluster.pods(namespace)) if of(role)(one)]) == 4
+        ),
+        what="each has its half",
+        also=lambda: everything(cluster, namespace),
+    )
+    delete_job(cluster, namespace, "other")
+    wait_until(lambda: not cluster.pods(namespace, "other"), what="the other is gone")
+    return before, run(cluster, namespace, roles)
+
+
+def loses_one_that_comes_again_to_its_place(
+    cluster: Cluster,
+    namespace: str,
+    owner: Json,
+    roles: Mapping[str, int],
+    role: str,
+    ends: Callable[[Pod], object],
+) -> None:
+    """ends: what happens to one pod of this role, while a job waits that its GPUs would do for."""
+    cluster.submit(owner, namespace=namespace)
+    before = run(cluster, namespace, roles)
+    cluster.submit(job("later", 1, gpus=8), namespace=namespace)
+    has_state(cluster, namespace, "job-later", "Waiting")
+    lost = next(filter(of(role), before))
+    ends(lost)
+    wait_until(lambda: lost.uid not in {one.uid for one in cluster.pods(namespace)}, what="the pod is gone")
+    after = run(cluster, namespace, roles)
+    assert {one.uid for one in before} - {one.uid for one in after} == {lost.uid}
+    stays(cluster, lambda: not bound(cluster.pods(namespace, "later")), what="who came later waits")
