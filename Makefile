@@ -32,8 +32,9 @@ check: $(STAMP) ## lint, types, layers: seconds
 format: $(STAMP) ## let ruff format and fix
 	@$(BIN)/ruff check --fix -q . ; $(BIN)/ruff format -q .
 
-docs: $(STAMP) ## write the generated tables of config/reference.md
-	@$(BIN)/cog -r -I . config/reference.md
+docs: $(STAMP) ## write what is generated: tables of config/reference.md and charts/muster/README.md, the chart's schema
+	@$(BIN)/cog -r -I . config/reference.md charts/muster/README.md
+	@$(BIN)/python -m tests.chart.schema
 
 unit: $(STAMP) ## the unit tests: seconds
 	@$(BIN)/pytest -q tests

@@ -34,8 +34,19 @@ LONGEST_FIRST = (
     "e2e/test_lab.py",
     "e2e/test_demo.py",
     "e2e/test_page.py",
+    "e2e/test_agent_on_devices.py",
+    "e2e/test_device_plugin.py",
     "e2e/test_say_why.py",
     "e2e/test_operators_ray.py",
+    "e2e/test_operators_lws.py",
+    "e2e/test_admission.py",
+    "e2e/test_words.py",
+    "e2e/test_no_way_round.py",
+    "e2e/test_reproduce.py",
+    "e2e/test_tls.py",
+    "e2e/test_real_node.py",
+    "e2e/test_elastic_idle.py",
+    "e2e/test_kueue.py",
 )
 """Files that take minutes, longest first: side by side (xdist, --no-loadscope-reorder) a file that begins last
 would be waited for alone. `make e2e` prints how long each took."""
@@ -56,7 +67,8 @@ def lacks() -> list[tuple[str, str]]:
         (
             not (problem := why_not()),
             f"what real nodes need ({problem})",
-            "e2e/test_real_node.py, e2e/test_training.py, e2e/test_installed_for_real.py",
+            "e2e/test_real_node.py, e2e/test_training.py, e2e/test_installed_for_real.py, "
+            "e2e/test_device_plugin.py, e2e/test_agent_on_devices.py",
         ),
         (
             traces.exists(),

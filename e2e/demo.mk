@@ -18,6 +18,6 @@ demo_options = --name '$(demo_name)' --seed '$(SEED)' \
 
 .PHONY: demo
 
-demo: $(STAMP) ## A busy hour with the default scheduler, then with Muster: TRACE=philly.csv.gz HOUR= SEED=1 QUICK=1 KEEP=1
+demo: $(STAMP) ## A busy hour with the default scheduler, with Muster's gangs, with elastic jobs: TRACE=philly.csv.gz HOUR= SEED=1 QUICK=1 KEEP=1
 	@test -x .venv/bin/python || $(MAKE) setup >&2
 	@.venv/bin/python -m e2e.demo $(demo_options)

@@ -47,7 +47,7 @@ def train(
     restart: a change of its size ends all of its replicas."""
     ours = {
         "muster.dev/speed": speeds or None,
-        "muster.dev/remaining-work": None if work is None else f"{work:g}",
+        "muster.dev/remaining-work": None if work is None else f"{work:.3f}",
         "muster.dev/resize": "restart" if restart else None,
     }
     notes = {key: value for key, value in ours.items() if value} | dict(annotations or {})

@@ -27,6 +27,8 @@ KINDS = {
     "RayJob": "ray.io/v1",
     "RayCluster": "ray.io/v1",
     "PyTorchJob": "kubeflow.org/v1",
+    "Workload": "kueue.x-k8s.io/v1beta2",
+    "LocalQueue": "kueue.x-k8s.io/v1beta2",
 }
 
 

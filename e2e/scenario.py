@@ -474,11 +474,11 @@ def rewrite(file: Path, text: str) -> None:
     fresh.replace(file)
 
 
-def waits_because(cluster: Cluster, namespace: str, name: str, reason: str) -> None:
-    """Its Gang is Waiting, for this reason."""
+def waits_because(cluster: Cluster, namespace: str, name: str, message: str) -> None:
+    """Its Gang is Waiting, with this message."""
     wait_until(
-        lambda: in_state(cluster, namespace, name, "Waiting").get("reason") == reason,
-        what=f"{name} waits: {reason}",
+        lambda: in_state(cluster, namespace, name, "Waiting").get("message") == message,
+        what=f"{name} waits: {message}",
         also=lambda: str(cluster.gangs(namespace)),
     )
 

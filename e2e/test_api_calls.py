@@ -20,8 +20,9 @@ from muster.core.actions.reconcile_gang import BRIEF
 pytestmark = pytest.mark.lab
 
 WHOLE, GIVEN, SMALL = 16, 6, 4
-BOOK = 6
-"""Writes of the Gang beside what each replica costs: usually two, the plan and that it has come true."""
+BOOK = 8
+"""Writes beside what each replica costs: usually two of the Gang, the plan and that it has come true, and two Events
+that say so (on the Job and on the Gang)."""
 
 
 def test_a_small_start_costs_a_patch_a_bind_and_an_event_a_pod_and_one_gang(

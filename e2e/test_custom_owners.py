@@ -110,11 +110,11 @@ def runs(cluster: Cluster, namespace: str, name: str, pods: int) -> Json:
     )
 
 
-def waits_incomplete(cluster: Cluster, namespace: str, name: str, pods: int, reason: str) -> None:
+def waits_incomplete(cluster: Cluster, namespace: str, name: str, pods: int, message: str) -> None:
     """It says what is missing, and for a while nothing of it starts."""
     wait_until(
-        lambda: in_state(cluster, namespace, name, "Incomplete").get("reason") == reason,
-        what=f"{name} is Incomplete: {reason}",
+        lambda: in_state(cluster, namespace, name, "Incomplete").get("message") == message,
+        what=f"{name} is Incomplete: {message}",
         also=lambda: f"{show(cluster.pods(namespace))}\n{cluster.gangs(namespace)}",
     )
     all_wait(cluster, namespace, pods)
@@ -178,8 +178,8 @@ def test_a_restart_in_the_middle_of_its_creation_does_not_start_a_pytorchjob_in_
     owner = cluster.submit(pytorch_job("bert", workers=3), namespace=namespace)[0]
     pods = [pytorch_pod(owner, "master", 0), *(pytorch_pod(owner, "worker", i) for i in range(3))]
     create_slowly(cluster, namespace, pods[:3])
-    reason = "3 of 4 pods exist; missing: 1 worker"
-    waits_incomplete(cluster, namespace, "kubeflow-bert", 3, reason)
+    message = "3 of 4 pods exist; missing: 1 worker"
+    waits_incomplete(cluster, namespace, "kubeflow-bert", 3, message)
     lab.kill("muster")
     before = gang_versions(cluster, namespace)
     lab.start("muster")
@@ -453,7 +453,7 @@ def test_pods_of_a_podgroup_that_cannot_be_read_do_not_start_until_it_can(
     )
     runs(cluster, namespace, "podgroup-others", 1)  # as long as that nobody waits for a group
     gang = wait_until(lambda: in_state(cluster, namespace, "podgroup-mpi", "Invalid"), what="mpi is Invalid")
-    assert (gang["code"], gang["reason"]) == (
+    assert (gang["reason"], gang["message"]) == (
         "Internal",
         "an error of Muster's own: one of its objects could not be read; what runs of it goes on, none of it starts; "
         "it is tried again by itself and when its pods change (muster's log has the error)",

@@ -186,8 +186,8 @@ def test_one_more_job_than_fits_waits_with_a_reason_until_another_ends(
         what="c waits",
         also=lambda: str(cluster.gangs(namespace)),
     )
-    assert status["code"] in ("Share", "Resources"), status
-    assert status["reason"]
+    assert status["reason"] in ("Share", "Resources"), status
+    assert status["message"]
     stays(
         cluster,
         lambda: shares(cluster, namespace) == {"a": 8, "b": 8},

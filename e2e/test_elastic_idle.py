@@ -46,11 +46,11 @@ def strays(**what: Any) -> list[Json]:
     return [job(f"stray-{i:02d}", 1, gpus=1, **what) for i in range(40)]
 
 
-def told(lab: Lab, cluster: Cluster, namespace: str, name: str, code: str) -> str:
-    """What `muster explain` says of it, once its Gang waits with this code."""
+def told(lab: Lab, cluster: Cluster, namespace: str, name: str, reason: str) -> str:
+    """What `muster explain` says of it, once its Gang waits with this reason."""
     wait_until(
-        lambda: in_state(cluster, namespace, name, "Waiting").get("code") == code,
-        what=f"{name} waits: {code}",
+        lambda: in_state(cluster, namespace, name, "Waiting").get("reason") == reason,
+        what=f"{name} waits: {reason}",
         also=lambda: str(cluster.gangs(namespace).get(name)),
     )
     return lab.muster("explain", name, "-n", namespace).stdout

@@ -465,11 +465,11 @@ def test_a_bare_pod_whose_planned_node_is_cordoned_says_that_it_is_stuck_and_is_
         )
         cannot_bind(lab, cluster, one, lambda: cordon_it(cluster, namespace, one.pinned_to))
     status = wait_until(
-        lambda: found if (found := gang(cluster, namespace, "pod-alone")).get("code") == "Stuck" else {},
+        lambda: found if (found := gang(cluster, namespace, "pod-alone")).get("reason") == "Stuck" else {},
         what="its Gang says Stuck",
         also=lambda: f"{show(cluster.pods(namespace))}\n{cluster.gangs(namespace)}",
     )
-    assert status["reason"] == (
+    assert status["message"] == (
         f"pod alone is pinned and cannot start: node {one.pinned_to} is unschedulable; it has no owner that would "
         "create it again, so delete it and create it anew, or mend the node"
     )

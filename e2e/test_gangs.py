@@ -56,13 +56,14 @@ def pods_exist(cluster: Cluster, namespace: str, name: str, replicas: int) -> No
     )
 
 
-def waits_for(cluster: Cluster, namespace: str, name: str, code: str, reason: str = "") -> None:
-    """The job's Gang waits with this code and, where one is given, for this reason."""
+def waits_for(cluster: Cluster, namespace: str, name: str, reason: str, message: str = "") -> None:
+    """The job's Gang waits with this reason and, where one is given, this message."""
     wait_until(
         lambda: (
-            (found := gang(cluster, namespace, name)).get("code") == code and reason in ("", found["reason"])
+            (found := gang(cluster, namespace, name)).get("reason") == reason
+            and message in ("", found["message"])
         ),
-        what=f"{name} waits with code {code}: {reason}",
+        what=f"{name} waits with reason {reason}: {message}",
         also=lambda: str(cluster.gangs(namespace)),
     )
 
@@ -87,7 +88,7 @@ def test_a_job_starts_whole_on_the_nodes_that_were_planned(cluster: Cluster, nam
     status = gang(cluster, namespace, "job-train")
     assert (status["replicas"], status["gpus"], status["mode"]) == ("4/4", 32, "pinned")
     assert status["roles"] == {"worker": {"min": 4, "max": 4, "granted": 4, "bound": 4}}
-    assert (status["code"], status["reason"]) == ("Ok", "4 replicas running")
+    assert (status["reason"], status["message"]) == ("Ok", "4 replicas running")
 
 
 def test_a_gang_that_does_not_fit_waits_whole_and_says_why(cluster: Cluster, namespace: str) -> None:
@@ -160,8 +161,8 @@ def test_an_elastic_gang_starts_with_its_minimum_and_takes_the_rest_when_it_fits
     assert sorted(one.labels["batch.kubernetes.io/job-completion-index"] for one in started) == ["0", "1"]
     pods_exist(cluster, namespace, "elastic", 4)
     assert len(gated(cluster.pods(namespace, "elastic"))) == 2
-    reason = "2 replicas running; up to 4 as capacity is free"
-    waits_for(cluster, namespace, "job-elastic", "Ok", reason)
+    message = "2 replicas running; up to 4 as capacity is free"
+    waits_for(cluster, namespace, "job-elastic", "Ok", message)
     delete_job(cluster, namespace, "holder")
     runs_whole(cluster, namespace, "elastic", 4)
 
@@ -186,8 +187,8 @@ def test_a_gang_for_one_rack_says_how_much_the_best_rack_has(cluster: Cluster, n
     cluster.submit(
         job("together", 4, gpus=4, annotations={"muster.dev/topology-required": RACK}), namespace=namespace
     )
-    reason = "needs 16 GPUs (4 replicas of 4) in one rack"
-    waits_for(cluster, namespace, "job-together", "Topology", reason)
+    message = "needs 16 GPUs (4 replicas of 4) in one rack"
+    waits_for(cluster, namespace, "job-together", "Topology", message)
     sentence = "Topology: needs 16 GPUs (4 replicas of 4) in one rack; the best rack has 12 GPUs free"
     says(cluster, namespace, "together", sentence)
     waits_whole(cluster, namespace, "together", 4)
@@ -286,8 +287,8 @@ def test_what_may_pass_a_head_that_does_not_fit(
             runs_whole(cluster, namespace, "small", 2)
             waits_whole(cluster, namespace, "head", 2)
         else:
-            reason = "waits for the job at the head of the queue (order: strict)"
-            waits_for(cluster, namespace, "job-small", "BehindHead", reason)
+            message = "waits for the job at the head of the queue (order: strict)"
+            waits_for(cluster, namespace, "job-small", "BehindHead", message)
             waits_whole(cluster, namespace, "small", 2)
             delete_job(cluster, namespace, "holder")
             runs_whole(cluster, namespace, "head", 2)

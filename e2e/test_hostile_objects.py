@@ -125,7 +125,7 @@ def test_no_number_of_one_tenant_keeps_the_gang_of_another_from_starting(
             starts(cluster, namespace, f"after-{number}", what)
             assert bound(cluster.pods(attacker)) == [], what
         counted = metrics(lab)
-    assert in_state(cluster, attacker, "cpu", "Invalid")["reason"] == (
+    assert in_state(cluster, attacker, "cpu", "Invalid")["message"] == (
         "pod cpu: requests of cpu (millicores): expected at most 140 737 488 355 328 (128 TiB in bytes), "
         "found 10000000000000000000"
     )

@@ -16,7 +16,7 @@ from e2e.scenario import comes_ungated, in_state, job, pod, wait_until
 
 pytestmark = pytest.mark.lab
 
-REASON = "    - {name: Reason, type: string, jsonPath: .status.reason}\n"
+MESSAGE = "    - {name: Message, type: string, jsonPath: .status.message}\n"
 
 
 @pytest.fixture
@@ -42,14 +42,14 @@ def test_an_upgrade_reaches_crd_configuration_and_policies_and_leaves_jobs_alone
 ) -> None:
     cluster = Cluster(small.kubeconfig)
     _install_an_older_chart(small, tmp_path / "muster")
-    assert "Reason" not in _columns(cluster)
+    assert "Message" not in _columns(cluster)
     assert "muster-hold" not in small.kubectl("get", "validatingadmissionpolicies", "-o", "name")
     one_runs_and_one_waits(cluster)
     before = {one.uid: (one.node, one.gated) for one in cluster.all_pods()}
 
     small.upgrade("--set", "order=strict")
 
-    assert "Reason" in _columns(cluster)
+    assert "Message" in _columns(cluster)
     config = cluster.get("/api/v1/namespaces/muster-system/configmaps/muster")["data"]["muster.yaml"]
     assert "order: strict" in config
     assert "muster-hold" in small.kubectl("get", "validatingadmissionpolicies", "-o", "name")
@@ -104,15 +104,15 @@ def test_an_uninstall_releases_what_waits_and_says_what_stays(small: Lab) -> Non
 
 
 def _install_an_older_chart(lab: Lab, folder: Path) -> None:
-    """As one that has no column Reason and no policy `hold` yet, and a Gang's status apart."""
+    """As one that has no column Message and no policy `hold` yet, and a Gang's status apart."""
     shutil.copytree(CHART, folder)
     crd = folder / "templates" / "crd.yaml"
     text = crd.read_text()
-    assert REASON in text
+    assert MESSAGE in text
     assert "subresources" not in text
     columns = "    additionalPrinterColumns:\n"
     crd.write_text(
-        text.replace(REASON, "").replace(columns, f"    subresources: {{status: {{}}}}\n{columns}")
+        text.replace(MESSAGE, "").replace(columns, f"    subresources: {{status: {{}}}}\n{columns}")
     )
     (folder / "templates" / "admission-hold.yaml").unlink()
     values = json.loads(lab.helm("get", "values", "muster", "-n", "muster-system", "-o", "json"))

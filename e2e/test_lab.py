@@ -207,7 +207,7 @@ def test_a_shape_survives_its_file_and_says_what_differs() -> None:
 def test_an_operator_that_no_lab_can_run_is_refused_by_name() -> None:
     with pytest.raises(
         BadRequestError,
-        match=r"^OPERATORS=slurm: this lab can run jobset, trainer, lws, kuberay, training-operator$",
+        match=r"^OPERATORS=slurm: this lab can run jobset, trainer, lws, kuberay, training-operator, kueue$",
     ):
         Shape(operators=("jobset", "slurm"))
     with pytest.raises(

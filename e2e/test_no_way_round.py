@@ -203,7 +203,7 @@ def test_a_member_that_was_made_with_a_node_brings_none_of_its_job_past_the_queu
     assert NODES[0] not in {one.node for one in runs_whole(cluster, tenant, "train", 2, within=SOON)}
     planned_after(cluster, tenant)
     assert {one.name for one in bound(cluster.pods(namespace))} == {"by-hand"}
-    assert "was created with spec.nodeName" in cluster.gangs(namespace)["sly"]["status"]["reason"]
+    assert "was created with spec.nodeName" in cluster.gangs(namespace)["sly"]["status"]["message"]
 
 
 @pytest.mark.usefixtures("room")
@@ -251,6 +251,6 @@ def test_in_a_namespace_that_is_not_ours_nothing_counts_after_a_restart_either(
         assert not one.node
         gang = cluster.gangs("kube-system")["pod-sly"]["status"]
         assert gang["state"] == "Invalid"
-        assert gang["reason"].startswith("namespace kube-system has not opted in to Muster")
+        assert gang["message"].startswith("namespace kube-system has not opted in to Muster")
     finally:
         cluster.delete("/api/v1/namespaces/kube-system/pods/sly", gracePeriodSeconds="0")

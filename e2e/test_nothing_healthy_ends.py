@@ -221,14 +221,14 @@ def test_an_owner_that_takes_its_time_between_two_pods_has_it(
         cluster.submit(stateful_set("serve", 3, ordered=True, gpus=8, annotations=slow), namespace=namespace)
         status = wait_until(
             lambda: (
-                (status := gang(cluster, namespace, "statefulset-serve")).get("code") == "PodsMissing"
+                (status := gang(cluster, namespace, "statefulset-serve")).get("reason") == "PodsMissing"
                 and status.get("state") == "Starting"
                 and status
             ),
             what="it says what it waits for",
             also=lambda: str(cluster.gangs(namespace)),
         )
-        assert status["reason"] == "waits for its owner to create 2 more pods"
+        assert status["message"] == "waits for its owner to create 2 more pods"
         (first,) = bound(cluster.pods(namespace))
         comes_to_hold(
             lambda: [one.uid for one in bound(cluster.pods(namespace))] == [first.uid],

@@ -47,13 +47,15 @@ def runs(cluster: Cluster, namespace: str, name: str, replicas: int) -> list[Pod
     )
 
 
-def waits(cluster: Cluster, namespace: str, name: str, code: str = "") -> Json:
-    """Its Gang's status once it is Waiting, with this code where one is given."""
+def waits(cluster: Cluster, namespace: str, name: str, reason: str = "") -> Json:
+    """Its Gang's status once it is Waiting, with this reason where one is given."""
     return wait_until(
         lambda: (
-            (found := in_state(cluster, namespace, name, "Waiting")) and code in ("", found["code"]) and found
+            (found := in_state(cluster, namespace, name, "Waiting"))
+            and reason in ("", found["reason"])
+            and found
         ),
-        what=f"{name} waits, {code or 'whatever for'}",
+        what=f"{name} waits, {reason or 'whatever for'}",
         also=lambda: f"{show(cluster.pods(namespace))}\n{cluster.gangs(namespace)}",
     )
 
@@ -135,7 +137,7 @@ def test_in_mode_observe_muster_explains_and_changes_nothing(new_lab: Callable[.
         counts = {name: found[name]["roles"]["worker"]["bound"] for name in ("job-train", "job-late")}
         lacks = next((name for name, count in counts.items() if count < 2), "")
         known = sum(counts.values()) == 2 and found[lacks]["roles"]["worker"]["min"] == 2
-        return (counts, lacks) if known and "needs" in found[lacks]["reason"] else None
+        return (counts, lacks) if known and "needs" in found[lacks]["message"] else None
 
     on_nodes, short = wait_until(explained, what="both, two pods on nodes, and what they lack", also=told)
     # nothing is written
@@ -261,11 +263,14 @@ def test_a_restart_with_100_jobs_waiting_writes_nothing_new(
     expected = {"Running": 2, "Waiting": 102, "Invalid": 1, "Incomplete": 1}
 
     def all_told() -> bool:
-        """On a first pod and, where there is one, on an owner; where pods came slowly, that was told before."""
+        """On a first pod, on its Gang and, where there is one, on an owner; where pods came slowly, that was told
+        before."""
         told = of_muster(cluster, namespace)
         why = ("Resources", "NeverFits", "Invalid")
         waiting = {event["involvedObject"]["uid"] for event in told if event["reason"] in why}
-        return len(waiting) == 205 and any(event["involvedObject"]["name"] == "part-0" for event in told)
+        return len(waiting) == 205 + 103 and any(
+            event["involvedObject"]["name"] == "part-0" for event in told
+        )
 
     wait_until(
         lambda: states() == expected and len(cluster.pods(namespace)) == 4 + 200 + 1 + 5 + 3,
@@ -274,6 +279,15 @@ def test_a_restart_with_100_jobs_waiting_writes_nothing_new(
         also=states,
     )
     wait_until(all_told, within=300, what="all have been told", also=lambda: len(events(cluster, namespace)))
+
+    def turns_told() -> bool:
+        """Of each that waits, when it may start, or why that is not known: written last, 100 in 30 s."""
+        waiting = [
+            g["status"] for g in cluster.gangs(namespace).values() if g["status"]["state"] == "Waiting"
+        ]
+        return all("expected" in status for status in waiting)
+
+    wait_until(turns_told, within=120, what="all know their turn", also=lambda: str(cluster.gangs(namespace)))
     pods = pod_versions(cluster, namespace)
     before, told = gang_versions(cluster, namespace), events(cluster, namespace)
 
@@ -319,7 +333,7 @@ def test_metrics_count_jobs_gpus_and_what_this_replica_does(
     wanted = {
         "muster_jobs{state=Running}": 1,
         "muster_jobs{state=Waiting}": 1,
-        "muster_jobs_waiting{code=NeverFits}": 1,
+        "muster_jobs_waiting{reason=NeverFits}": 1,
         "muster_gpus_free": -16,
     }
 
@@ -380,7 +394,7 @@ def test_only_the_break_glass_group_releases_a_job_and_others_change_nothing(
     assert f"{namespace}/{other.name}: " in done.stderr
     assert "Insufficient nvidia.com/gpu" in done.stderr
     wait_until(
-        lambda: gang(cluster, namespace, "job-big").get("code") == "Released",
+        lambda: gang(cluster, namespace, "job-big").get("reason") == "Released",
         what="its Gang says so",
         also=lambda: str(gang(cluster, namespace, "job-big")),
     )

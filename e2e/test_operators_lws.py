@@ -102,8 +102,8 @@ def test_a_group_whose_pod_fails_comes_back_whole_and_before_what_waits(
     """restartPolicy RecreateGroupOnPodRestart: the controller ends the whole group."""
     cluster.submit(leader_worker_set("serve", 4, gpus=8), namespace=namespace)
     before = runs(cluster, namespace, 4)
-    cluster.submit(leader_worker_set("later", 2, gpus=8), namespace=namespace)
-    has_state(cluster, namespace, "leaderworkerset-later-0", "Waiting")
+    cluster.submit(leader_worker_set("waits", 2, gpus=8), namespace=namespace)
+    has_state(cluster, namespace, "leaderworkerset-waits-0", "Waiting")
     cluster.delete_pod(next(one for one in before if one.name != "serve-0"))
     wait_until(
         lambda: {one.uid for one in before}.isdisjoint(one.uid for one in cluster.pods(namespace)),

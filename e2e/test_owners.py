@@ -46,13 +46,14 @@ def runs(cluster: Cluster, namespace: str, name: str, replicas: int, gang_name: 
     return found
 
 
-def waits(cluster: Cluster, namespace: str, gang_name: str, reason: str = "") -> None:
-    """The Gang is Waiting, for this reason where one is given."""
+def waits(cluster: Cluster, namespace: str, gang_name: str, message: str = "") -> None:
+    """The Gang is Waiting, with this message where one is given."""
     wait_until(
         lambda: (
-            (found := in_state(cluster, namespace, gang_name, "Waiting")) and reason in ("", found["reason"])
+            (found := in_state(cluster, namespace, gang_name, "Waiting"))
+            and message in ("", found["message"])
         ),
-        what=f"{gang_name} waits: {reason}",
+        what=f"{gang_name} waits: {message}",
         also=lambda: str(cluster.gangs(namespace)),
     )
 

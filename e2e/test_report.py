@@ -519,7 +519,7 @@ def test_the_status_that_kubeflow_trainer_keeps_is_a_report(
         cluster.submit(jobset_job(below, "node", 0, 1, 2, run_seconds=600), namespace=namespace)
         wait_until(
             lambda: (
-                heard(lab, cluster, namespace, "jobset-tune") == {"step": 45, "total": 100, "loss": 0.2347}
+                heard(lab, cluster, namespace, "trainjob-tune") == {"step": 45, "total": 100, "loss": 0.2347}
             ),
             within=240,  # a minute until the API is looked for again
             what="muster has heard it",

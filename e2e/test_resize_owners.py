@@ -349,7 +349,7 @@ def test_five_shrinks_and_growths_of_custom_owners(
     ]
     with operator(cluster, namespace, pods):
         rounds(cluster, namespace, nodes, ROUNDS // 2)
-    assert set(cluster.gangs(namespace)) >= {"kubeflow-bert", "raycluster-ray", "jobset-llm", "jobset-tune"}
+    assert set(cluster.gangs(namespace)) >= {"kubeflow-bert", "raycluster-ray", "jobset-llm", "trainjob-tune"}
     for name in ("llm-workers-0", "tune-node-0"):
         assert verdict(cluster, namespace, name) == UNTOUCHED, name
 

@@ -1,7 +1,7 @@
 """Why does my job wait? Asked in every way there is, by those who may know and those who may not.
 
 What each sentence says is pinned by tests/core/test_reasons and test_gangs; here is who gets to read what, and
-that being read, or others moving up, writes nothing."""
+that being read writes nothing, and that others move up no more than their positions."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ pytestmark = pytest.mark.lab
 ROOM = on_node("node-00", "node-01")
 WAITS = "needs 16 GPUs (2 replicas of 8)"
 
-SHOWN = ("SHARE", "GPUS", "SPEED", "PROGRESS", "END", "AGE", "REASON")
+SHOWN = ("SHARE", "GPUS", "SPEED", "PROGRESS", "END", "AGE", "MESSAGE")
 
 
 def account(
@@ -128,29 +128,30 @@ def test_a_tenant_is_told_why_by_events_kubectl_and_explain(
     one_waits(cluster, namespace)
     tenant = as_account(lab, account(cluster, namespace, "tenant", "view", audience=""), tmp_path)
 
-    # Events, on a pod and on the Job, without a name of the other namespace's job
+    # Events, on a pod, on the Job and on the Gang, without a name of the other namespace's job
     sentence = f"Resources: {WAITS}; 1 of 2 replicas fit now"
     first = cluster.pods(namespace, "big")[0].name
-    for about in (first, "big"):
+    for about in (first, "big", "job-big"):
         wait_until(
             lambda about=about: but_missing(said(cluster, namespace, about)) == [sentence],  # type: ignore[misc]
             what=f"the Event on {about}",
             also=lambda about=about: str(said(cluster, namespace, about)),  # type: ignore[misc]
         )
-    # kubectl get gangs: job, state, share, GPUs, age, reason (it has no speed, progress or end)
+    # kubectl get gangs: job, state, share, GPUs, age, message (it has no speed, progress or end)
     table = wait_until(
         lambda: _kubectl(lab, tenant, "get", "gangs", "-n", namespace),
         what="view includes gangs (the controller manager aggregates it in its own time)",
     ).splitlines()
-    assert table[0].split() == ["NAME", "STATE", "REPLICAS", *SHOWN]
-    name, state, replicas, share, gpus, _, *reason = table[1].split()
+    assert table[0].split() == ["NAME", "STATE", "POSITION", "REPLICAS", *SHOWN]
+    name, state, position, replicas, share, gpus, _, *message = table[1].split()
     assert (name, state, replicas, share, gpus) == ("job-big", "Waiting", "0/2", "0/2/2", "16")
-    assert " ".join(reason) == WAITS
+    assert int(position) >= 1
+    assert " ".join(message) == WAITS
     # muster explain, with the tenant's own rights and as administrator, who may see jobs that are about to be gone
     for kubeconfig in (tenant, lab.kubeconfig):
         text = explained_as_the_first(lab, namespace, kubeconfig)
         assert "State:     Waiting for " in text
-        assert f"Reason:    {WAITS} (Resources)" in text
+        assert f"Reason:    Resources\nMessage:   {WAITS}\n" in text
         assert "GPUs:      16 asked for" in text
         assert "Owner:     Job big" in text
         assert [line.split() for line in text.splitlines()[-2:]] == [
@@ -175,7 +176,7 @@ def explained_as_the_first(lab: Lab, namespace: str, kubeconfig: Path) -> str:
 
     def as_the_first() -> str:
         text = explained()
-        return text if "Position:  1 of " in text else ""
+        return text if "Position:  1 in the queue\n" in text else ""
 
     return wait_until(as_the_first, what="it is the first of those that wait", also=explained)
 
@@ -267,9 +268,9 @@ def test_a_tenant_sees_its_own_jobs_and_others_as_counts_and_a_cluster_reader_se
         )
         assert list(mine) == [f"{namespace}/job-big"]
         big = mine[f"{namespace}/job-big"]
-        assert (big["state"], big["code"], big["position"], big["gpus"]) == ("Waiting", "Resources", 2, 16)
+        assert (big["state"], big["reason"], big["position"], big["gpus"]) == ("Waiting", "Resources", 2, 16)
         assert big["roles"] == {"worker": {"min": 2, "max": 2, "granted": 0, "bound": 0}}
-        assert big["reason"] == f"{ahead}1 GPU that it could use is held by 1 job of other namespaces"
+        assert big["message"] == f"{ahead}1 GPU that it could use is held by 1 job of other namespaces"
         assert other not in json.dumps(mine)
 
         # an answer may be half a second old
@@ -278,9 +279,9 @@ def test_a_tenant_sees_its_own_jobs_and_others_as_counts_and_a_cluster_reader_se
             what="early is first",
             also=lambda: jobs(lab, reader),
         )
-        told = everything[f"{namespace}/job-big"]["reason"]
+        told = everything[f"{namespace}/job-big"]["message"]
         assert told == f"{ahead}1 GPU that it could use is held by {other}/job-holder"
-        assert "; first in the queue; " in everything[f"{other}/job-early"]["reason"]
+        assert "; first in the queue; " in everything[f"{other}/job-early"]["message"]
         holder = everything[f"{other}/job-holder"]
         assert (holder["state"], holder["position"], holder["gpus"]) == ("Running", None, 1)
         assert set(jobs(lab, reader, other)) == {f"{other}/job-early", f"{other}/job-holder"}
@@ -330,10 +331,55 @@ def names(snapshot: Json, namespace: str) -> set[str]:
     return {key.name for key in snapshot_codec.load(snapshot)[0].jobs if key.namespace == namespace}
 
 
+def test_a_waiting_gang_says_its_turn_and_explain_sends_nobody_elsewhere(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    """The place in the queue, what fits, who has the rest and when it may start, or that it never fits."""
+    work = {"muster.dev/remaining-work": "3600"}
+    holder = job("holder", 1, gpus=6, annotations=work, affinity=on_node("node-00"))
+    cluster.submit(holder, namespace=namespace)
+    wait_until(lambda: in_state(cluster, namespace, "job-holder", "Running"), what="the holder runs")
+    cluster.submit(
+        job("big", 4, gpus=2, annotations=work, affinity=on_node("node-00")),
+        job("huge", 1, gpus=9),
+        namespace=namespace,
+    )
+
+    def explained(name: str) -> dict[str, str]:
+        lines = lab.muster("explain", name, "-n", namespace).stdout.splitlines()
+        return {label: text.strip() for label, _, text in (line.partition(":") for line in lines) if text}
+
+    def told() -> Json:
+        status = in_state(cluster, namespace, "job-big", "Waiting")
+        return (
+            status
+            if "expectedStart" in status and in_state(cluster, namespace, "job-huge", "Waiting")
+            else {}
+        )
+
+    status = wait_until(
+        told, what="the Gang tells when it may start", also=lambda: str(cluster.gangs(namespace))
+    )
+    assert status["fits"] == "1 of 4 replicas fit now"
+    assert status["blocker"] == f"6 GPUs that it could use are held by {namespace}/job-holder"
+    assert status["expected"] == "by the run times that jobs declare or report; it may start sooner"
+    in_an_hour = datetime.fromisoformat(status["expectedStart"]).timestamp() - time.time()
+    assert 3000 < in_an_hour < 3700
+    said = explained("job-big")
+    assert said["Position"] == f"{status['position']} in the queue"
+    assert (said["Free"], said["Blocker"]) == (status["fits"], status["blocker"])
+    assert "(in 5" in said["Expected"]
+    assert "/v1/jobs" not in str(said)
+    huge = gang(cluster, namespace, "job-huge")
+    assert ("position" in huge, "expectedStart" in huge) == (False, False)
+    never = explained("job-huge")
+    assert (never.get("Position"), never["Expected"]) == (None, "never, as the cluster is now")
+
+
 # --- what is written, and when ------------------------------------------------------------------------------
 
 
-def test_starting_one_of_100_waiting_jobs_writes_nothing_to_the_others(
+def test_starting_one_of_100_waiting_jobs_tells_the_others_their_position_and_nothing_else(
     lab: Lab, cluster: Cluster, namespace: str
 ) -> None:
     capacity, count = on_node("node-00"), 100
@@ -361,7 +407,7 @@ def test_starting_one_of_100_waiting_jobs_writes_nothing_to_the_others(
         also=lambda: sorted(queue()),
     )
     first, last = places[1]["name"].removeprefix("job-"), places[count]
-    assert f"; {count - 1} jobs ahead; " in last["reason"]
+    assert f"; {count - 1} jobs ahead; " in last["message"]
 
     # each has been told once, on its pod and on its Job
     both = {one.name for one in cluster.pods(namespace)} | {f"w{number:03d}" for number in range(count)}
@@ -385,9 +431,24 @@ def test_starting_one_of_100_waiting_jobs_writes_nothing_to_the_others(
         also=lambda: sorted(queue()),
     )
     stays(cluster, lambda: waiting() == count - 1, what="the others wait on")
+
+    def places_told() -> list[int]:
+        return sorted(
+            g["status"].get("position", 0)
+            for g in cluster.gangs(namespace).values()
+            if g["status"]["state"] == "Waiting"
+        )
+
+    wait_until(
+        lambda: places_told() == list(range(1, count)),
+        within=90,  # at most 100 such writes in 30 s
+        what="the Gangs of the others tell their positions",
+        also=places_told,
+    )
     after = (gang_versions(cluster, namespace), told(cluster, namespace), pod_versions(cluster, namespace))
-    assert changed(before[0], after[0]) <= {"job-holder", f"job-{first}"}
-    assert {event.split("/")[0].rsplit("-0-", 1)[0] for event in after[1] - before[1]} <= {"holder", first}
+    assert {event.split("/")[0].rsplit("-0-", 1)[0] for event in after[1] - before[1]} <= {
+        *("holder", first, "job-holder", f"job-{first}")
+    }
     assert {name.rsplit("-", 2)[0] for name in changed(before[2], after[2])} <= {"holder", first}
 
 
@@ -421,7 +482,7 @@ def test_pods_that_contradict_each_other_are_told_which_annotation_and_what_was_
         what="the job is Invalid",
         also=lambda: str(cluster.gangs(namespace)),
     )
-    assert (status["reason"], status["code"]) == (sentence, "Invalid")
+    assert (status["message"], status["reason"]) == (sentence, "Invalid")
     wait_until(
         lambda: but_missing(said(cluster, namespace, "t-0")) == [f"Invalid: {sentence}"],
         what="the Event on its first pod",
@@ -448,9 +509,9 @@ def test_sizes_that_contradict_each_other_are_told_too(cluster: Cluster, namespa
     ]
     cluster.submit(*pods, namespace=namespace)
     status = wait_until(lambda: in_state(cluster, namespace, "t", "Invalid"), what="the job is Invalid")
-    assert "muster.dev/min-replicas" in status["reason"]
-    assert "t-0" in status["reason"]
-    assert "t-1" in status["reason"]
+    assert "muster.dev/min-replicas" in status["message"]
+    assert "t-0" in status["message"]
+    assert "t-1" in status["message"]
 
 
 def test_a_quota_that_keeps_pods_from_being_made_is_named_and_the_job_does_not_start_in_part(
@@ -462,13 +523,13 @@ def test_a_quota_that_keeps_pods_from_being_made_is_named_and_the_job_does_not_s
     cluster.request("POST", path, quota)
     wait_until(lambda: cluster.get(f"{path}/gpus").get("status", {}).get("used"), what="the quota counts")
     cluster.submit(job("train", 12, gpus=1), namespace=namespace)
-    reason = "3 of 12 pods exist; ResourceQuota gpus never has room for all (requests.nvidia.com/gpu)"
+    message = "3 of 12 pods exist; ResourceQuota gpus never has room for all (requests.nvidia.com/gpu)"
     wait_until(
-        lambda: gang(cluster, namespace, "job-train").get("reason") == reason,
+        lambda: gang(cluster, namespace, "job-train").get("message") == message,
         what="the Gang names the quota",
         also=lambda: str(cluster.gangs(namespace)),
     )
-    told = f"Quota: {reason}; 3 of 3 requests.nvidia.com/gpu used"
+    told = f"Quota: {message}; 3 of 3 requests.nvidia.com/gpu used"
     wait_until(
         lambda: said(cluster, namespace, "train")[-1:] == [told],
         what="an Event on the Job names it",

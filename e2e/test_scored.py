@@ -28,14 +28,14 @@ from e2e.scenario import (
 pytestmark = pytest.mark.lab
 
 
-def waits(cluster: Cluster, namespace: str, name: str, replicas: int, reason: str) -> None:
-    """All of it waits behind the gate, for this reason."""
+def waits(cluster: Cluster, namespace: str, name: str, replicas: int, message: str) -> None:
+    """All of it waits behind the gate, with this message."""
     wait_until(
         lambda: (
-            in_state(cluster, namespace, f"job-{name}", "Waiting").get("reason", "").startswith(reason)
+            in_state(cluster, namespace, f"job-{name}", "Waiting").get("message", "").startswith(message)
             and len(gated(cluster.pods(namespace, name))) == replicas
         ),
-        what=f"{name} waits, all {replicas} pods behind the gate: {reason}",
+        what=f"{name} waits, all {replicas} pods behind the gate: {message}",
         also=lambda: f"{show(cluster.pods(namespace))}\n{cluster.gangs(namespace)}",
     )
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import httpx
@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from e2e.cluster import Cluster, Pod
 from e2e.elastic import has, only, shared_by, train
 from e2e.lab import Lab
-from e2e.scenario import delete_job, gang, looking, seen_at_once, wait_until
+from e2e.scenario import delete_job, gang, job, looking, on_node, seen_at_once, wait_until
 from e2e.test_report import tell, token
 from e2e.test_say_why import _kubectl, account, as_account
 
@@ -119,16 +119,16 @@ def test_a_tenant_reads_his_share_and_why_and_what_it_gave_him(
             r"1 more GPU would speed it up by \d+ %; a job of another namespace is 33 % faster with it", why
         ), why
         assert listed.splitlines()[0].split() == [
-            "NAME", "STATE", "REPLICAS", "SHARE", "GPUS", "SPEED", "PROGRESS", "END", "AGE", "REASON",
+            "NAME", "STATE", "POSITION", "REPLICAS", "SHARE", "GPUS", "SPEED", "PROGRESS", "END", "AGE", "MESSAGE",
         ]  # fmt: skip
-        assert max(map(len, listed.splitlines())) <= 132, "readable on 132 columns"
+        assert max(map(len, listed.splitlines())) <= 140, "readable on 140 columns"
         (row,) = table(listed)
         assert (row["NAME"], row["STATE"], row["SHARE"], row["GPUS"]) == ("job-mine", "Running", "4/1/8", "4")
         assert 9 <= float(row["SPEED"].removesuffix("/s")) <= 11, row
         assert re.fullmatch(r"\d+%", row["PROGRESS"])
-        assert row["REASON"] == "4 replicas running; up to 8 as capacity is free"
+        assert row["MESSAGE"] == "4 replicas running; up to 8 as capacity is free"
         assert re.fullmatch(r"\d\d:\d\dZ|\d+ [A-Z][a-z]{2}", row["END"])
-        assert (wide["REPLICAS"], wide["WHY"]) == ("4/4", why)
+        assert (wide["REPLICAS"], wide["REASON"], wide["WHY"]) == ("4/4", "Ok", why)
         assert "Share:     4 replicas; it may have 1 to 8\n" in text
         assert f"Why:       {why}\n" in text
         assert "Remaining: " in text
@@ -203,3 +203,49 @@ def told(cluster: Cluster, namespace: str, training: Training, speed: float, rep
         what=f"the speed at {replicas} replicas is known",
         also=lambda: str(gang(cluster, namespace, "job-mine")),
     )
+
+
+def test_growing_and_shrinking_are_events_that_kubectl_describe_shows(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    def described(what: str) -> list[str]:
+        """Muster's Events of a change of size, as `kubectl describe` prints them."""
+        lines = lab.kubectl("describe", what, "-n", namespace).partition("\nEvents:")[2].splitlines()
+        return [" ".join(line.split()[4:]) for line in lines if re.search(r" (Grown|Shrunk) ", line)]
+
+    def once(what: str, sentences: Sequence[str]) -> bool:
+        """A start that its Job makes slowly may be a growth, too."""
+        found = described(what)
+        return all(sum(one.startswith(sentence) for one in found) == 1 for sentence in sentences)
+
+    def both(*sentences: str) -> None:
+        """The Gang and the Job say each of these once."""
+        for what in ("gang/job-mine", "job/mine"):
+            wait_until(
+                lambda what=what: once(what, sentences),  # type: ignore[misc]
+                what=f"describe {what} shows {sentences}",
+                also=lambda what=what: lab.kubectl("describe", what, "-n", namespace),  # type: ignore[misc]
+            )
+
+    only(lab, cluster, lab.nodes[0])
+    with shared_by(lab, "max-min"):
+        cluster.submit(train("mine", most=8, speeds=HALF), namespace=namespace)
+        has(cluster, namespace, "mine", 8)
+        with seen_at_once(lab):
+            cluster.submit(job("other", 4, gpus=1), namespace=namespace)
+            wait_until(lambda: len(cluster.pods(namespace, "other")) == 4, what="its pods are there")
+        has(cluster, namespace, "mine", 4)
+        shrunk = "Shrunk from 8 to 4 workers: its share of the GPUs fell; 1 more GPU would speed it up by "
+        both(shrunk)
+        with seen_at_once(lab):
+            delete_job(cluster, namespace, "other")
+            wait_until(lambda: not cluster.pods(namespace, "other"), what="it is gone")
+        has(cluster, namespace, "mine", 8)
+        both(shrunk, "Grown from 4 to 8 workers: its share of the GPUs grew; at its maximum")
+        # what waits, and has no GPU, says so there, too
+        cluster.submit(job("huge", 9, gpus=1, affinity=on_node(lab.nodes[0])), namespace=namespace)
+        wait_until(
+            lambda: "NeverFits" in lab.kubectl("describe", "gangs", "-n", namespace),  # its Gang may come yet
+            what="describe shows why it waits",
+            also=lambda: lab.kubectl("describe", "gangs", "-n", namespace),
+        )

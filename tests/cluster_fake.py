@@ -17,6 +17,7 @@ from muster.points import Profile
 from muster.types import (
     GPU,
     Action,
+    Condition,
     CreateProvisioningRequest,
     DeleteGang,
     DeleteProvisioningRequest,
@@ -295,10 +296,12 @@ class FakeCluster:
             name=action.gang,
             object_uid=before.object_uid if before else f"gang-{self.tick()}",
             owner=before.owner if before else action.owner,
+            declared_by=before.declared_by if before else action.declared_by,
             version=self.tick(),
             state=str(status["state"]),
-            code=str(status["code"]),
             reason=str(status["reason"]),
+            message=gang_codec.unqueued(str(status["message"])),
+            turn=action.turn,
             submitted=seconds(status["submitted"]),  # type: ignore[arg-type]
             since=seconds(status["since"]),  # type: ignore[arg-type]
             created=before.created if before else self.now,
@@ -312,6 +315,10 @@ class FakeCluster:
             node_backoffs=tuple(action.node_backoffs),
             asked=action.asked,
             shrink_blocked_by=str(status.get("keeps") or ""),
+            conditions=tuple(
+                Condition(one["type"], one["status"], seconds(one["lastTransitionTime"]))
+                for one in status["conditions"]  # type: ignore[attr-defined]
+            ),
             story=tuple(Step(**step) for step in status["story"] or ()),  # type: ignore[attr-defined,arg-type]
             sizes=action.sizes,
             whole={w["role"]: w["min"] for w in ledger["whole"]} if ledger.get("whole") else None,  # type: ignore[attr-defined,index]

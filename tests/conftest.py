@@ -20,7 +20,7 @@ for name, same in (("muster", True), ("seeded", False)):
         suppress_health_check=[HealthCheck.too_slow],
     )
 SEED = "--hypothesis-seed"
-DRAWN = frozenset({"test_properties.py", "test_ends.py"})
+DRAWN = frozenset({"test_properties.py", "test_ends.py", "test_interleavings.py"})
 """Files whose rules hold exactly, whatever is drawn: the others compare floats, or have an oracle that is a model."""
 
 

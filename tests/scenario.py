@@ -279,8 +279,8 @@ def queue(after: Plan) -> list[str]:
 
 
 def said(after: Plan) -> dict[str, str]:
-    """What each job's owner reads: "State Code: waits; detail"."""
+    """What each job's owner reads: "State Reason: message; detail"."""
     return {
-        k.name: f"{s.state} {s.code}: {s.waits}" + (f"; {s.detail}" if s.detail else "")
+        k.name: f"{s.state} {s.reason}: {s.message}" + (f"; {s.detail}" if s.detail else "")
         for k, s in after.statuses.items()
     }

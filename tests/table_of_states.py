@@ -25,3 +25,14 @@ def obeys(before: Mapping[JobKey, str], plan: Plan, actions: Sequence[Action]) -
         if told is not None and not isinstance(action, WriteLearned):
             found = TRANSITIONS[before.get(action.job, NEW), event_of(told)]
             assert type(action) in found.requests, f"{action} in a cycle that says: {told}"
+
+
+def under_way(ledger: Ledger) -> set[tuple[str, str]]:
+    """Requests whose answers are awaited: their kind, and the object by its pod's uid or its job's name."""
+    found = set()
+    for key, entry in ledger.entries.items():
+        about = {f"{key.name}'s gang": entry.in_flight.gang, f"{key.name}'s nodes": entry.in_flight.nodes}
+        for of, request in (about | entry.in_flight.pods).items():
+            if request.sent is not None:
+                found.add((request.sent.__name__, of))
+    return found

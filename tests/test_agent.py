@@ -16,8 +16,10 @@ from typing import Any
 
 import pytest
 
-from muster.agent import NAMES, Lines, Tail
-from tests.report_server import PATIENT, ReportServer, served
+import muster.report
+from muster.agent.lines import NAMES, Lines, Tail
+from tests.json_server import PATIENT
+from tests.report_server import ReportServer, served
 
 AGENT = (str(Path(sys.executable).parent / "muster"), "agent")
 PYTHON = (sys.executable, "-u", "-c")
@@ -354,6 +356,21 @@ def test_an_endpoint_that_fails_or_hangs_disturbs_nothing(
     assert run("sh", "-c", "exit 5").stderr == b""  # who reports nothing hears nothing
 
 
+def test_the_agent_needs_nothing_but_the_standard_library() -> None:
+    code = (
+        "import sys, muster.agent.arguments\n"
+        "print({name.partition('.')[0] for name in sys.modules} - sys.stdlib_module_names - {'__main__'})"
+    )
+    # -S: nothing of site-packages can be found
+    bare = (sys.executable, "-S")
+    top = {"PYTHONPATH": str(Path(muster.report.__file__).parents[1])}
+    done = subprocess.run([*bare, "-c", code], env=top, capture_output=True, timeout=LONG, check=True)
+    assert done.stdout == b"{'muster'}\n"
+    command = [*bare, "-m", "muster.agent", "--", "sh", "-c", "echo out; exit 3"]
+    done = subprocess.run(command, env=top, capture_output=True, timeout=LONG, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (3, b"out\n", b"")
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
@@ -361,7 +378,7 @@ def test_an_endpoint_that_fails_or_hangs_disturbs_nothing(
         (("--pattern", "(?P<lr>.)"), "found lr"),
         (("--pattern", "step"), "found none in 'step'"),
         (("--file", "/"), "is a directory"),
-        (("--fiel", "x"), "No such option"),
+        (("--fiel", "x"), "unrecognized arguments: --fiel"),
     ],
 )
 def test_bad_options_are_refused_before_anything_runs(options: tuple[str, ...], says: str) -> None:

@@ -36,7 +36,6 @@ from muster.types import (
     GATE,
     GPU,
     Action,
-    Code,
     Event,
     Expose,
     GangSeen,
@@ -45,6 +44,7 @@ from muster.types import (
     Outcome,
     Plan,
     PodGone,
+    Reason,
     RecordEvent,
     Reported,
     State,
@@ -260,7 +260,7 @@ def planned(profile: Profile, jobs: list[list[Json]], namespace: str) -> dict[st
         job = world.ledger.jobs[key]
         if key.namespace == namespace:
             places = sorted((m.pod, m.node) for role in job.roles for m in role.on)
-            found[key.name] = status.state, status.code, places
+            found[key.name] = status.state, status.reason, places
         else:
             assert not job.running, f"{key} can never start, and runs"
     order = [key.name for key in world.plan.order if key.namespace == namespace]
@@ -298,4 +298,4 @@ def test_each_of_them_says_why_it_never_starts(profile: Profile) -> None:
     for n, how in enumerate(sorted(NEVER)):
         status = next(s for k, s in world.plan.statuses.items() if k.name == f"a{n}")
         assert status.state in (State.INVALID, State.INCOMPLETE, State.WAITING), how
-        assert status.code in (Code.INVALID, Code.PODS_MISSING, Code.NEVER_FITS), (how, status)
+        assert status.reason in (Reason.INVALID, Reason.PODS_MISSING, Reason.NEVER_FITS), (how, status)

@@ -11,6 +11,7 @@ import pytest
 from muster.points import Profile
 from muster.types import GPU, Evict, Phase, PodRecord
 from tests.cluster_late import LateCluster, LateMuster
+from tests.table_of_states import under_way
 
 GPUS = 32
 
@@ -45,7 +46,7 @@ def a_bad_day(seed: int, profile: Profile, priorities: list[int]) -> LateCluster
         muster.step()
     for _ in range(200):
         muster.step(bad=False)
-    assert (muster.ledger.in_flight, muster.queue, muster.answers) == (set(), [], [])
+    assert (under_way(muster.ledger), muster.queue, muster.answers) == (set(), [], [])
     return cluster
 
 

@@ -126,7 +126,6 @@ def test_no_metric_has_a_label_a_job(families: dict[str, Metric]) -> None:
     labels = {label for family in families.values() for s in family.samples for label in s.labels}
     assert labels <= {
         "state",
-        "code",
         "reason",
         "share",
         "bound",

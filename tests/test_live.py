@@ -9,12 +9,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from muster import live
 from muster.cluster import lease
+from muster.cluster.action_executor import ActionExecutor
 from muster.cluster.api import NOT_SENT, Api, Errand, TermOverError
 from muster.core.ledger import Ledger
 from muster.core.views.view import Board, empty_view
@@ -103,6 +105,31 @@ def test_it_does_not_lead_before_its_verbs_can_be_called(driver: Driver) -> None
     assert driver._now() is driver._following.term is not None
     leads(driver, ANOTHERS)
     assert driver._now() is None
+
+
+def test_who_begins_to_lead_rests_no_longer(driver: Driver) -> None:
+    """After the first cycle of a large cluster it would: nothing starts meanwhile."""
+    driver.take([])
+    gathering = threading.Thread(target=driver._gather, args=(math.inf, 0.0), daemon=True)
+    gathering.start()
+    until(lambda: driver._inbox.empty())
+    assert gathering.is_alive()
+    leads(driver)
+    gathering.join(10)
+    assert not gathering.is_alive()
+
+
+def test_while_many_starts_wait_to_be_sent_the_rest_after_a_cycle_is_longer(driver: Driver) -> None:
+    crowd = SimpleNamespace(crowded=True, close=driver._hands.close)
+    driver._hands = cast(ActionExecutor, crowd)
+    driver.take([])
+    gathering = threading.Thread(target=driver._gather, args=(0.0, math.inf), daemon=True)
+    gathering.start()
+    until(lambda: driver._inbox.empty())
+    assert gathering.is_alive()
+    crowd.crowded = False
+    gathering.join(10)
+    assert not gathering.is_alive()
 
 
 def test_a_replica_that_follows_plans_and_sends_nothing(driver: Driver, api: Silent) -> None:

@@ -119,7 +119,7 @@ def test_a_profile_plans_without_complaints_the_same_again_and_within_capacity(
         grant = plan.grants.get(key)
         if grant is None or grant.beside is None:
             used.update([*stay, *places])
-        assert each.started or count or plan.statuses[key].waits, f"{key} waits and is not told why"
+        assert each.started or count or plan.statuses[key].message, f"{key} waits and is not told why"
     assert all(count <= 4 for count in used.values())
 
 

@@ -52,7 +52,7 @@ def test_what_is_put_aside_is_counted_each_time_and_logged_once_with_its_traceba
         driver._turn(None)
     assert counted == ["plan", "plan"]
     plan = driver._board.view.plan
-    assert {key.name: str(status.code) for key, status in plan.statuses.items()} == {
+    assert {key.name: str(status.reason) for key, status in plan.statuses.items()} == {
         "job-bad": "Internal",
         "job-good": "Binding",
     }

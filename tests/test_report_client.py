@@ -22,7 +22,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 import muster.report
 from muster.report import Reporter
-from tests.report_server import PATIENT, ReportServer, served
+from tests.json_server import PATIENT
+from tests.report_server import ReportServer, served
 
 CLIENT = Path(muster.report.__file__)
 UNHURRIED = f"import muster; muster.report.TIMEOUT = muster.report.AT_EXIT = {PATIENT}\n"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from e2e.reproduce import run, table
-from e2e.reproduce.entry import Entry
+from e2e.reproduce.entry import Entry, Range
 
 
 def entry(result: float, target: float | None = 10.0, **fields: object) -> Entry:
@@ -57,7 +57,7 @@ def test_only_a_claim_that_does_not_hold_or_an_error_fails(paper: str) -> None:
     assert [(row.verdict, row.failed) for row in rows] == [
         ("met", False),
         ("missed", False),
-        ("met, listed as missed", False),
+        ("met, not claimed", False),
         ("FAILS", True),
         ("shown", False),
         ("error", True),
@@ -68,12 +68,40 @@ def test_only_a_claim_that_does_not_hold_or_an_error_fails(paper: str) -> None:
 
 def test_the_table_shows_target_result_tolerance_and_reason(paper: str) -> None:
     rows = run.measure(paper, quick=True)
-    assert table.cells(rows[0]) == ("figure 10.1 (h)", "10.00", "10.10", "+1.00 %", "5 %", "met", "because")
-    assert table.cells(rows[1])[-2:] == ("missed", "the paper leaves it open")
-    assert table.cells(rows[4])[1:5] == ("-", "7.00", "-", "-")
-    assert table.cells(rows[5])[2:] == ("-", "-", "5 %", "error", "ValueError: no data")
+    assert table.cells(rows[0]) == (
+        *("figure 10.1 (h)", "10.00", "10.10", "-", "+1.00 %"),
+        *("5 %", "met", "", "because"),
+    )
+    assert table.cells(rows[1])[-3:] == ("missed", "", "the paper leaves it open")
+    assert table.cells(rows[4])[1:6] == ("-", "7.00", "-", "-", "-")
+    assert table.cells(rows[5])[2:] == ("-", "-", "-", "5 %", "error", "", "ValueError: no data")
     assert table.text(rows).splitlines()[0] == "somebody"
     assert table.markdown(rows).count("\n") == 8
+
+
+def test_what_was_measured_over_draws_shows_its_range_and_is_met_where_the_target_lies_in_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    draws = {"measure": lambda: Range.of([8.0, 9.0, 13.0]), "expect": "inside", "source": "free: three draws"}
+    made = types.ModuleType("e2e.reproduce.somebody")
+    made.entries = lambda _: [entry(0.0, 12.0, **draws), entry(0.0, 14.0, **draws, claimed=False)]  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "e2e.reproduce.somebody", made)
+    inside, outside = run.measure("somebody", quick=True)
+    assert table.cells(inside)[1:8] == (
+        *("12.00", "10.00", "8.00 to 13.00", "-", "in range"),
+        *("met", "free: three draws"),
+    )
+    assert (outside.verdict, outside.failed) == ("missed", False)
+    assert not entry(12.0, 12.0, expect="inside").met(12.0), "one number is no range"
+
+
+def test_what_was_fitted_to_its_target_is_never_called_met(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = types.ModuleType("e2e.reproduce.somebody")
+    made.entries = lambda _: [entry(10.0, fitted=True), entry(12.0, fitted=True)]  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "e2e.reproduce.somebody", made)
+    near, far = run.measure("somebody", quick=True)
+    assert (near.verdict, near.reproduced, near.failed) == ("by construction", False, False)
+    assert (far.verdict, far.reproduced, far.failed) == ("FAILS", False, True)
 
 
 def test_a_folder_is_searched_for_papers_and_not_for_the_runner() -> None:

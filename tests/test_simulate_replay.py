@@ -99,6 +99,19 @@ def test_a_dump_brings_its_profile_and_one_of_plugins_not_known_here_is_replayed
     assert replay("--profile", "fifo", dump=plain, folder=tmp_path).exit_code == 0
 
 
+def test_a_dump_from_before_codes_were_reasons_replays_to_its_own_plan(tmp_path: Path) -> None:
+    """Made by the code before that: the word and the sentence of a status have no names there."""
+    old = json.loads((Path(__file__).parent / "dumps" / "version-2.json").read_text())
+    done = replay("--all", dump=old, folder=tmp_path)
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout.endswith("The plan is the one in the dump.\n")
+    [[_, status]] = [pair for pair in old["plan"]["statuses"] if pair[0][1] == "never"]
+    assert status[1] == "NeverFits"
+    status[1] = "Nodes"
+    found = json.loads(replay("--json", dump=old, folder=tmp_path).stdout)["differences"]
+    assert found == [{"job": "team/never", "what": "reason", "dump": "Nodes", "replay": "NeverFits"}]
+
+
 def test_a_dump_of_version_1_is_read_and_replays_to_its_own_plan(tmp_path: Path) -> None:
     """Made by the code before its words changed, of every field that has another name since."""
     old = (Path(__file__).parent / "dumps" / "version-1.json").read_text()

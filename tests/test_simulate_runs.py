@@ -75,3 +75,48 @@ def test_the_commands_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.Monk
         done = CliRunner().invoke(main, shlex.split(line)[1:])
         assert done.exit_code == 0, f"{line}\n{done.output}"
     assert (tmp_path / "out" / "sample" / "report.html").exists()
+
+
+def table(*words: str) -> str:
+    done = CliRunner().invoke(main, ["simulate", "--quiet", *words], prog_name="muster")
+    assert done.exit_code == 0, done.stderr
+    return done.stdout
+
+
+def test_the_table_says_on_what_a_rigid_and_an_elastic_profile_are_compared() -> None:
+    sample = ("--trace", str(SAMPLES / "jobs.json"), "--profile", "fifo", "--profile", "afs-l")
+    held = "fifo: jobs hold the GPUs that they ask for"
+    found = table(*sample).splitlines()
+    assert found[1].split()[-2:] == ["0.733", "0.519"]
+    assert found[-2:] == [
+        "a change of a running job costs 30 s (--restart S)",
+        f"{held} (--ranges: they grow where GPUs are free)",
+    ]
+    free = table(*sample, "--restart", "0", "--ranges").splitlines()
+    assert free[1].split()[-2:] == ["0.946", "0.502"]
+    assert free[-1] == "a change of a running job costs 0 s (--restart S)"
+    fluid = table(*sample, "--fluid").splitlines()
+    assert fluid[-2:] == ["a change of a running job costs 0 s (--restart S)", held]
+
+
+def test_a_trace_that_names_a_cost_keeps_it_and_a_papers_own_costs_are_not_replaced(tmp_path: Path) -> None:
+    plain = json.loads((SAMPLES / "jobs.json").read_text())
+    (tmp_path / "jobs.json").write_text(json.dumps({**plain, "options": {"restart": 5.0}}))
+    words = ("--trace", str(tmp_path / "jobs.json"), "--profile", "afs-l")
+    assert table(*words).splitlines()[-1] == "a change of a running job costs 5 s (--restart S)"
+    assert (
+        table(*words, "--restart", "7").splitlines()[-1]
+        == "a change of a running job costs 7 s (--restart S)"
+    )
+    own = table("--preset", "specon", "--profile", "specon-default").splitlines()
+    assert own[-1] == "changes of running jobs cost what the workload's own paper says"
+
+
+def test_ranges_are_refused_without_places() -> None:
+    done = CliRunner().invoke(
+        main,
+        ["simulate", "--trace", str(SAMPLES / "jobs.json"), "--profile", "fifo", "--fluid", "--ranges"],
+        prog_name="muster",
+    )
+    assert done.exit_code == 2
+    assert "--ranges: nobody grows by itself with --fluid" in done.stderr

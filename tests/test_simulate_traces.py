@@ -212,15 +212,15 @@ def test_a_preset_written_as_json_comes_back_as_it_was(tmp_path: Path, name: str
     made = presets.load(name, 3, {})
     assert list(back.submissions) == list(made.submissions)
     assert (back.cluster, back.problems, set(back.models)) == (made.cluster, (), set(made.models))
-    assert options(path) == replace(presets.options(name), seed=0, record=False)
+    assert Options(**options(path)) == replace(presets.options(name), seed=0, record=False)
 
 
 def test_overheads_and_rounds_of_a_paper_go_with_its_workload(tmp_path: Path) -> None:
     made = Workload([Submission("a", 0.0, "linear", 5.0)], {"linear": Linear()})
     path = written(tmp_path, as_json(made, None, Options(seed=3, round=180.0, restart=5.0)), models=None)
-    assert options(path) == Options(round=180.0, restart=5.0)
+    assert options(path) == {"round": 180.0, "restart": 5.0}
     assert list(read(Asked(path))[0].submissions) == list(made.submissions)
-    assert options(written(tmp_path, AFS)) == Options()
+    assert options(written(tmp_path, AFS)) == {}
     for wrong in ('{"rounds": 3}', '{"round": -1}', '{"round": true}', '{"whole_seconds": 1}'):
         with pytest.raises(UnreadableError, match="line 1: options: "):
             options(written(tmp_path, f'{{"options": {wrong}}}'))

@@ -108,7 +108,7 @@ def _full(result: Result, course: Course, tries: int, replicas: int = 10) -> Non
         times.append(max(watch.seen.values()) - began)
         watch.close()
         gangs = course.wire.ask("GET", GANGS.format(namespace))["items"]
-        words = str(gangs[0].get("status", {}).get("reason", ""))
+        words = str(gangs[0].get("status", {}).get("message", ""))
         _remove(course, namespace, "late")
     result.data["cannot_fit_s"], result.data["cannot_fit_words"] = times, words
     result.row(

@@ -101,10 +101,10 @@ def arrival(job: str, chance: random.Random) -> Iterator[Event]:
         yield PodSeen(pod(job, number, replicas, asks))
 
 
-def _gang(job: str, state: str, code: str, reason: str, replicas: str) -> Event:
+def _gang(job: str, state: str, reason: str, message: str, replicas: str) -> Event:
     key = JobKey(f"team-{hash_of(job) % 50}", job, "")
     return GangSeen(
-        GangRecord(key, job, f"gang-{job}", "1", state, code, reason, NOW, NOW, NOW, (), replicas)
+        GangRecord(key, job, f"gang-{job}", "1", state, reason, message, NOW, NOW, NOW, (), replicas)
     )
 
 
@@ -135,8 +135,8 @@ def written(actions: Iterable[Action]) -> Iterator[Event]:
                 object_uid=f"gang-{action.job.name}",
                 version="2",
                 state=str(status["state"]),
-                code=str(status["code"]),
                 reason=str(status["reason"]),
+                message=str(status["message"]),
                 submitted=NOW,
                 placement=action.reservations,
                 replicas=str(status["replicas"]),

@@ -12,25 +12,24 @@ from typing import Any
 import click
 from rich.console import Console
 
-from e2e.cluster import Cluster, Refused
+from e2e import browser
+from e2e.cluster import Refused
 from e2e.demo import picture, trace
-from e2e.demo.course import Course
-from e2e.demo.drive import Pace, drive
-from e2e.demo.outcome import NOTES, Outcome, as_json, comparison, outcome
-from e2e.demo.show import Show, final_table
+from e2e.demo.drive import Pace
+from e2e.demo.outcome import NOTES, Outcome, as_json, comparison
+from e2e.demo.show import final_table
+from e2e.demo.sides import SERIAL, SIDES, Setting, run_all
 from e2e.demo.trace import HOUR, BadTraceError
 from e2e.demo.workload import Workload, drawn, traced
-from e2e.lab import Lab, NodeGroup, Shape
 from e2e.lab.errors import LabError
 from e2e.lab.say import say
 from muster.sim.philly import PHILLY
 
-SCHEDULERS = ("default-scheduler", "muster")
-MUSTER_PATIENCE = 300.0  # seconds: its default, the time after which the head of the queue gets a reservation
-
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.option("--name", default="demo", show_default=True, help="Name of the lab.")
+@click.option(
+    "--name", default="demo", show_default=True, help="Of the labs, with -default, -gangs or -elastic behind."
+)
 @click.option("--nodes", type=click.IntRange(1), default=16, show_default=True)
 @click.option("--gpus", type=click.IntRange(1), default=8, show_default=True, help="GPUs a node.")
 @click.option(
@@ -62,12 +61,24 @@ MUSTER_PATIENCE = 300.0  # seconds: its default, the time after which the head o
     help="A gang that is partly bound gives up after so many minutes (trace time) and is submitted again; "
     "0: never.",
 )
-@click.option("--speed", default=90.0, show_default=True, help="Trace seconds in one second.")
 @click.option(
-    "--limit", default=5.0, show_default=True, help="A run is cut off after so many hours (trace time)."
+    "--serial",
+    type=click.FloatRange(0.0, 1.0),
+    default=SERIAL,
+    show_default=True,
+    help="Part of an elastic job's step that more GPUs do not shorten (Amdahl's law).",
 )
-@click.option("--quick", is_flag=True, help="A third of the hour, shorter jobs: about 90 s.")
+@click.option("--speed", default=30.0, show_default=True, help="Trace seconds in one second.")
+@click.option(
+    "--limit", default=3.5, show_default=True, help="A run is cut off after so many hours (trace time)."
+)
+@click.option("--quick", is_flag=True, help="A third of the hour, shorter jobs: about 3 minutes.")
 @click.option("--keep", is_flag=True, help="Leave the lab up.")
+@click.option(
+    "--page",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Take a picture of Muster's page there, 40 minutes into the elastic run; needs Chromium.",
+)
 @click.option(
     "--out", type=click.Path(file_okay=False, path_type=Path), default=Path("out/demo"), show_default=True
 )
@@ -83,21 +94,25 @@ def main(
     worker_gpus: int | None,
     cap: float,
     patience: float,
+    serial: float,
     speed: float,
     limit: float,
     quick: bool,
     keep: bool,
+    page: Path | None,
     out: Path,
 ) -> None:
-    """A busy hour on a lab of fake GPU nodes, first with the default scheduler, then with Muster."""
+    """A busy hour on a lab of fake GPU nodes: default scheduler, Muster's gangs, Muster's elastic jobs."""
     # `kill` cleans up as Ctrl-C does; a shell that runs this in the background ignores SIGINT for it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if quick and trace_file is not None:
         raise click.UsageError("--quick is for the drawn hour: an hour of a trace is taken whole")
+    if page is not None and (lacking := browser.missing()):
+        raise click.UsageError(f"--page: {lacking}")
     window = HOUR
     if quick:
-        window, cap, limit, jobs = HOUR / 3, min(cap, 20.0), min(limit, 1.0), min(jobs, 40)
+        window, cap, limit, jobs = HOUR / 3, min(cap, 20.0), min(limit, 1.5), min(jobs, 40)
     if worker_gpus is not None and worker_gpus > gpus:
         raise click.UsageError(f"--worker-gpus {worker_gpus}: a node has {gpus}")
     try:
@@ -115,8 +130,9 @@ def main(
             workload = drawn(
                 PHILLY, seed, jobs, gpus=nodes * gpus, window=window, cap=cap * 60, worker=worker_gpus
             )
-        _introduce(workload, nodes, gpus, speed, limit)
-        runs = _run(name, nodes, gpus, workload, patience * 60, Pace(speed, limit * HOUR), keep)
+        _introduce(workload, nodes, gpus, speed, limit, serial)
+        pace = Pace(speed, limit * HOUR)
+        runs = run_all(Setting(name, nodes, gpus, patience * 60, serial, pace, keep, page, out), workload)
     except BadTraceError as problem:
         click.echo(f"error: {problem}", err=True)
         sys.exit(2)
@@ -124,19 +140,20 @@ def main(
         click.echo(f"error: {problem}", err=True)
         sys.exit(getattr(problem, "exit_code", 1))
     except KeyboardInterrupt:
-        click.echo("interrupted; the lab is kept" if keep else "interrupted; the lab is gone", err=True)
+        click.echo(f"interrupted; the labs are {'kept' if keep else 'gone'}", err=True)
         sys.exit(130)
     options = {
         "seed": seed,
         "speed": speed,
         "patience_minutes": patience,
         "worker_gpus": worker_gpus,
+        "serial": serial,
         "limit_hours": limit,
     }
     _report(runs, workload, {"nodes": nodes, "gpus_a_node": gpus}, options, out)
 
 
-def _introduce(workload: Workload, nodes: int, gpus: int, speed: float, limit: float) -> None:
+def _introduce(workload: Workload, nodes: int, gpus: int, speed: float, limit: float, serial: float) -> None:
     say(f"the jobs: {workload.source}")
     for sentence in workload.left_out:
         say(f"left out: {sentence}")
@@ -147,36 +164,14 @@ def _introduce(workload: Workload, nodes: int, gpus: int, speed: float, limit: f
         f"{load:.1f} times what the cluster has{'' if load > 1 else ' (it is not overloaded)'}; "
         f"jobs end after {workload.cap / 60:.0f} minutes at most"
     )
-    say(f"time: {speed:.0f} trace seconds in one; a run takes {limit * HOUR / speed:.0f} s at most")
-
-
-def _run(
-    name: str, nodes: int, gpus: int, workload: Workload, patience: float, pace: Pace, keep: bool
-) -> list[Outcome]:
-    """Both runs, one after the other, on one lab, which is gone afterwards unless it is to be kept."""
-    # Muster's own waits are compressed like everything else.
-    compressed = f"config.patience={max(1.0, MUSTER_PATIENCE / pace.speed):.1f}s"
-    lab = Lab(name)
-    show = Show(Console(stderr=True), nodes * gpus, len(workload.jobs), pace.limit)
-    runs = []
-    try:
-        lab.up(Shape(groups=(NodeGroup(nodes, gpus=gpus),), set_values=(compressed,)))
-        cluster = Cluster(lab.kubeconfig)
-        for scheduler in SCHEDULERS:
-            say(f"now with {scheduler}")
-            course = Course(patience)
-            with show.of(scheduler, course) as shown:
-                end = drive(cluster, scheduler, workload, course, pace, shown.step)
-                shown.step(end, last=True)
-            runs.append(outcome(scheduler, course, end, pace.limit))
-    finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not leave half a lab
-        if keep:
-            say(f"kept: export KUBECONFIG={lab.kubeconfig}; end it: make lab-down NAME={name}")
-        else:
-            say(f"ending lab {name}")
-            lab.down()
-    return runs
+    resized = sum(job.gpus > 1 for job in workload.jobs)
+    say(
+        f"elastic in the last run: {resized} jobs of more than one GPU, from one worker to twice what they ask for; "
+        f"{100 * serial:g} % of a step is not shortened by more GPUs (assumed: the trace does not tell)"
+    )
+    say(
+        f"time: {speed:.0f} trace seconds in one; {len(SIDES)} runs at once, {limit * HOUR / speed:.0f} s at most"
+    )
 
 
 def _report(

@@ -6,6 +6,9 @@ and after its duration it is done (`Finish`). A gang whose workers have waited f
 seconds gives up, gives back what it holds and is submitted again (`Resubmit`): what a launcher does whose
 rendezvous times out (torchrun's join_timeout is 600 s). The rule is the same whoever schedules.
 
+An elastic job runs from its least on, at the speed of the workers that it has. Each change of their number costs it
+PAUSE (checkpoint, rendezvous), and nothing of what it has done.
+
     waiting --some bound--> partly --all bound--> running --duration--> done
        ^                      |
        +------ gave up -------+
@@ -13,6 +16,7 @@ rendezvous times out (torchrun's join_timeout is 600 s). The rule is the same wh
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -20,6 +24,10 @@ from e2e.demo.workload import Submission
 
 HOUR = 3600.0
 MINUTE = 60.0
+PAUSE = 30.0
+"""Seconds that an elastic job stands still when its workers change, as in `e2e.bench elastic`."""
+STARTING = 90.0
+"""Seconds after the first bind in which more workers are its start and no change: they are bound one by one."""
 
 
 @dataclass(frozen=True)
@@ -93,14 +101,35 @@ class Progress:
     started: float | None = None
     ended: float | None = None
     interrupted: int = 0
+    resized: int = 0
+    done: float = 0.0  # seconds of its duration, until `since`
+    since: float = 0.0
+    paused_until: float = 0.0
+
+    @property
+    def runs(self) -> bool:
+        return self.ended is None and len(self.bound) >= self.submission.least
 
     @property
     def state(self) -> str:
         if self.ended is not None:
             return "done"
-        if self.started is not None:
+        if self.runs:
             return "running"
         return "partly" if self.bound else "waiting"
+
+    def advance(self, now: float) -> None:
+        """Count what it has done until now."""
+        begin = max(self.since, min(now, self.paused_until))
+        self.done += self.submission.rate(len(self.bound)) * (now - begin)
+        self.since = now
+
+    @property
+    def end(self) -> float:
+        """When it is done if nothing changes."""
+        rate = self.submission.rate(len(self.bound))
+        left = self.submission.duration - self.done
+        return max(self.since, self.paused_until) + left / rate if rate else math.inf
 
 
 class Course:
@@ -113,7 +142,7 @@ class Course:
         self.moments: list[Moment] = [Moment(0.0)]
 
     def submitted(self, job: Submission, now: float) -> None:
-        self.jobs[job.name] = Progress(job, now)
+        self.jobs[job.name] = Progress(job, now, since=now)
         self._note(now)
 
     def saw(self, sighting: Sighting, now: float) -> None:
@@ -123,11 +152,13 @@ class Course:
             return
         if sighting.refused:
             job.refused.add(sighting.pod)
+        before, ran = len(job.bound), job.runs
+        job.advance(now)
         if sighting.bound and not sighting.over:
             job.bound.add(sighting.pod)
         else:
             job.bound.discard(sighting.pod)
-        self._place(job, now)
+        self._place(job, before, ran, now)
         self._note(now)
 
     def due(self, now: float) -> list[Instruction]:
@@ -136,7 +167,8 @@ class Course:
         for name, job in self.jobs.items():
             if job.ended is not None:
                 continue
-            if job.started is not None and now - job.started >= job.submission.duration:
+            if job.end <= now:
+                job.advance(now)
                 job.ended = now
                 found.append(Finish(name, job.attempt))
             elif self.patience and job.partly_since is not None and now - job.partly_since >= self.patience:
@@ -159,15 +191,20 @@ class Course:
         """The last moment."""
         return self.moments[-1]
 
-    def _place(self, job: Progress, now: float) -> None:
-        whole = len(job.bound) >= job.submission.pods
-        if whole and job.started is None:
+    def _place(self, job: Progress, before: int, ran: bool, now: float) -> None:
+        """`before`: workers that it had."""
+        elastic = bool(job.submission.speeds)
+        if job.runs and job.started is None:
             self._leave(job, now, gave_up=False)
             job.started = now
-        elif not whole and job.started is not None:  # it lost a worker: what it did is lost with it
-            job.started = None
+        elif elastic and job.started is not None and len(job.bound) != before:
+            if now > job.started + STARTING:
+                job.resized += now >= job.paused_until
+                job.paused_until = now + PAUSE
+        elif ran and not job.runs:  # it lost a worker: what it did is lost with it
+            job.started, job.done = None, 0.0
             job.interrupted += 1
-        if job.started is None and job.bound and job.partly_since is None:
+        if not job.runs and job.bound and job.partly_since is None:
             job.partly_since = now
         elif not job.bound:
             self._leave(job, now, gave_up=False)

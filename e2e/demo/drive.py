@@ -2,7 +2,8 @@
 
 How a job ends: its pods run until they are told (kwok's stage pod-finishes fires on the annotation
 e2e.muster.dev/run-seconds, which the demo sets to 0 on a running pod); so the pods of a gang end together, `duration`
-after the last of them was bound, and never one by one from starts of their own."""
+after the last of them was bound, and never one by one from starts of their own. Of an elastic job the leader is told,
+and the Job's successPolicy ends the rest."""
 
 from __future__ import annotations
 
@@ -22,8 +23,9 @@ from kubernetes import client
 from e2e.cluster import Cluster, Pod
 from e2e.demo.course import Course, Finish, Instruction, Resubmit, Sighting
 from e2e.demo.workload import Submission, Workload, manifest, object_name
+from e2e.elastic import INDEX
 from e2e.referee import ENDS, Rules, watching
-from e2e.scenario import RUN_SECONDS, a_namespace, delete_job
+from e2e.scenario import RUN_SECONDS, a_namespace, bound, delete_job, wait_until
 
 TICK = 0.05  # seconds of this machine's clock
 CALLERS = 8
@@ -46,10 +48,11 @@ def drive(
     course: Course,
     pace: Pace,
     show: Callable[[float], None],
+    over: threading.Event,
 ) -> float:
     """Run the workload with a scheduler, in a namespace of its own that is gone afterwards; when it was over, in
-    seconds of the trace's clock. `show` is called with that clock at each step. Refused and AssertionError where
-    the lab does not do what it should, or the referee finds a fault of Muster's."""
+    seconds of the trace's clock. `show` is called with that clock at each step; `over` cuts it off. Refused and
+    AssertionError where the lab does not do what it should, or the referee finds a fault of Muster's."""
     with (
         watching(cluster, Rules(reasons=ENDS)) as referee,
         a_namespace(cluster, f"demo-{scheduler}") as namespace,
@@ -65,17 +68,21 @@ def drive(
                 while waiting and waiting[0].at <= now:
                     job = waiting.pop(0)
                     course.submitted(job, now)
-                    calls.append(callers.submit(_submit, cluster, namespace, job, 1, scheduler))
+                    calls.append(
+                        callers.submit(_submit, cluster, namespace, manifest(job, 1, scheduler, pace.speed))
+                    )
                 # 2. what has been seen
                 for what in watch.seen():
                     course.saw(what, now)
                 # 3. what is to be done
                 for instruction in course.due(now):
                     job = course.jobs[instruction.job].submission
-                    calls.append(callers.submit(_do, cluster, namespace, job, instruction, scheduler))
+                    again = manifest(job, instruction.attempt + 1, scheduler, pace.speed)
+                    calls.append(callers.submit(_do, cluster, namespace, job, instruction, again))
                 show(now)
                 calls = under_way(calls)
-                if (not waiting and course.now.done == len(workload.jobs)) or now >= pace.limit:
+                done = not waiting and course.now.done == len(workload.jobs)
+                if done or now >= pace.limit or over.is_set():
                     break
                 time.sleep(TICK)
         under_way(calls)
@@ -158,21 +165,30 @@ def _lines(answer: Any, over: threading.Event) -> Any:
             return
 
 
-def _submit(cluster: Cluster, namespace: str, job: Submission, attempt: int, scheduler: str) -> None:
-    cluster.submit(manifest(job, attempt, scheduler), namespace=namespace)
+def _submit(cluster: Cluster, namespace: str, body: Json) -> None:
+    cluster.submit(body, namespace=namespace)
 
 
-def _do(cluster: Cluster, namespace: str, job: Submission, instruction: Instruction, scheduler: str) -> None:
+def _do(cluster: Cluster, namespace: str, job: Submission, instruction: Instruction, again: Json) -> None:
     name = object_name(job.name, instruction.attempt)
     if isinstance(instruction, Finish):
-        for pod in cluster.pods(namespace, name):
+        pods = _leader(cluster, namespace, name) if job.speeds else cluster.pods(namespace, name)
+        for pod in pods:
             cluster.patch(
                 f"/api/v1/namespaces/{namespace}/pods/{pod.name}",
                 {"metadata": {"annotations": {RUN_SECONDS: "0"}}},
             )
     elif isinstance(instruction, Resubmit):
         delete_job(cluster, namespace, name)
-        _submit(cluster, namespace, job, instruction.attempt + 1, scheduler)
+        _submit(cluster, namespace, again)
+
+
+def _leader(cluster: Cluster, namespace: str, name: str) -> list[Pod]:
+    """The job's replica 0, once it is on a node: it may just be moving."""
+    return wait_until(
+        lambda: [pod for pod in bound(cluster.pods(namespace, name)) if pod.labels.get(INDEX) == "0"],
+        what=f"replica 0 of {name} is bound",
+    )
 
 
 def under_way(calls: list[Future[None]]) -> list[Future[None]]:

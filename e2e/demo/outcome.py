@@ -27,6 +27,7 @@ class JobOutcome:
     ended: float | None
     attempts: int
     interrupted: int  # times that it lost a worker while it ran
+    resized: int  # changes of its number of workers
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,11 @@ class Outcome:
         return sorted((self.end if job.started is None else job.started) - job.submitted for job in self.jobs)
 
     @property
+    def times(self) -> list[float]:
+        """JCT: submission to end, seconds; of a job that has not ended, until the end of the run: too little."""
+        return sorted((self.end if job.ended is None else job.ended) - job.submitted for job in self.jobs)
+
+    @property
     def sat(self) -> list[Stay]:
         return [stay for stay in self.stays if stay.sat]
 
@@ -88,6 +94,7 @@ def outcome(scheduler: str, course: Course, end: float, limit: float) -> Outcome
                 job.ended,
                 job.attempt,
                 job.interrupted,
+                job.resized,
             )
             for job in course.jobs.values()
         ),
@@ -99,7 +106,7 @@ def outcome(scheduler: str, course: Course, end: float, limit: float) -> Outcome
 def figures(run: Outcome) -> Json:
     """What is compared: plain numbers, times in the unit that the name says, all of the trace's clock."""
     gangs = {stay.job for stay in run.sat}
-    waits = np.array(run.waits or [0.0])
+    waits, times = np.array(run.waits or [0.0]), np.array(run.times or [0.0])
     return {
         "jobs": len(run.jobs),
         "jobs_completed": run.completed,
@@ -114,37 +121,44 @@ def figures(run: Outcome) -> Json:
         "time_to_start_mean_minutes": float(waits.mean()) / MINUTE,
         "time_to_start_p50_minutes": float(np.quantile(waits, 0.5)) / MINUTE,
         "time_to_start_p95_minutes": float(np.quantile(waits, 0.95)) / MINUTE,
+        "jct_mean_minutes": float(times.mean()) / MINUTE,
+        "jct_p50_minutes": float(np.quantile(times, 0.5)) / MINUTE,
+        "jct_p95_minutes": float(np.quantile(times, 0.95)) / MINUTE,
+        "resizes": sum(job.resized for job in run.jobs),
         "makespan_hours": None if run.makespan is None else run.makespan / HOUR,
         "run_hours": run.end / HOUR,
     }
 
 
 def comparison(runs: Sequence[Outcome]) -> list[tuple[str, list[str]]]:
-    """Rows of the table at the end: what, and a figure for each run."""
+    """Rows of the table at the end: what, and a figure for each run. "≥" where jobs that were cut off are in it."""
     found = [figures(run) for run in runs]
 
     def row(what: str, form: str, *names: str) -> tuple[str, list[str]]:
         return what, [form.format(*(values[name] for name in names)) for values in found]
 
-    def cut(values: Json, text: str) -> str:
-        return f"≥ {text}" if values["jobs_never_started"] else text
+    def minutes(what: str, name: str, cut: str) -> tuple[str, list[str]]:
+        return what, [f"{'≥ ' if cut_off(values, cut) else ''}{values[name]:.1f} min" for values in found]
+
+    def cut_off(values: Json, cut: str) -> bool:
+        return bool(
+            values["jobs_never_started"] if cut == "start" else values["jobs_completed"] < values["jobs"]
+        )
 
     return [
-        row("gangs that sat partly bound [1]", "{}", "gangs_partly_bound"),
+        minutes("completion time (JCT) [1], mean", "jct_mean_minutes", "end"),
+        minutes("  p50", "jct_p50_minutes", "end"),
+        minutes("  p95", "jct_p95_minutes", "end"),
+        minutes("time to start [2], mean", "time_to_start_mean_minutes", "start"),
+        minutes("  p50", "time_to_start_p50_minutes", "start"),
+        minutes("  p95", "time_to_start_p95_minutes", "start"),
+        row("gangs that sat partly bound [3]", "{}", "gangs_partly_bound"),
         row("  for how long, all together", "{:.1f} h", "gangs_partly_bound_hours"),
         row("  the longest", "{:.0f} min", "gangs_partly_bound_longest_minutes"),
         row("  gave up and were submitted again", "{} times", "gangs_given_up"),
         row("GPU-hours held by gangs that could not run", "{:.1f}", "gpu_hours_held"),
-        row("GPU-hours of jobs that ran", "{:.0f}", "gpu_hours_run"),
-        (
-            "time to start [2], mean",
-            [cut(values, f"{values['time_to_start_mean_minutes']:.1f} min") for values in found],
-        ),
-        row("  p50", "{:.1f} min", "time_to_start_p50_minutes"),
-        (
-            "  p95",
-            [cut(values, f"{values['time_to_start_p95_minutes']:.1f} min") for values in found],
-        ),
+        row("GPU-hours of jobs that ran [4]", "{:.0f}", "gpu_hours_run"),
+        row("changes of size of elastic jobs", "{}", "resizes"),
         (
             "makespan",
             [
@@ -163,9 +177,12 @@ def comparison(runs: Sequence[Outcome]) -> list[tuple[str, list[str]]]:
 
 NOTES = (
     "All times are the trace's.",
-    "[1] for over a minute, with a member that the scheduler had refused. What gangs hold while they are on their "
-    "way up is in the GPU-hours held, for both.",
-    "[2] first submission to the last pod bound; of jobs that never started, the time until the run was cut off.",
+    "[1] first submission to the end; of jobs that were not done, the time until the run was cut off.",
+    "[2] first submission to the last pod bound, of an elastic job to its first; of jobs that never started, the "
+    "time until the run was cut off.",
+    "[3] for over a minute, with a member that the scheduler had refused. What gangs hold while they are on their "
+    "way up is in the GPU-hours held, in every run.",
+    "[4] a job that has more GPUs than it asked for uses them less well: the same work takes more GPU-hours.",
 )
 
 

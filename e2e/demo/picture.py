@@ -1,9 +1,9 @@
-"""The picture: GPUs over time for each scheduler, one over the other, and how long jobs waited."""
+"""The picture: GPUs over time for each run, one over the other, and how long jobs waited and took."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
@@ -11,23 +11,25 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from e2e.demo.course import HOUR, MINUTE
-from e2e.demo.outcome import Outcome, figures
+from e2e.demo.outcome import JobOutcome, Outcome, figures
 
 BUSY, HELD = "#3b7dd8", "#d8433b"
-LINES = ("#777777", BUSY)
+LINES = ("#777777", BUSY, "#2f9e5b")
 
 
 def draw(runs: Sequence[Outcome], gpus: int, title: str, path: Path) -> None:
     """A PNG at `path`."""
-    figure = Figure(figsize=(11, 2.7 * len(runs) + 3.6), dpi=130, layout="constrained")
+    figure = Figure(figsize=(11, 2.5 * len(runs) + 3.4), dpi=110, layout="constrained")
     figure.suptitle(textwrap.fill(title, 120), fontsize=10, x=0.01, ha="left", color="#444444")
-    rows = figure.subplots(len(runs) + 1, 1, gridspec_kw={"height_ratios": [1.0] * len(runs) + [0.95]})
+    grid = figure.add_gridspec(len(runs) + 1, 2)
+    rows = [figure.add_subplot(grid[row, :]) for row in range(len(runs))]
     latest = max(run.end for run in runs) / HOUR
-    for axes, run in zip(rows, runs, strict=False):
+    for axes, run in zip(rows, runs, strict=True):
         _gpus(axes, run, gpus, latest)
     rows[0].legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, fontsize=9, frameon=False)
-    rows[len(runs) - 1].set_xlabel("hours since the first submission (trace time)")
-    _waits(rows[-1], runs)
+    rows[-1].set_xlabel("hours since the first submission (trace time)")
+    _shares(figure.add_subplot(grid[-1, 0]), runs, "Time to start", "time_to_start", lambda job: job.started)
+    _shares(figure.add_subplot(grid[-1, 1]), runs, "Completion time", "jct", lambda job: job.ended)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
 
@@ -59,33 +61,32 @@ def _gpus(axes: Axes, run: Outcome, gpus: int, latest: float) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _waits(axes: Axes, runs: Sequence[Outcome]) -> None:
-    """The share of the jobs that had started so long after their submission; jobs that never did are missing at
-    the top."""
+def _shares(
+    axes: Axes,
+    runs: Sequence[Outcome],
+    title: str,
+    name: str,
+    moment: Callable[[JobOutcome], float | None],
+) -> None:
+    """The share of the jobs that had come to a moment so long after their submission; jobs that never did are missing
+    at the top."""
     longest = 1.0
-    for run, colour in zip(runs, LINES, strict=False):
-        waits = sorted((job.started - job.submitted) / MINUTE for job in run.jobs if job.started is not None)
+    for run, colour in zip(runs, LINES, strict=True):
+        came = ((job, moment(job)) for job in run.jobs)
+        waits = sorted((at - job.submitted) / MINUTE for job, at in came if at is not None)
         shares = [number / len(run.jobs) for number in range(1, len(waits) + 1)]
         longest = max(longest, *waits, 1.0)
+        mean = figures(run)[f"{name}_mean_minutes"]
+        least = "" if len(waits) == len(run.jobs) else "≥ "
         axes.step(
             [0.0, *waits, 1e6], [0.0, *shares, shares[-1] if shares else 0.0], where="post", color=colour,
-            linewidth=2, label=_label(run),
+            linewidth=2, label=f"{run.scheduler}: mean {least}{mean:.1f} min",
         )  # fmt: skip
     axes.set(
-        xlim=(0, longest * 1.03),
-        ylim=(0, 1.03),
-        xlabel="minutes from submission to the last pod bound (trace time)",
-        ylabel="jobs started",
+        xlim=(0, longest * 1.03), ylim=(0, 1.03), xlabel="minutes from submission (trace time)", ylabel="jobs"
     )
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-    axes.set_title("Time to start", loc="left", fontsize=11, fontweight="bold")
+    axes.set_title(title, loc="left", fontsize=11, fontweight="bold")
     axes.grid(axis="y", color="#dddddd", linewidth=0.7)
-    axes.legend(loc="lower right", fontsize=10)
+    axes.legend(loc="lower right", fontsize=9)
     axes.spines[["top", "right"]].set_visible(False)
-
-
-def _label(run: Outcome) -> str:
-    found = figures(run)
-    least = "≥ " if run.never_started else ""
-    mean, late = found["time_to_start_mean_minutes"], found["time_to_start_p95_minutes"]
-    return f"{run.scheduler}: mean {least}{mean:.1f} min, p95 {least}{late:.1f} min"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -34,9 +34,29 @@ class Submission:
     pods: int
     pod_gpus: int
 
+    speeds: tuple[float, ...] = ()
+    """Of an elastic job: item k is its speed on k workers, in that of one (item 0: 0.0); it may have up to as many as
+    there are. Empty: it needs all its pods."""
+
     @property
     def gpus(self) -> int:
+        """What it asks for."""
         return self.pods * self.pod_gpus
+
+    @property
+    def least(self) -> int:
+        """Workers without which it does not run."""
+        return 1 if self.speeds else self.pods
+
+    @property
+    def most(self) -> int:
+        return max(self.pods, len(self.speeds) - 1)
+
+    def rate(self, workers: int) -> float:
+        """Seconds of its duration that pass in one second on so many workers: 1.0 on those that it asks for."""
+        if workers < self.least:
+            return 0.0
+        return self.speeds[min(workers, self.most)] / self.speeds[self.pods] if self.speeds else 1.0
 
 
 @dataclass(frozen=True)
@@ -148,22 +168,52 @@ def traced(
     )
 
 
+def elastic(workload: Workload, gpus: int, serial: float) -> Workload:
+    """The same jobs, those of more than one GPU elastic: from one worker to twice what they ask for, but no more than
+    `largest(gpus)`. Speeds by Amdahl's law, by GPUs: `serial` is the part that more of them do not shorten."""
+
+    def speed(used: int) -> float:
+        return used / (1.0 + serial * (used - 1))
+
+    def stretched(job: Submission) -> Submission:
+        if job.gpus == 1:
+            return job
+        most = max(job.pods, min(2 * job.gpus, largest(gpus)) // job.pod_gpus)
+        one = speed(job.pod_gpus)
+        return replace(job, speeds=(0.0, *(speed(n * job.pod_gpus) / one for n in range(1, most + 1))))
+
+    return replace(workload, jobs=tuple(stretched(job) for job in workload.jobs))
+
+
 def largest(gpus: int) -> int:
     """The most GPUs that a job of the hour asks for: half of the lab. A bigger one never starts on a busy cluster
     without gangs, and would make the rest of the comparison meaningless."""
     return max(1, gpus // 2)
 
 
-def manifest(job: Submission, attempt: int, scheduler: str) -> Json:
-    """The Job object of an attempt: all its pods at once, and it runs until the demo ends it."""
+def manifest(job: Submission, attempt: int, scheduler: str, pace: float = 1.0) -> Json:
+    """The Job object of an attempt: all its pods at once, and it runs until the demo ends it.
+
+    An elastic one has all the pods that it may have, says what it asks for, how fast it is and how long it takes on
+    one worker: seconds of this machine, in each of which `pace` of the trace pass. Its leader's end is its end."""
+    notes, shape = {}, {}
+    if job.speeds:
+        notes = {
+            "muster.dev/request": str(job.pods),
+            "muster.dev/speed": ",".join(f"{n}={job.speeds[n]:.4f}" for n in range(1, job.most + 1)),
+            "muster.dev/remaining-work": f"{job.duration * job.speeds[job.pods] / pace:.3f}",
+        }
+        shape = {"min_replicas": job.least, "max_replicas": job.most, "success_on": "0", "stop_seconds": 0}
     return scenario.job(
         object_name(job.name, attempt),
-        job.pods,
+        job.most,
         gpus=job.pod_gpus,
         cpu=str(GPU_CPU * job.pod_gpus),
         memory=f"{int(GPU_MEMORY[:-2]) * job.pod_gpus}Gi",
         scheduler=scheduler,
         labels={"demo/job": job.name, "demo/attempt": str(attempt)},
+        annotations=notes,
+        **shape,
     )
 
 

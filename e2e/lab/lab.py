@@ -479,15 +479,14 @@ class Lab:
 
     def _join(self, node: RealNode) -> None:
         """A real node comes up: its namespace, its runtime with what images it can have, its kubelet."""
-        say(
-            f"starting {node.name}, which really runs containers; its {node.spec.group.gpus} GPUs are a number"
-        )
+        say(f"starting {node.name}, which really runs containers, with {node.spec.group.gpus} devices")
         node.prepare()
-        holder, containerd, kubelet = node.processes
+        holder, containerd, *others = node.processes
         self._start(holder)
         self._start(containerd)
         node.import_images(node.images())
-        self._start(kubelet)
+        for name in others:
+            self._start(name)
 
     def _create_nodes(self) -> None:
         """All Node objects, from several threads: the apiserver takes about a thousand a second."""

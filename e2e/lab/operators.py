@@ -12,17 +12,16 @@ import functools
 import json
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import yaml
-
-from e2e.lab import build, credentials
+from e2e.lab import build, credentials, manifests
 from e2e.lab.api import Api, Json, answers
 from e2e.lab.credentials import Authority
 from e2e.lab.errors import BadRequestError, LabError
+from e2e.lab.operator_config import configuration
+from e2e.lab.private_etc import with_etc
 from e2e.lab.programs import output
 from e2e.lab.say import say
 from e2e.lab.versions import MODULES, Binary, pinned
@@ -44,6 +43,11 @@ class Operator:
     webhooks: str = ""  # the module's file with them; "": it runs without
     pods: str = ""  # the label without which a pod doesn't concern its webhooks
     needs: tuple[str, ...] = ()
+    crd_patches: str = ""  # the module's kustomization with conversions between versions of CRDs; "": none
+    webhook_patches: str = (
+        ""  # the module's kustomization with the namespaces that webhooks leave alone; "": none
+    )
+    etc: str = ""  # below /etc: where it reads a certificate, and can't be told another place
 
     @property
     def binary(self) -> Binary:
@@ -55,6 +59,7 @@ _TRAINER = "github.com/kubeflow/trainer/v2"
 _LWS = "sigs.k8s.io/lws"
 _KUBERAY = "github.com/ray-project/kuberay/ray-operator"
 _TRAINING = "github.com/kubeflow/training-operator"
+_KUEUE = "sigs.k8s.io/kueue"
 
 OPERATORS: Mapping[str, Operator] = {
     one.name: one
@@ -77,6 +82,14 @@ OPERATORS: Mapping[str, Operator] = {
         Operator("kuberay", _KUBERAY, _KUBERAY, "config/crd/bases"),
         Operator(
             *("training-operator", _TRAINING, f"{_TRAINING}/cmd/training-operator.v1", "manifests/base/crds")
+        ),
+        Operator(
+            *("kueue", _KUEUE, f"{_KUEUE}/cmd/kueue", "config/components/crd/bases"),
+            webhooks="config/components/webhook/manifests.yaml",
+            crd_patches="config/components/crd/kustomization.yaml",
+            webhook_patches="config/components/webhook/kustomization.yaml",
+            # Its certificate for metrics is read from there, served or not, unless it makes certificates itself.
+            etc="kueue/metrics/certs",
         ),
     )
 }
@@ -130,7 +143,8 @@ class Operators:
             for name in self.names:
                 one = OPERATORS[name]
                 module = _module(one)
-                crds = list(_objects(module / one.crds, "CustomResourceDefinition"))
+                crds = list(manifests.objects(module / one.crds, "CustomResourceDefinition"))
+                self._call_conversions(crds, one, authority.certificate)
                 for crd in crds:
                     api.apply(f"{_CRDS}/{crd['metadata']['name']}", crd)
                 kinds += [crd["metadata"]["name"] for crd in crds]
@@ -138,7 +152,7 @@ class Operators:
             for kind in kinds:  # an operator that finds its kinds missing ends
                 _established(api, kind)
             for name in self.names:
-                self._prepare(name, authority)
+                self._prepare(OPERATORS[name], authority)
                 if OPERATORS[name].webhooks:
                     self._call_webhooks(api, OPERATORS[name], authority.certificate)
                 if name == "training-operator":
@@ -164,8 +178,10 @@ class Operators:
                 "--metrics-bind-address=0",
                 f"--health-probe-bind-address={health}",
             ],
+            "kueue": [f"--config={self._config(name)}", "--feature-gates=VisibilityOnDemand=false"],
         }[name]
-        return [str(self.programs[name]), *arguments]
+        command = [str(self.programs[name]), *arguments]
+        return with_etc(self._etc(name), command) if OPERATORS[name].etc else command
 
     def environment(self, name: str) -> dict[str, str]:
         """What is added to a process' environment: who it is, and where controller-runtime looks for the
@@ -193,48 +209,57 @@ class Operators:
         """As controller-runtime has it below a folder for temporary files."""
         return self._home(name) / "k8s-webhook-server" / "serving-certs"
 
-    def _prepare(self, name: str, authority: Authority) -> None:
+    def _etc(self, name: str) -> Path:
+        """What it has for /etc, where it has its own."""
+        return self._home(name) / "etc"
+
+    def _prepare(self, one: Operator, authority: Authority) -> None:
         """Certificate, kubeconfig file and configuration of one operator."""
+        name = one.name
         serving = authority.server(name, ("127.0.0.1",))
-        credentials.write(self._certificates(name) / "tls.crt", serving.certificate)
-        credentials.write(self._certificates(name) / "tls.key", serving.key)
+        for folder in [self._certificates(name), *([self._etc(name) / one.etc] if one.etc else [])]:
+            credentials.write(folder / "tls.crt", serving.certificate)
+            credentials.write(folder / "tls.key", serving.key)
         user = authority.client(f"system:serviceaccount:{name}-system:{name}", ("system:masters",))
         text = credentials.kubeconfig(self.server, authority.certificate, user)
         credentials.write(self._kubeconfig(name), text)
-        credentials.write(self._config(name), json.dumps(self._configuration(name), indent=1))
-
-    def _configuration(self, name: str) -> Json:
-        """What those that have a configuration file are told there: one process, on loopback, with the lab's
-        certificates."""
-        group = {"jobset": "jobset.x-k8s.io", "lws": "lws.x-k8s.io", "trainer": "trainer.kubeflow.org"}
-        if name not in group:
-            return {}
-        certificates = "certManagement" if name == "trainer" else "internalCertManagement"
-        webhook: Json = {"host": "127.0.0.1", "port": self.ports[f"{name}-webhook"]}
-        if name != "trainer":  # it has no such field
-            webhook["certDir"] = str(self._certificates(name))
-        return {
-            "apiVersion": f"config.{group[name]}/v1alpha1",
-            "kind": "Configuration",
-            "leaderElection": {"leaderElect": False},
-            certificates: {"enable": False},
-            "metrics": {"bindAddress": "0"},
-            "health": {"healthProbeBindAddress": f"127.0.0.1:{self.ports[name]}"},
-            "webhook": webhook,
-        }
+        ports = self.ports[name], self.ports[f"{name}-webhook"]
+        told = configuration(name, *ports, self._certificates(name))
+        credentials.write(self._config(name), json.dumps(told, indent=1))
 
     # --- webhooks ---------------------------------------------------------------------------------------------
 
+    def _webhook_root(self, one: Operator) -> str:
+        return f"https://127.0.0.1:{self.ports[f'{one.name}-webhook']}"
+
+    def _call_conversions(self, crds: Sequence[Json], one: Operator, authority: bytes) -> None:
+        """Into these CRDs: the operator converts their versions, where it listens."""
+        if not one.crd_patches:
+            return
+        patched = manifests.conversions(_module(one) / one.crd_patches)
+        for crd in crds:
+            if conversion := patched.get(crd["metadata"]["name"]):
+                called = conversion["webhook"]["clientConfig"]["service"]["path"]
+                conversion["webhook"]["clientConfig"] = {
+                    "url": self._webhook_root(one) + called,
+                    "caBundle": credentials.encoded(authority),
+                }
+                crd["spec"]["conversion"] = conversion
+
     def _call_webhooks(self, api: Api, one: Operator, authority: bytes) -> None:
         """The operator's webhook configurations, called where it listens."""
-        root = f"https://127.0.0.1:{self.ports[f'{one.name}-webhook']}"
-        bundle = credentials.encoded(authority)
-        for found in _objects(_module(one) / one.webhooks):
+        root, bundle = self._webhook_root(one), credentials.encoded(authority)
+        selected = (
+            manifests.namespace_selectors(_module(one) / one.webhook_patches) if one.webhook_patches else {}
+        )
+        for found in manifests.objects(_module(one) / one.webhooks):
             found["metadata"] = {"name": f"{one.name}-{found['metadata']['name']}"}
             for webhook in found["webhooks"]:
                 service = webhook["clientConfig"]["service"]
                 webhook["clientConfig"] = {"url": root + service["path"], "caBundle": bundle}
-                if any("pods" in rule["resources"] for rule in webhook["rules"]):
+                if webhook["name"] in selected:
+                    webhook["namespaceSelector"] = selected[webhook["name"]]
+                if one.pods and any("pods" in rule["resources"] for rule in webhook["rules"]):
                     webhook["objectSelector"] = {
                         "matchExpressions": [{"key": one.pods, "operator": "Exists"}]
                     }
@@ -256,18 +281,6 @@ def _module(one: Operator) -> Path:
     command = [*build.go(one.name), "mod", "download", "-json", one.path]
     found = output(command, f"go mod download {one.path}", cwd=MODULES / one.name)
     return Path(json.loads(found)["Dir"])
-
-
-def _objects(where: Path, kind: str = "") -> Iterator[dict[str, Any]]:
-    """The objects of a YAML file, or of a folder's files; of one kind, where it is given."""
-    for file in sorted(where.glob("*.yaml")) if where.is_dir() else [where]:
-        for found in yaml.load_all(file.read_text(), _LOADER):
-            if found and kind in ("", found.get("kind")):
-                yield found
-
-
-# The CRDs of Ray are 5 MiB of YAML: half a minute without libyaml.
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def _established(api: Api, crd: str) -> None:

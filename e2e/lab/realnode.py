@@ -1,7 +1,7 @@
 """Real nodes: kubelet and containerd that run containers on this machine, beside the lab's fake nodes.
 
 What is real: the kubelet, the CRI, runc, cgroups, projected service-account tokens, volumes, how pods end. What
-is not: the GPUs (a number patched into the node's status; the CPU stands in for the device), images (nothing
+is not: the GPUs (devices of a plugin of the lab's, device_plugin.py; the CPU stands in for them), images (nothing
 can be pulled: they are written here, and every container sees this machine's /usr and Python, read-only) and
 the network (pods need hostNetwork: true; all is on loopback. `Shape.pod_network` gives each an address: podnet).
 
@@ -31,6 +31,7 @@ from e2e.lab.build import only_one
 from e2e.lab.cgroups import Cgroup, hierarchies
 from e2e.lab.controlplane import LEASE, gates
 from e2e.lab.credentials import Authority
+from e2e.lab.devices import HEALTHY, Devices, device_ids
 from e2e.lab.errors import BadRequestError, LabError
 from e2e.lab.images import Image
 from e2e.lab.programs import output
@@ -69,9 +70,16 @@ class RealNode:
         return self.folder / "real" / self.name
 
     @property
-    def processes(self) -> tuple[str, str, str]:
-        """In the order of starting: what holds the namespace, containerd, kubelet."""
-        return process_names(self.name)
+    def processes(self) -> tuple[str, ...]:
+        """In the order of starting: what holds the namespace, containerd, the device plugin where it has GPUs,
+        kubelet."""
+        holder, containerd, plugin, kubelet = process_names(self.name)
+        return (holder, containerd, *([plugin] if self.spec.group.gpus else []), kubelet)
+
+    @property
+    def devices(self) -> Devices:
+        """What its device plugin has; `devices.write` changes them."""
+        return Devices(self.home / "devices.json")
 
     @property
     def logs(self) -> Path:
@@ -102,6 +110,7 @@ class RealNode:
         for folder in ("cni", "cni-bin", "images", "kubelet", "pods", "root", "state"):
             (self.home / folder).mkdir(parents=True, exist_ok=True)
         self.cgroup.make()
+        self.devices.write(dict.fromkeys(device_ids(self.name, self.spec.group.gpus), HEALTHY))
         authority = Authority(self.folder / "pki")
         user = authority.client(f"system:node:{self.name}", ("system:nodes",))
         credentials.write(self.kubeconfig, credentials.kubeconfig(self.server, authority.certificate, user))
@@ -118,8 +127,8 @@ class RealNode:
             self._write("cni/10-none.conflist", loopback)
 
     def command(self, process: str) -> list[str]:
-        """The argv of one of the three."""
-        holder, containerd, _ = self.processes
+        """The argv of one of them."""
+        holder, containerd, plugin, _ = process_names(self.name)
         if process == holder:
             empty = [f"mkdir -p {hole} && mount -t tmpfs -o mode=755 lab {hole}" for hole in HARD_CODED]
             alone = " && ".join((f"exec 9>{HOLES_LOCK}", "flock 9", *empty, "exec 9>&-"))
@@ -133,6 +142,9 @@ class RealNode:
             return [*self.cgroup.enter(), *kept, *private, "--net", "sh", "-c", alone, "alone", *own]
         if process == containerd:
             own = [str(self.programs["containerd"]), f"--config={self.home / 'containerd.toml'}"]
+        elif process == plugin:
+            path = f"PYTHONPATH={places.CHECKOUT}"
+            own = ["env", path, sys.executable, "-m", "e2e.lab.device_plugin", str(self.devices.path)]
         else:
             own = [
                 str(self.programs["kubelet"]),
@@ -156,15 +168,29 @@ class RealNode:
 
     def ready(self, process: str) -> bool:
         """What the process says of itself, now; of a kubelet: and that its node is Ready, with its GPUs."""
-        holder, containerd, _ = self.processes
+        holder, containerd, plugin, _ = process_names(self.name)
         if process == holder:
             return self._is_private()
         if process == containerd:
             return self._listens()
+        if process == plugin:
+            return self._devices_told()
         if not answers(f"http://127.0.0.1:{self.ports[port_names(self.name)[1]]}/healthz"):
             return False
         with Api(self.folder / "kubeconfig" / "admin") as api:
             return self._is_ready(api)
+
+    def _devices_told(self) -> bool:
+        """Whether the kubelet has heard of the devices from the plugin that runs now. The node's status follows
+        seconds later. True without a kubelet: it comes after the plugin."""
+        _, _, plugin, kubelet = process_names(self.name)
+        found = daemon.recorded(self.folder)
+        if kubelet not in found or not found[kubelet].alive:
+            return True
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            told = json.loads(self.devices.told.read_text())
+            return bool(told == {"pid": found[plugin].pid, "devices": self.devices.read()})
+        return False
 
     def _is_private(self) -> bool:
         """Whether the namespace stands: before, what enters it would run in the machine's own."""
@@ -181,8 +207,7 @@ class RealNode:
         return False
 
     def _is_ready(self, api: Api) -> bool:
-        """Ready, with labels and GPUs: a kubelet sets extended resources that nobody serves to 0 whenever it
-        starts, so they are patched here, as the Kubernetes documentation shows for such resources."""
+        """Ready, with labels, and with the GPUs that its device plugin has healthy."""
         path = f"/api/v1/nodes/{self.name}"
         try:
             node = api.get(path)
@@ -195,11 +220,8 @@ class RealNode:
             return False
         if self.spec.labels.items() - node["metadata"]["labels"].items():
             api.patch(path, {"metadata": {"labels": dict(self.spec.labels)}})
-        wanted = {GPU: str(self.spec.group.gpus)}
-        if wanted.items() - node["status"]["allocatable"].items():
-            api.patch(f"{path}/status", {"status": {"capacity": wanted, "allocatable": wanted}})
-            return False  # the next look sees what the kubelet makes of it
-        return True
+        healthy = sum(health == HEALTHY for health in self.devices.read().values())
+        return int(node["status"]["allocatable"].get(GPU, "0")) == healthy
 
     def import_images(self, images: list[Image]) -> None:
         """Make images known to the runtime. LabError with ctr's own words."""
@@ -313,8 +335,8 @@ Root = "{self.home / "state" / "runc"}"
         credentials.write(self.home / name, json.dumps(content, indent=1))
 
 
-def process_names(node: str) -> tuple[str, str, str]:
-    return node, f"{node}-containerd", f"{node}-kubelet"
+def process_names(node: str) -> tuple[str, str, str, str]:
+    return node, f"{node}-containerd", f"{node}-devices", f"{node}-kubelet"
 
 
 def port_names(node: str) -> tuple[str, str]:

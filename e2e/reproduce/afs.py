@@ -51,6 +51,10 @@ HOURS = {
                "tiresias-l": 33.40},
 }  # fmt: skip
 AFS_P = {"2869ce": 15.99, "e13805": 15.46}
+TIES = (
+    "jobs of one second and one size are in the trace's order here; reversed it is 95.75 h (only of those that had "
+    "started: 89.35), with the second queue from above the threshold 92.66: which rule the authors have was not found"
+)
 DAYS = {"srtf": 3.53, "srsf": 3.32, "max-min": 63.20, "afs-l": 2.40}
 
 
@@ -79,6 +83,10 @@ def _averages(data: Path) -> list[Entry]:
                partial(_hours, data, vc, "afs-p"))
         for vc, target in AFS_P.items()
     ]  # fmt: skip
+    made.append(
+        _entry("6c71a0, average JCT, tiresias-l", 91.02, "h", "within", ROUNDED, TIES,
+               partial(_hours, data, "6c71a0", "tiresias-l"), quick=False, claimed=False)
+    )  # fmt: skip
     made += [
         _entry(
             "2869ce, p99 JCT, afs-l", 135.90, "h", "within", ROUNDED, "two decimals", partial(_tail, data)

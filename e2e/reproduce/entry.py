@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-Expect = Literal["within", "at least", "at most", "sign"]
+Expect = Literal["within", "at least", "at most", "sign", "inside"]
+
+
+@dataclass(frozen=True)
+class Range:
+    """What came out over draws, or over the values that a free constant may have: mean (or headline), least, most."""
+
+    value: float
+    low: float
+    high: float
+
+    @staticmethod
+    def of(values: Sequence[float]) -> Range:
+        """The mean of draws, between their least and their most."""
+        return Range(math.fsum(values) / len(values), min(values), max(values))
 
 
 @dataclass(frozen=True)
@@ -15,9 +30,11 @@ class Entry:
 
     target: None = there is none, the result is only shown. tolerance: relative to the target (0.02 = 2 %). why: the
     reason for the tolerance, or why the target is missed. expect: "within" the tolerance of the target, "at
-    least" or "at most" the target (less or more the tolerance), "sign" = on the target's side of 0. quick: seconds
-    at most, so that `make test` and CI run it. claimed: whether the target is claimed as met; one that is not
-    is listed as missed and does not make the run fail.
+    least" or "at most" the target (less or more the tolerance), "sign" = on the target's side of 0, "inside" = the
+    target lies in the range that was measured. quick: seconds at most, so that `make test` and CI run it. claimed:
+    whether the run fails where the target is missed. source: where the constants behind the result come from (the
+    paper, the authors' data, a measurement, free: then it is a range). fitted: constants behind it were read off the
+    target, so that it can't be called reproduced; that they go together is a check of ours.
     """
 
     name: str
@@ -26,12 +43,15 @@ class Entry:
     tolerance: float
     why: str
     quick: bool
-    measure: Callable[[], float]
+    measure: Callable[[], float | Range]
     expect: Expect = "within"
     claimed: bool = True
+    source: str = ""
+    fitted: bool = False
 
-    def met(self, result: float) -> bool:
+    def met(self, measured: float | Range) -> bool:
         """Whether a result meets the target."""
+        result = measured.value if isinstance(measured, Range) else measured
         if self.target is None:
             return True
         capacity = abs(self.target) * self.tolerance
@@ -44,11 +64,14 @@ class Entry:
                 return result <= self.target + capacity
             case "sign":
                 return result * self.target > 0
+            case "inside":
+                return isinstance(measured, Range) and measured.low <= self.target <= measured.high
 
 
 @dataclass(frozen=True)
 class Row:
-    """What came out of an entry. result: nan where the measurement failed, and `error` says how."""
+    """What came out of an entry. result: nan where the measurement failed, and `error` says how. low, high: the range
+    over draws or free constants, nan where there is none."""
 
     paper: str
     name: str
@@ -62,6 +85,15 @@ class Row:
     met: bool
     seconds: float
     error: str = ""
+    source: str = ""
+    low: float = math.nan
+    high: float = math.nan
+    fitted: bool = False
+
+    @property
+    def reproduced(self) -> bool:
+        """Whether it has a target, meets it, and was not fitted to it."""
+        return self.met and self.target is not None and not self.fitted
 
     @property
     def failed(self) -> bool:
@@ -75,5 +107,7 @@ class Row:
         if self.target is None:
             return "shown"
         if self.met:
-            return "met" if self.claimed else "met, listed as missed"
+            if self.fitted:
+                return "by construction"
+            return "met" if self.claimed else "met, not claimed"
         return "FAILS" if self.claimed else "missed"

@@ -14,7 +14,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import e2e.reproduce
-from e2e.reproduce.entry import Entry, Row
+from e2e.reproduce.entry import Entry, Range, Row
 
 DATA = Path(os.environ.get("TRACES", Path(__file__).parents[2] / ".." / "shared" / "data")).resolve()
 NO_PAPERS = ("entry", "run", "table")
@@ -55,14 +55,18 @@ def measure(paper: str, quick: bool, only: str = "") -> list[Row]:
     rows = []
     for entry in entries(paper, quick, only):
         began = time.perf_counter()
-        result, error = math.nan, ""
+        measured: float | Range = math.nan
+        error = ""
         try:
-            result = float(entry.measure())
+            measured = entry.measure()
         except Exception as problem:  # one broken figure must not hide the others
             error = f"{type(problem).__name__}: {problem}"
+        ends = (measured.low, measured.high) if isinstance(measured, Range) else (math.nan, math.nan)
+        result = float(measured.value if isinstance(measured, Range) else measured)
         row = Row(
             paper, entry.name, entry.target, entry.unit, entry.tolerance, entry.expect, entry.why, entry.claimed,
-            result, not error and entry.met(result), time.perf_counter() - began, error,
+            result, not error and entry.met(measured), time.perf_counter() - began, error, entry.source, *ends,
+            entry.fitted,
         )  # fmt: skip
         rows.append(row)
         print(f"{paper}: {entry.name}: {row.verdict} ({row.seconds:.1f} s) {error}".rstrip(), file=sys.stderr)

@@ -12,10 +12,11 @@ from rich.table import Table
 
 from e2e.reproduce.entry import Row
 
-WIDTH = 150
+WIDTH = 180
 EXACT = 1e-6
 """A relative tolerance that allows nothing but rounding."""
-HEAD = ("figure", "target", "result", "off by", "allowed", "", "why")
+HEAD = ("figure", "target", "result", "range", "off by", "allowed", "", "constants from", "why")
+NUMBERS = HEAD[1:6]
 
 
 def text(rows: Sequence[Row]) -> str:
@@ -24,7 +25,7 @@ def text(rows: Sequence[Row]) -> str:
     for paper, group in groupby(rows, key=lambda row: row.paper):
         table = Table(title=paper, title_justify="left", box=None, pad_edge=False, padding=(0, 1))
         for column in HEAD:
-            table.add_column(column, justify="right" if column in HEAD[1:5] else "left", max_width=60)
+            table.add_column(column, justify="right" if column in NUMBERS else "left", max_width=60)
         for row in group:
             table.add_row(*cells(row))
         out.print(table)
@@ -53,13 +54,19 @@ def cells(row: Row) -> tuple[str, ...]:
             allowed = f"{100 * row.tolerance:g} %" if row.tolerance > EXACT else "none"
         case "sign":
             allowed = "same sign"
+        case "inside":
+            allowed = "in range"
         case other:
             allowed = other if not row.tolerance else f"{other}, {100 * row.tolerance:g} %"
     return (
         f"{row.name} ({row.unit})" if row.unit else row.name,
-        target, number(row.result), off, "-" if row.target is None else allowed, row.verdict,
+        target, number(row.result), spread(row), off, "-" if row.target is None else allowed, row.verdict, row.source,
         row.error or row.why,
     )  # fmt: skip
+
+
+def spread(row: Row) -> str:
+    return "-" if math.isnan(row.low) else f"{number(row.low)} to {number(row.high)}"
 
 
 def number(value: float) -> str:

@@ -6,45 +6,27 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable
-from functools import wraps
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
 
 import click
 
-from muster.errors import ClusterError, ConfigurationError, MusterError, UsageError
+from muster.errors import ClusterError, UsageError
 from muster.kubeconfig import context_namespace, context_option, kubeconfig_option
+from muster.usage import Group, says_errors
 
 SORTS = ("state", "name", "share", "gpus", "speed", "progress", "end", "age")
 """Columns that `muster top` sorts by (muster.screen.SORTS, which needs numpy to be imported)."""
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
-def _says_errors(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Errors become one clear line on stderr and the exit code of whose fault it is."""
-
-    @wraps(command)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return command(*args, **kwargs)
-        except (UsageError, ConfigurationError) as error:
-            click.echo(f"muster: {error}", err=True)
-            sys.exit(2)
-        except MusterError as error:
-            click.echo(f"muster: {error}", err=True)
-            sys.exit(1)
-
-    return wrapped
-
-
-class _Lazy(click.Group):
+class _Lazy(Group):
     """Commands that are imported when they are wanted: by name, the module that has them. Those of the simulator
     import numpy when one of them runs."""
 
     later: ClassVar[dict[str, str]] = {
-        "agent": "muster.agent",
+        "agent": "muster.agent.command",
         "replay": "muster.sim.command",
         "simulate": "muster.sim.command",
         "workload": "muster.sim.command",
@@ -58,7 +40,7 @@ class _Lazy(click.Group):
             return super().get_command(ctx, name)
         found: click.Command = getattr(import_module(self.later[name]), name)
         if found.callback is not None:
-            found.callback = _says_errors(found.callback)
+            found.callback = says_errors(found.callback)
         self.add_command(found, name)
         return found
 
@@ -102,7 +84,7 @@ def main(ctx: click.Context) -> None:
     help="Named pipe, made if need be, from which the kube-scheduler beside reads its configuration (scheduler.yaml "
     "next to muster.yaml): it starts beside a muster only.",
 )
-@_says_errors
+@says_errors
 def serve(config_file: str, kubeconfig: str | None, log_level: str, scheduler_pipe: str | None) -> None:
     """Plan for the cluster, answer the extender's verbs, and serve status, metrics and snapshots.
 
@@ -129,7 +111,7 @@ def serve(config_file: str, kubeconfig: str | None, log_level: str, scheduler_pi
 )
 @kubeconfig_option
 @context_option
-@_says_errors
+@says_errors
 def explain(
     job: str, namespace: str | None, story: bool, kubeconfig: str | None, context: str | None
 ) -> None:
@@ -168,7 +150,7 @@ def explain(
 )
 @kubeconfig_option
 @context_option
-@_says_errors
+@says_errors
 def top(**options: Any) -> None:
     """Who has which share of the GPUs, how fast and how far it is, and why.
 
@@ -206,7 +188,7 @@ def top(**options: Any) -> None:
 @click.option("--timeout", default=120.0, show_default=True, help="Seconds to wait for binds.")
 @kubeconfig_option
 @context_option
-@_says_errors
+@says_errors
 def release(
     job: str | None,
     everything: bool,
@@ -256,6 +238,56 @@ def release(
         for name, why in done.stuck:
             click.echo(f"  {name}: {why}", err=True)
         click.echo("free capacity for them, or delete their owners; they need no further release", err=True)
+
+
+@main.command()
+@click.option("-n", "--namespace", default="muster-system", show_default=True, help="Muster's own.")
+@click.option("--release", default="muster", show_default=True, help="Name of its objects: the release's.")
+@click.option(
+    "--probe-namespace",
+    "probe",
+    help="Where a pod of ours is created as a dry run: one that has opted in. Default: the context's.",
+)
+@click.option(
+    "--url",
+    default="",
+    help="Of the service port. Default: in a pod the Service, else by the API server's proxy.",
+)
+@click.option("--json", "as_json", is_flag=True, help="The findings as a list of objects.")
+@kubeconfig_option
+@context_option
+@says_errors
+def doctor(
+    namespace: str,
+    release: str,
+    probe: str | None,
+    url: str,
+    as_json: bool,
+    kubeconfig: str | None,
+    context: str | None,
+) -> None:
+    """What is wrong with this installation of Muster, and what to do about it.
+
+    Looks at versions, the leader, admission, the rights of Muster's account, nodes that another scheduler shares, the
+    port for reports, and jobs that were put aside. It changes nothing: pods are created as dry runs. Exit 1 where
+    something fails.
+    """
+    import json
+    from dataclasses import asdict
+    from importlib.metadata import version
+
+    from muster.cluster.api import Api, configuration
+    from muster.doctor import visit
+    from muster.doctor.finding import Level
+
+    probe = probe or context_namespace(kubeconfig, context)
+    place = visit.Place(namespace, release, probe, url, inside=kubeconfig is None and visit.inside())
+    found = visit.examine(Api(configuration(kubeconfig, context)), place, version("muster"))
+    click.echo(
+        json.dumps([asdict(one) for one in found], indent=2) if as_json else visit.text(found), nl=as_json
+    )
+    if any(one.level is Level.FAIL for one in found):
+        sys.exit(1)
 
 
 def _tell(text: str) -> None:

@@ -12,6 +12,9 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 class MusterError(Exception):
     """Every error that Muster raises on purpose."""
@@ -42,3 +45,9 @@ class ClusterError(MusterError):
 
 class InvariantError(MusterError):
     """Muster contradicted itself; the message tells the story so far."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """ "; did you mean 'afs-l'?" where something known is like the word, else ""."""
+    close = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""

@@ -1,7 +1,6 @@
 """What `muster explain JOB [--story]` prints: one job's Gang object in words, read with the caller's own rights.
 
-The place in the queue is worked out here, from the Gangs that were read: it counts the waiting jobs that the
-caller may see, and says so. What the cluster-wide queue looks like only /v1/jobs knows.
+All of it stands in that one Gang, its place in the whole queue too.
 """
 
 from __future__ import annotations
@@ -21,17 +20,14 @@ from muster.core.reasons.shares import percent
 from muster.core.reasons.words import duration, plural
 from muster.errors import MusterError
 from muster.gangs import Gang
+from muster.types import BEHIND
 
 WIDTH = 110
 """Columns of the output, whatever the terminal: the same text in a pipe."""
 SHOWN = 20
 """Replicas of the placement that are listed; a gang may have 1,000."""
-NAMED = 3
-"""Jobs that are named as holders of GPUs; the others are counted."""
 CHANGES = 8
 """Changes of the share that are listed, the newest."""
-OWN_FAULT = ("NeverFits", "Invalid")
-"""Codes of jobs that wait for nobody."""
 
 
 class NoSuchJobError(MusterError):
@@ -48,7 +44,7 @@ def render(found: Sequence[Gang], namespace: str, name: str, now: float) -> str:
     out = _console()
     for label, text in [
         ("Job", f"{namespace}/{gangs.job(gang)}"),
-        *_standing(found, gang, now),
+        *_standing(gang, now),
         *_share(gang, now),
         *_course(gang, now),
     ]:
@@ -101,25 +97,42 @@ def _printed(out: Console) -> str:
 Lines = list[tuple[str, str]]
 
 
-def _standing(found: Sequence[Gang], gang: Gang, now: float) -> Lines:
-    """State and reason; of a waiting job its place in the queue and who has GPUs."""
-    lines, code = _state(gang, now), gangs.text(gang, "code")
-    if gangs.state(gang) == "Waiting":
-        lines.append(("Position", _position(found, gang)))
-        holders = _holders(found)
-        if holders and code not in OWN_FAULT:
-            lines.append(("Held by", holders))
-        lines.append(("Expected", "see eta in GET /v1/jobs, which knows the whole queue"))
+def _standing(gang: Gang, now: float) -> Lines:
+    """State, reason and message; of a waiting job its turn."""
+    return [*_state(gang, now), *(_turn(gang, now) if gangs.state(gang) == "Waiting" else ())]
+
+
+def _turn(gang: Gang, now: float) -> Lines:
+    """Place in the queue, what fits of what it needs, who has it, and when it may start."""
+    position, expected = int(gangs.number(gang, "position")), gangs.text(gang, "expected")
+    lines: Lines = []
+    if position:
+        lines.append(("Position", f"{position} in the queue"))
+    elif expected == BEHIND:
+        lines.append(("Position", f"{BEHIND} of the queue"))
+    lines += [
+        (label, gangs.text(gang, field))
+        for label, field in (("Free", "fits"), ("Blocker", "blocker"))
+        if gangs.text(gang, field)
+    ]
+    start = gangs.seconds(gangs.status(gang).get("expectedStart"))
+    if start is not None:
+        when = "now" if start <= now else f"in {duration(start - now)}"
+        lines.append(("Expected", f"{_second(gangs.text(gang, 'expectedStart'))} ({when}), {expected}"))
+    elif expected and expected != BEHIND:
+        lines.append(("Expected", expected))
+    elif position:
+        lines.append(("Expected", "not known yet: the queue is played forward every few seconds"))
     return lines
 
 
 def _state(gang: Gang, now: float) -> Lines:
-    state, code = gangs.state(gang), gangs.text(gang, "code")
+    state, reason = gangs.state(gang), gangs.reason(gang)
     age = gangs.ago(gangs.status(gang).get("since"), now)
-    reason = gangs.text(gang, "reason") or "muster has not written a reason yet"
     return [
         ("State", f"{state} for {age}" if age else state),
-        ("Reason", f"{reason} ({code})" if code and code != "Ok" else reason),
+        *([("Reason", reason)] if reason and reason != "Ok" else []),
+        ("Message", gangs.message(gang) or "muster has not written one yet"),
     ]
 
 
@@ -274,24 +287,3 @@ def _not_found(found: Sequence[Gang], here: Sequence[Gang], namespace: str, name
     if names:
         return f"{text}; {plural(len(names), 'job')} there, see: kubectl get gangs -n {namespace}"
     return f"{text}; it has no jobs of Muster (does the pod have schedulerName: muster?)"
-
-
-def _position(found: Sequence[Gang], gang: Gang) -> str:
-    waiting = sorted((g for g in found if gangs.state(g) == "Waiting"), key=gangs.order)
-    place = next(i for i, g in enumerate(waiting, start=1) if g is gang)
-    return f"{place} of {plural(len(waiting), 'waiting job')} that you may read"
-
-
-def _holders(found: Sequence[Gang]) -> str:
-    """Who has GPUs now, most first, of the jobs that the caller may read; "" where nobody has any."""
-    using: list[tuple[int, str]] = []
-    for gang in found:
-        gpus = int(gangs.number(gang, "gpus"))
-        if gpus and gangs.state(gang) in gangs.RUNS:
-            using.append((gpus, f"{gangs.namespace(gang)}/{gangs.job(gang)}"))
-    using.sort(key=lambda one: (-one[0], one[1]))
-    words = [f"{name} ({plural(gpus, 'GPU')})" for gpus, name in using[:NAMED]]
-    if len(using) > NAMED:
-        rest = sum(gpus for gpus, _ in using[NAMED:])
-        words.append(f"{plural(len(using) - NAMED, 'more job')} ({plural(rest, 'GPU')})")
-    return ", ".join(words)

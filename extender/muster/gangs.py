@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from muster.core.actions import gang_codec
 from muster.core.reasons.words import duration
 
 Gang = Mapping[str, Any]
@@ -78,6 +79,20 @@ def owner_name(gang: Gang) -> str:
 def state(gang: Gang) -> str:
     """As Muster wrote it; Unknown before it has."""
     return text(gang, "state") or "Unknown"
+
+
+def reason(gang: Gang) -> str:
+    """Why it is in that state, as a word for machines; "" where it is not told."""
+    return _why(gang)[0]
+
+
+def message(gang: Gang) -> str:
+    """The same as a sentence; "" where it is not told."""
+    return _why(gang)[1]
+
+
+def _why(gang: Gang) -> tuple[str, str]:
+    return gang_codec.why(text(gang, "code"), text(gang, "reason"), text(gang, "message"))
 
 
 def share(gang: Gang) -> Share | None:

@@ -43,9 +43,12 @@ REST, LONGEST_REST = 8.0, 0.7
 """A cycle that used t seconds of CPU is followed by a rest of REST times t, LONGEST_REST at most: it holds
 Python's lock, and where cycles of 100 ms follow each other the threads that send patches and read watches get a
 tenth of the time (measured: 5,000 nodes, 1,000 gangs starting)."""
-CROWDED_REST = 2.0
+CROWDED_REST, CROWDED_LONGEST = 2.0, 5.0
 """While many requests of starts wait to be sent, cycles are this many seconds apart: what they add would only
 wait, too, and each takes from the sending (measured: half of Muster's CPU while 1,000 gangs start)."""
+CROWDED_SHARE = 20.0
+"""One that used t seconds of CPU then is followed by CROWDED_SHARE times t, CROWDED_LONGEST at most: else a machine
+that is half as fast makes twice as many cycles, each twice as dear, for the same starts."""
 SWITCH = 0.0005
 """Seconds after which a thread that computes lets another one go on (Python's own is 5 ms). Each verb that
 kube-scheduler waits for, and each patch, gives the lock away several times: at 5 ms a filter call during a cycle
@@ -112,6 +115,11 @@ class Driver:
         """Called with the stage in which an object or a job was put aside."""
         self.failed: Callable[[], None] = lambda: None
         """Called after a cycle that failed as a whole."""
+
+    @property
+    def starting(self) -> bool:
+        """Whether requests of starts wait to be sent."""
+        return self._hands.starting
 
     def take(self, events: list[Event]) -> None:
         """Called from the threads of reflectors, senders and the service port."""
@@ -189,9 +197,9 @@ class Driver:
         self._await_lists()
         gc.freeze()  # what is known now is not walked again; it goes when the last reference does
         log.info("first lists are in: %s", ", ".join(f"{r.resource.name}" for r in self._reflectors))
-        due = 0.0
+        due = crowded_due = 0.0
         while not self._stop.is_set():
-            self._gather(due)
+            self._gather(due, crowded_due)
             began, used = time.monotonic(), time.thread_time()
             try:
                 self.injected()
@@ -215,8 +223,9 @@ class Driver:
                 self.failed()
                 self._confess()
                 self._stop.wait(FAILED_PAUSE)
-            rest = min(REST * (time.thread_time() - used), LONGEST_REST)
-            due = max(began + COALESCE, time.monotonic() + rest)
+            ended, used = time.monotonic(), time.thread_time() - used
+            due = max(began + COALESCE, ended + min(REST * used, LONGEST_REST))
+            crowded_due = ended + min(CROWDED_SHARE * used, CROWDED_LONGEST)
         for reflector in self._reflectors:  # those of now: taking over, and starting over, bring others
             reflector.stop()
         self._hands.close()
@@ -230,16 +239,17 @@ class Driver:
         while self._ledger.unread_owners and time.monotonic() < until and not self._stop.is_set():
             self._drain(0.05)
 
-    def _gather(self, due: float) -> None:
-        """Wait for something to happen or to be due, then collect what comes until `due` (monotonic), or longer
-        while the hands are full."""
+    def _gather(self, due: float, crowded_due: float) -> None:
+        """Wait for something to happen or to be due, then collect what comes until `due` (monotonic), while the hands
+        are full until `crowded_due` and CROWDED_REST; no longer where this replica begins to lead, or ends."""
         wake = self._ledger.wake
         patience = 1.0 if wake is None else min(1.0, max(0.0, wake - time.time()))
         self._drain(patience)
         began = time.monotonic()
         while not self._stop.is_set():
-            pause = max(due, began + CROWDED_REST * self._hands.crowded) - time.monotonic()
-            if pause <= 0:
+            until = max(due, crowded_due, began + CROWDED_REST) if self._hands.crowded else due
+            pause = until - time.monotonic()
+            if pause <= 0 or self._now() is not self._term:
                 break
             time.sleep(min(pause, COALESCE))
             self._drain(0.0)

@@ -16,7 +16,6 @@ from typing import Any, Protocol, runtime_checkable
 from muster.errors import ConfigurationError
 from muster.types import (
     BoolArray,
-    Code,
     Config,
     FloatArray,
     Grants,
@@ -27,6 +26,7 @@ from muster.types import (
     Namespaces,
     Nodes,
     Plan,
+    Reason,
     Role,
     SharingSnapshot,
     Snapshot,
@@ -154,7 +154,7 @@ class Wake(Protocol):
     def wake(self, snapshot: SharingSnapshot) -> float | None: ...
 
 
-LACKS = frozenset({Code.RESOURCES, Code.NODES, Code.TOPOLOGY, Code.NEVER_FITS})
+LACKS = frozenset({Reason.RESOURCES, Reason.NODES, Reason.TOPOLOGY, Reason.NEVER_FITS})
 """Codes of jobs that more nodes would start: a group that was scaled to nothing makes a job look impossible."""
 
 
@@ -189,7 +189,7 @@ class Asking:
         """Those that were asked for and still wait, then the first of the queue as far as the limit goes."""
         if self.how == "none":
             return (), None
-        lacking = [key for key in plan.order if plan.statuses[key].code in LACKS]
+        lacking = [key for key in plan.order if plan.statuses[key].reason in LACKS]
         chosen = [key for key in lacking if key in asked]
         wakes: list[float] = []
         for key in lacking:

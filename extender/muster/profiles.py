@@ -6,11 +6,11 @@ A plugin that stands at several points is made once, with the arguments that `pl
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from muster import points
-from muster.errors import ConfigurationError
+from muster.errors import ConfigurationError, did_you_mean
 from muster.points import Adjust, Estimate, Filter, Profile, QueueSort, Rebalance, Score, Share
 
 
@@ -20,6 +20,7 @@ class Recipe:
 
     arguments: plugins' parameters where the profile needs other than their defaults; a configuration's own
     `pluginArgs` win over them. round (s), resize, planner, conserving: as in `Profile`. order: where it needs one.
+    simulation_only: why no cluster runs it, and what to take there instead; empty: clusters run it.
     """
 
     sort: str = ""
@@ -34,17 +35,23 @@ class Recipe:
     resize: str = "restart"
     planner: str = "cycle"
     conserving: bool = False
+    simulation_only: str = ""
     arguments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 PACK = (("pack", 1.0),)
 """The Score of profiles whose policy says nothing of places."""
 
+PAIRS = "two jobs share a GPU in the simulator only"
+
 NAMED: Mapping[str, Recipe] = {
     # the default: priority, submission, and nodes filled one after another
     "fifo": Recipe(scores=(("pack", 1.0),)),
     # no gangs at all, pod by pod: what the others are compared with, in simulations only
-    "kube-default": Recipe(planner="pods"),
+    "kube-default": Recipe(
+        planner="pods",
+        simulation_only="it plans no gangs and does as the plain default scheduler; for that leave Muster out",
+    ),
     # Coach's gang scheduler, all three hooks; kube-scheduler picks the nodes by its score (Algorithm 3)
     "gang": Recipe(sort="gang", filters=("gang",), scores=(("gang", 1.0),), placement="scored"),
     # the same order and filter, but nodes already in use first: Algorithm 3 leaves remainders on many nodes
@@ -80,10 +87,18 @@ NAMED: Mapping[str, Recipe] = {
     "similarity": Recipe(scores=(("pack", 1.0),), shares=("similarity",), round=180.0),
     # what the Pollux artifact compares with: rounds of a minute, the emptiest node first
     "tiresias-pollux": Recipe(
-        sort="tiresias-pollux", scores=(("emptiest", 1.0),), shares=("tiresias-pollux",), round=60.0
+        sort="tiresias-pollux",
+        scores=(("emptiest", 1.0),),
+        shares=("tiresias-pollux",),
+        round=60.0,
+        simulation_only="it repeats a simulator's figures; take tiresias-l",
     ),
     "optimus-pollux": Recipe(
-        scores=(("emptiest", 1.0),), shares=("optimus-pollux",), estimate="optimus-pollux", round=60.0
+        scores=(("emptiest", 1.0),),
+        shares=("optimus-pollux",),
+        estimate="optimus-pollux",
+        round=60.0,
+        simulation_only="it repeats a simulator's figures; take optimus",
     ),
     # Gavel: shares of time by GPU product in rounds of six minutes; -perf knows how fast jobs are on each,
     # -packed also beside another job on the same GPUs
@@ -95,12 +110,19 @@ NAMED: Mapping[str, Recipe] = {
             shares=(f"gavel-{name}",),
             round=360.0,
             arguments={f"gavel-{name}": {"perf": bool(ending), "packed": ending == "-packed"}},
+            simulation_only=f"{PAIRS}; take gavel-{name}-perf" if ending == "-packed" else "",
         )
         for name in ("max-min", "ftf", "min-total-duration")
         for ending in ("", "-perf", "-packed")
     },
     # SideCar: smaller for a job that arrives, larger when GPUs idle; handed over while both keep their pods
-    "reshape": Recipe(scores=(("pack", 1.0),), shares=("reshape",), estimate="reshape", resize="hand-over"),
+    "reshape": Recipe(
+        scores=(("pack", 1.0),),
+        shares=("reshape",),
+        estimate="reshape",
+        resize="hand-over",
+        simulation_only="devices of a running process change hands in the simulator only; take reshape-restart",
+    ),
     # the same choices carried out by restarts: what its case study calls the advanced approach (Fig. 3(b))
     "reshape-restart": Recipe(
         scores=(("pack", 1.0),),
@@ -122,7 +144,9 @@ def recipe(name: str, own: Mapping[str, Recipe] | None = None) -> Recipe:
     """The recipe of a name. `own` are the configuration's; they win over NAMED. Raises ConfigurationError."""
     known = {**NAMED, **(own or {})}
     if name not in known:
-        raise ConfigurationError(f"profile: must be one of {', '.join(sorted(known))}; found {name!r}")
+        raise ConfigurationError(
+            f"profile: must be one of {', '.join(sorted(known))}; found {name!r}{did_you_mean(name, known)}"
+        )
     return known[name]
 
 
@@ -135,6 +159,27 @@ def on_a_cluster(recipe: Recipe, resize_cost: bool, estimate: str) -> Recipe:
     if shares and resize_cost and "resize-cost" not in shares:
         shares = (*shares, "resize-cost")
     return replace(recipe, shares=shares, estimate=recipe.estimate or estimate, conserving=bool(shares))
+
+
+def not_on_a_cluster(name: str, known: Recipe, arguments: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Faults: what of a profile and its plugins' arguments runs in simulations only, and what to take instead."""
+    if known.simulation_only:
+        return [f"profile: {name!r} runs in simulations only: {known.simulation_only}"]
+    faults = []
+    if known.resize == "hand-over":
+        faults.append(
+            f"profile: {name!r} has resize hand-over: devices of a running process change hands in the simulator "
+            "only; take restart or in-place"
+        )
+    for plugin in sorted({*known.shares} & {*arguments, *known.arguments} & {*points.installed()}):
+        given = {**known.arguments.get(plugin, {}), **arguments.get(plugin, {})}
+        known_here = {f.name for f in fields(points.installed()[plugin].load())}
+        faults += [
+            f"pluginArgs.{plugin}.{key}: {PAIRS}; take false"
+            for key in ("jp", "packed")
+            if key in known_here and given.get(key) is True
+        ]
+    return faults
 
 
 def rebuilt(recorded: Mapping[str, Any], name: str) -> Profile:
@@ -153,6 +198,15 @@ def rebuilt(recorded: Mapping[str, Any], name: str) -> Profile:
         key: tuple(v) if isinstance(v, list) else v for key, v in recorded["core"].items()
     }
     return replace(build(name, recorded["arguments"], {name: made}), **core)
+
+
+def strangers(arguments: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Faults: arguments of what is no plugin."""
+    known = sorted(points.installed())
+    return [
+        f"pluginArgs.{name}: not a plugin; installed: {', '.join(known)}{did_you_mean(name, known)}"
+        for name in sorted(set(arguments) - set(known))
+    ]
 
 
 def build(
@@ -174,11 +228,8 @@ def build(
         plugin: points.load(plugin, {**made.arguments.get(plugin, {}), **arguments.get(plugin, {})})
         for plugin in sorted(used)
     }
-    stray = sorted(set(arguments) - used - points.installed().keys())
-    if stray:
-        raise ConfigurationError(
-            f"pluginArgs.{stray[0]}: not a plugin; installed: {', '.join(sorted(points.installed()))}"
-        )
+    if stray := strangers(arguments):
+        raise ConfigurationError(stray[0])
     optional: dict[str, Any] = {}
     if made.sort:
         optional["sort"] = _at(plugins, made.sort, QueueSort, name, "sort")

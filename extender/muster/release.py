@@ -12,8 +12,9 @@ from typing import Any
 
 import tenacity
 
-from muster.cluster import decode
+from muster.cluster import custom_owners, decode
 from muster.cluster.api import STRATEGIC, Api, message
+from muster.cluster.owner_watches import KINDS
 from muster.cluster.paths import path, segment
 from muster.core.workload import identity
 from muster.errors import ClusterError
@@ -37,6 +38,13 @@ def owners(api: Api) -> dict[str, OwnerRecord]:
         decoder = decode.workload(kind, version)
         for record in map(decoder, decode.listed(api.get(path(version, plural))).items):
             found[record.owner.uid] = record
+    for (group, kind), (version, plural) in KINDS.items():
+        if kind in custom_owners.NAMED_AFTER:
+            status, data = api.request("GET", path(f"{group}/{version}", plural))
+            if status == 200:  # else it is not there, or not for the caller to read
+                for item in decode.listed(data).items:
+                    custom = custom_owners.record(item, f"{group}/{version}", kind, "")
+                    found[custom.owner.uid] = custom
     return found
 
 
@@ -48,7 +56,13 @@ def gated(api: Api, scheduler: str, namespace: str | None, job: str | None) -> l
     if job is None:
         return waiting
     known = owners(api)
-    return [p for p in waiting if identity.job_key(p, known).name == job]
+    return [p for p in waiting if job in _names(p, known)]
+
+
+def _names(pod: PodRecord, known: dict[str, OwnerRecord]) -> set[str]:
+    """What its job may be called: after its TrainJob, or after its JobSet where it was named so."""
+    topmost = identity.topmost(pod, known)
+    return {identity.job_key(pod, known).name, identity.plain_key(pod, topmost).name}
 
 
 ADMISSION = "/apis/admissionregistration.k8s.io/{}/{}/{}"

@@ -36,6 +36,7 @@ from urllib.parse import urlsplit
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from http.client import HTTPConnection
     from typing import Any, SupportsFloat
 
 STAYS = ("step", "samples", "total", "epoch", "steps_per_epoch", "target", "workers")
@@ -261,15 +262,10 @@ class Reporter:
 
     def post(self, body: dict[str, Any]) -> dict[str, Any]:
         """Send one report now; the answer. Raises Refused."""
-        urls = [url.strip() for url in os.environ.get("MUSTER_URL", "").split(",") if url.strip()]
+        urls = addresses()
         if not urls:
             raise Refused(0, "MUSTER_URL is not set")
-        file = os.environ.get("MUSTER_TOKEN_FILE") or TOKEN_FILE
-        try:
-            with open(file, encoding="ascii") as opened:
-                token = opened.read().strip()
-        except (OSError, ValueError) as error:
-            raise Refused(0, f"MUSTER_TOKEN_FILE: {file} can't be read: {error}") from error
+        token = pod_token()
         text = json.dumps(body, allow_nan=False).encode()
         last = Refused(0, "nobody answered")
         for attempt in range(max(TRIES, len(urls))):
@@ -287,9 +283,33 @@ class Reporter:
         raise last
 
 
+def addresses() -> list[str]:
+    """Where Muster may be reached, as the pod is told."""
+    return [url.strip() for url in os.environ.get("MUSTER_URL", "").split(",") if url.strip()]
+
+
+def pod_token() -> str:
+    """The pod's token, as it is now. Raises Refused."""
+    file = os.environ.get("MUSTER_TOKEN_FILE") or TOKEN_FILE
+    try:
+        with open(file, encoding="ascii") as opened:
+            return opened.read().strip()
+    except (OSError, ValueError) as error:
+        raise Refused(0, f"MUSTER_TOKEN_FILE: {file} can't be read: {error}") from error
+
+
 def _ask(url: str, token: str, body: bytes) -> dict[str, Any]:
-    """One request on a connection of its own. Redirects are not followed and proxies not asked: it holds a token."""
-    from http.client import HTTPConnection, HTTPException, HTTPSConnection
+    """One request on a connection of its own."""
+    connection = connection_to(url, TIMEOUT)
+    try:
+        return exchange(connection, url, "/v1/report", token, body, {"Connection": "close"})
+    finally:
+        connection.close()
+
+
+def connection_to(url: str, timeout: float) -> HTTPConnection:
+    """One that is not open yet. Proxies are not asked: it will carry a token. Raises Refused."""
+    from http.client import HTTPConnection, HTTPSConnection
 
     try:
         parts = urlsplit(url)
@@ -298,28 +318,30 @@ def _ask(url: str, token: str, body: bytes) -> dict[str, Any]:
         host = port = None
     if host is None or parts.scheme not in ("http", "https"):
         raise Refused(0, f"MUSTER_URL: expected http://host:port or https://host:port, found {url[:200]!r}")
-    connection: HTTPConnection
-    try:
-        if parts.scheme == "https":
-            import ssl
+    if parts.scheme == "http":
+        return HTTPConnection(host, port, timeout=timeout)
+    import ssl
 
-            file = os.environ.get("MUSTER_CA_FILE") or None
-            text = None if file else os.environ.get("MUSTER_CA") or None
-            trusted = ssl.create_default_context(cafile=file, cadata=text)
-            connection = HTTPSConnection(host, port, timeout=TIMEOUT, context=trusted)
-        else:
-            connection = HTTPConnection(host, port, timeout=TIMEOUT)
-        try:
-            headers = {
-                "Authorization": f"Bearer {token}",
-                "Content-Type": "application/json",
-                "Connection": "close",
-            }
-            connection.request("POST", f"{parts.path.rstrip('/')}/v1/report", body, headers)
-            response = connection.getresponse()
-            status, after, found = response.status, response.getheader("Retry-After"), response.read(65536)
-        finally:
-            connection.close()
+    file = os.environ.get("MUSTER_CA_FILE") or None
+    text = None if file else os.environ.get("MUSTER_CA") or None
+    try:
+        trusted = ssl.create_default_context(cafile=file, cadata=text)
+    except (OSError, ValueError) as error:
+        raise Refused(0, f"{url}: {error!r}") from error
+    return HTTPSConnection(host, port, timeout=timeout, context=trusted)
+
+
+def exchange(
+    connection: HTTPConnection, url: str, path: str, token: str, body: bytes, headers: dict[str, str]
+) -> dict[str, Any]:
+    """What is answered to one POST. Redirects are not followed: it carries a token. Raises Refused."""
+    from http.client import HTTPException
+
+    told = {"Authorization": f"Bearer {token}", "Content-Type": "application/json", **headers}
+    try:
+        connection.request("POST", f"{urlsplit(url).path.rstrip('/')}{path}", body, told)
+        response = connection.getresponse()
+        status, after, found = response.status, response.getheader("Retry-After"), response.read(65536)
     except (OSError, ValueError, HTTPException) as error:
         raise Refused(0, f"{url}: {error!r}") from error
     try:

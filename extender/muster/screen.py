@@ -175,7 +175,7 @@ def _age_cell(gang: Gang, now: float) -> Text:
 def _why_cell(gang: Gang, now: float) -> Text:  # noqa: ARG001
     """Of a job that runs why it has its share, of any other what it waits for."""
     runs = gangs.state(gang) in RUNS
-    found = (runs and gangs.text(gang, "shareReason")) or gangs.text(gang, "reason")
+    found = (runs and gangs.text(gang, "shareReason")) or gangs.message(gang)
     keeps = gangs.text(gang, "keeps") if runs else ""
     return Text(found if not keeps or keeps in found else f"{found}; keeps its size: {keeps}")
 

@@ -35,6 +35,7 @@ from muster.server.tls import Ends
 from muster.server.web import web_server
 from muster.server.webhook import Admits, make_webhook_app
 from muster.settings import Settings, load_settings, profile_of
+from muster.turns import Turns
 from muster.types import Plan
 
 log = logging.getLogger(__name__)
@@ -145,6 +146,8 @@ def serve(config_file: Path, kubeconfig: str | None, scheduler_pipe: Path | None
     trainer = TrainerStatus(api, board, driver.take) if settings.reporting.enabled else None
     if trainer is not None:
         trainer.start()
+    turns = Turns(board, driver.take, lambda: driver.starting)
+    turns.start()
     if settings.leader.own:
         campaign(credentials, settings.leader.namespace, settings.leader.lease, socket.gethostname(), ended)
     serving = [threads.supervised("service", service.run, vital=True)]
@@ -159,6 +162,7 @@ def serve(config_file: Path, kubeconfig: str | None, scheduler_pipe: Path | None
     )
     driver.run()
     ended.set()
+    turns.stop()
     if trainer is not None:
         trainer.stop()
     for thread in serving:

@@ -24,7 +24,7 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from muster import profiles
-from muster.errors import ConfigurationError
+from muster.errors import ConfigurationError, did_you_mean
 from muster.points import Asking, Profile
 from muster.types import Namespaces, Requirement
 
@@ -328,16 +328,46 @@ def load_settings(source: Path | str) -> Settings:
     try:
         return Settings.model_validate(plain)
     except ValidationError as error:
-        lines = [f"{where}: {_line(problem)}" for problem in error.errors()]
-        raise ConfigurationError("\n".join(lines)) from error
+        lines = [_line(problem) for problem in error.errors()] + _hidden(plain, error)
+        raise ConfigurationError("\n".join(f"{where}: {line}" for line in lines)) from error
+
+
+def _hidden(plain: dict[str, Any], error: ValidationError) -> list[str]:
+    """What is wrong with profile and plugins, which nobody looks at while a key is wrong: one run tells all."""
+    wrong = {str(problem["loc"][0]) for problem in error.errors() if problem["loc"]}
+    if "profiles" in wrong:
+        return []  # what they would have been called is not known
+    try:
+        profile_of(Settings.model_validate({key: value for key, value in plain.items() if key not in wrong}))
+    except ConfigurationError as hidden:
+        return str(hidden).splitlines()
+    except ValidationError:
+        pass  # a rule about several keys
+    return []
 
 
 def profile_of(settings: Settings) -> Profile:
     """The profile that the settings name, with their times and order.
 
-    Raises ConfigurationError where a profile, a plugin or one of its parameters is not known.
+    Raises ConfigurationError where a profile, a plugin or one of its parameters is not known, or runs in simulations
+    only: one line a problem.
     """
-    own = {
+    own = _own(settings)
+    faults = profiles.strangers(settings.plugin_args)
+    try:
+        known = profiles.recipe(settings.profile, own)
+    except ConfigurationError as unknown:
+        raise ConfigurationError("\n".join([str(unknown), *faults])) from unknown
+    faults = [*profiles.not_on_a_cluster(settings.profile, known, settings.plugin_args), *faults]
+    if faults:
+        raise ConfigurationError("\n".join(faults))
+    own = {**own, settings.profile: profiles.on_a_cluster(known, settings.resize_cost, settings.estimate)}
+    return _with(profiles.build(settings.profile, settings.plugin_args, own), settings)
+
+
+def _own(settings: Settings) -> dict[str, profiles.Recipe]:
+    """The team's own profiles."""
+    return {
         p.name: profiles.Recipe(
             sort=p.sort,
             filters=p.filters,
@@ -351,15 +381,9 @@ def profile_of(settings: Settings) -> Profile:
         )
         for p in settings.profiles
     }
-    known = profiles.recipe(settings.profile, own)
-    if known.planner == "cycle":
-        own = {**own, settings.profile: profiles.on_a_cluster(known, settings.resize_cost, settings.estimate)}
-    built = profiles.build(settings.profile, settings.plugin_args, own)
-    if built.planner != "cycle":
-        raise ConfigurationError(
-            f"profile: {settings.profile!r} plans no gangs: it does as the plain default scheduler, to compare "
-            "with in `muster simulate`; to have that on a cluster, leave Muster out of it"
-        )
+
+
+def _with(built: Profile, settings: Settings) -> Profile:
     return replace(
         built,
         order=settings.order,
@@ -401,7 +425,8 @@ def _line(problem: ErrorDetails) -> str:
         return f"{field}: {allowed}"
     if problem["type"] == "profiles":
         return allowed
-    return f"{field}: {allowed}; found {_shown(problem['input'])}"
+    meant = did_you_mean(field.rpartition(".")[2], _known(field)) if say is _unknown else ""
+    return f"{field}: {allowed}; found {_shown(problem['input'])}{meant}"
 
 
 def _path(location: tuple[int | str, ...]) -> str:
@@ -412,11 +437,15 @@ def _path(location: tuple[int | str, ...]) -> str:
 
 
 def _unknown(_: Any, field: str) -> str:
+    return f"not a setting; allowed here: {', '.join(_known(field))}"
+
+
+def _known(field: str) -> list[str]:
+    """The settings that may stand where this one does."""
     model: Any = Settings
     for part in re.sub(r"\[\d+\]", "", field).split(".")[:-1]:
         model = _inside(model, part)
-    known = sorted(f.alias or name for name, f in model.model_fields.items())
-    return f"not a setting; allowed here: {', '.join(known)}"
+    return sorted(f.alias or name for name, f in model.model_fields.items())
 
 
 def _inside(model: Any, part: str) -> Any:

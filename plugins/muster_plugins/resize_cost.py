@@ -42,6 +42,7 @@ import numpy as np
 
 from muster.core.progress.learned import learned_of
 from muster.core.reasons.words import clock
+from muster.core.sharing.gpu_budget import GpuBudget
 from muster.types import Grant, Grants, Job, JobKey, SharingSnapshot, Table, elastic_role
 
 SLACK = 1e-6
@@ -84,7 +85,7 @@ class ResizeCost:
         for row in rows:  # 2
             if row in resting or plan.shares_gpus(row):
                 continue
-            to, job = plan.count[row], plan.job(row)
+            to, job = int(plan.replicas[row]), plan.job(row)
             gain, within = self.gain(table, row, to)
             cost = self.cost_of(job)
             if to < table.have[row]:
@@ -114,7 +115,7 @@ class ResizeCost:
         slower = granted[table.curves[curve, count] < (1.0 - self.noise) * peak[curve, count]]
         plan = _Plan(shares, table, jobs)
         for row in slower.tolist():
-            speeds, to = table.curves[table.curve[row]], plan.count[row]
+            speeds, to = table.curves[table.curve[row]], int(plan.replicas[row])
             best = max(plan.sizes(row, 0, to), key=lambda n: (speeds[n], -n), default=to)
             if speeds[best] * (1.0 - self.noise) > speeds[to]:
                 words = f"{best} replica{'s are' if best > 1 else ' is'} faster than {to}"
@@ -195,17 +196,12 @@ def _places_nothing(grant: Grant) -> bool:
     return not (grant.product or grant.max_nodes or grant.batch or grant.beside or grant.roles)
 
 
-class _Plan:
-    """The shares while they are weighed. count: by row; free: GPUs that nobody is granted (below 0: too few)."""
+class _Plan(GpuBudget):
+    """The shares while they are weighed."""
 
-    def __init__(self, shares: Grants, table: Table, jobs: Mapping[JobKey, Job] | None = None) -> None:
-        self.given, self.table, self.jobs = shares, table, jobs or {}
-        self.count = shares.replicas.tolist()
-        self.wants, self.why = dict(shares.details), dict(shares.why)
-        self.unit, self.fixed = self.table.unit.tolist(), self.table.fixed.tolist()
-        self.free = self.table.gpus - sum(
-            self.gpus(row, count) for row, count in enumerate(self.count) if count
-        )
+    def __init__(self, shares: Grants, table: Table, jobs: Mapping[JobKey, Job]) -> None:
+        super().__init__(shares, table)
+        self.jobs = jobs
 
     def job(self, row: int) -> Job:
         key = self.table.keys[row]
@@ -213,40 +209,28 @@ class _Plan:
 
     def shares_gpus(self, row: int) -> bool:
         """Whether it stands, or is to stand, on another job's GPUs."""
-        return any(w is not None and w.beside is not None for w in (self.wants.get(row), self.job(row).grant))
-
-    def gpus(self, row: int, count: int) -> int:
-        """That so many replicas use, as the row is wanted now: none of their own beside another job."""
-        grant = self.wants.get(row)
-        if not count or (grant is not None and grant.beside is not None):
-            return 0
-        return int(count * self.unit[row] + self.fixed[row])
+        grants = (self.details.get(row), self.job(row).grant)
+        return any(grant is not None and grant.beside is not None for grant in grants)
 
     def keep(self, row: int, why: str) -> None:
         """It stays as it is, with all that it was granted."""
-        self.put(row, 0, "")
-        self.wants.pop(row, None)
+        self.put(row, 0)
+        self.details.pop(row, None)
         grant = self.job(row).grant
         if grant is not None:
-            self.wants[row] = grant
+            self.details[row] = grant
         self.put(row, int(self.table.have[row]), why)
 
-    def put(self, row: int, count: int, why: str) -> None:
-        self.free += self.gpus(row, self.count[row]) - self.gpus(row, count)
-        self.count[row] = count
+    def put(self, row: int, count: int, why: str = "") -> None:
+        """So many replicas, in what is granted of roles, too."""
+        super().put(row, count)
         if why:
             self.why[row] = why
-        grant = self.wants.get(row)
+        grant = self.details.get(row)
         if grant is not None and grant.roles and count:
             role = elastic_role(self.job(row)).name
             if role in grant.roles:
-                self.wants[row] = replace(grant, roles={**grant.roles, role: count})
-
-    def sizes(self, row: int, low: int, high: int) -> list[int]:
-        """Legal counts above `low` and up to `high`, the largest first."""
-        min_count, max_count = int(self.table.min[row]), int(self.table.max[row])
-        legal = self.table.sizes.get(row, range(min_count, max_count + 1))
-        return sorted((n for n in legal if max(low, min_count - 1) < n <= min(high, max_count)), reverse=True)
+                self.details[row] = replace(grant, roles={**grant.roles, role: count})
 
     def give_back(self, rows: list[int]) -> None:
         """GPUs that nobody needs go back to those who were to give them, first to who loses most (then by row)."""
@@ -254,20 +238,22 @@ class _Plan:
         def loss(row: int) -> float:
             speeds, have = self.table.curves[self.table.curve[row]], self.table.have[row]
             return (
-                float((speeds[have] - speeds[self.count[row]]) / speeds[have]) if speeds[have] > 0.0 else 0.0
+                float((speeds[have] - speeds[self.replicas[row]]) / speeds[have])
+                if speeds[have] > 0.0
+                else 0.0
             )
 
         for row in sorted(rows, key=lambda row: (-loss(row), row)):
-            have, to = int(self.table.have[row]), self.count[row]
+            have, to = int(self.table.have[row]), int(self.replicas[row])
             if self.gpus(row, have) - self.gpus(row, to) <= self.free:
                 self.keep(row, "no other job needs the GPUs that it would give up")
             elif not self.given.whole:
-                self.put_first(row, self.sizes(row, to, have), "")
+                self.put_first(row, self.sizes(row, to, have))
 
-    def put_first(self, row: int, counts: list[int], why: str) -> bool:
+    def put_first(self, row: int, counts: list[int], why: str = "") -> bool:
         """The first of the counts for which there are GPUs; False where there is none."""
         for count in counts:
-            if self.gpus(row, count) - self.gpus(row, self.count[row]) <= self.free:
+            if self.gpus(row, count) - self.gpus(row, int(self.replicas[row])) <= self.free:
                 self.put(row, count, why)
                 return True
         return False
@@ -275,7 +261,7 @@ class _Plan:
     def grow_less(self, row: int, worth: Callable[[int], bool]) -> None:
         """A growth becomes as large as there are GPUs for, or is none where that is not worth it."""
         why = "those who are to give up GPUs for it can't change yet"
-        have, to = int(self.table.have[row]), self.count[row]
+        have, to = int(self.table.have[row]), int(self.replicas[row])
         self.keep(row, why)
         if not self.given.whole and not self.put_first(
             row, [n for n in self.sizes(row, have, to - 1) if worth(n)], why
@@ -285,18 +271,15 @@ class _Plan:
     def take_starts(self) -> None:
         """The last in the queue start smaller, or wait, until the GPUs suffice."""
         table = self.table
-        starts = [row for row, n in enumerate(self.count) if n and not table.have[row] and self.gpus(row, n)]
-        wished = {row: self.count[row] for row in starts}
+        granted = np.flatnonzero((self.replicas > 0) & (table.have == 0)).tolist()
+        starts = [row for row in granted if self.gpus(row, int(self.replicas[row]))]
+        wished = {row: int(self.replicas[row]) for row in starts}
         why = "the jobs that are to make room for it can't change yet"
         for row in starts:
-            self.put(row, 0, "")
+            self.put(row, 0)
         for row in sorted(starts, key=lambda row: (-int(table.priority[row]), row)):
             count = wished[row]
             smaller = [] if self.given.whole else self.sizes(row, 0, count - 1)
-            if not self.put_first(row, [count, *smaller], ""):
+            if not self.put_first(row, [count, *smaller]):
                 self.why[row] = why
-                self.wants.pop(row, None)
-
-    def shares(self) -> Grants:
-        replicas = np.array(self.count, dtype=np.int64)
-        return replace(self.given, replicas=replicas, details=self.wants, why=self.why)
+                self.details.pop(row, None)

@@ -12,7 +12,9 @@ Where the text leaves a choice, or is read otherwise than printed:
 - Algorithm 2 stops at no job: one that finds nothing is passed by others.
 - Algorithm 3, line 6 has two maxima: the first job's speed decides, then the sum of both.
 - "Automatically override the user-specified batch size" to fit the memory: the largest measured size that fits, of
-  the job that comes second; the first keeps what it has. With mode gpu_ngpu_bs any measured size may be chosen.
+  the job that comes second; the first keeps what it has. With mode gpu_ngpu_bs any measured size may be chosen, for a
+  job whose own is known. On a cluster none is (`Job.batch` is 0, and nothing tells a training another one): such a
+  job is ranked as with the largest that was measured, and keeps what it has; there gpu_ngpu_bs is gpu_ngpu.
 - Without `cd` ("decisions can be changed") a job keeps what it was given first until it ends.
 - A job like no reference whose own speeds were measured (`samples`) is ranked by those; what nobody has measured (an
   unknown model or product) is granted as requested on the product with most free GPUs.
@@ -105,14 +107,16 @@ class Similarity:
         if model is not None:
             counts = tuple(c * unit for c in self._counts(table, row))
             batch = job.batch or max(self.references.batches)
-            batches = (batch, *self.references.batches) if self.mode == "gpu_ngpu_bs" else (batch,)
+            chosen = self.mode == "gpu_ngpu_bs" and job.batch > 0
+            batches = (batch, *self.references.batches) if chosen else (batch,)
             products = tuple(sorted((*known(p, self.references), p) for p in table.products))
             for product, gpus, size in ranked(
                 self.references, self.unit, model, products, counts, tuple(sorted(set(batches)))
             ):
                 if gpus <= free[product]:
                     memory = self.references.memory(model, size / gpus)
-                    yield Choice(product, gpus, 0 if size == job.batch else size, memory, model, size)
+                    own = size == job.batch or not job.batch
+                    yield Choice(product, gpus, 0 if own else size, memory, model, size)
             rest = [p for p in table.products if not any(known(p, self.references))]
         else:
             for speed, gpus, product in _measured(job, self._counts(table, row), table.products):

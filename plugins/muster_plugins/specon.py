@@ -22,9 +22,13 @@ Misprints, and what is done:
   weights of at most 2; Algorithm 2's formula is used.
 
 Choices: t_m are the multiples of the interval, one clock for all. E is normalised by the largest |E| seen of that
-job, the only scale that is known while it trains. The first gain is of a whole interval, has nothing to be compared
-with and decides nothing but line 19. R(w, t) is the largest used share of a node's cpu, memory or GPUs, ties by the
-node's name. Only jobs of one replica move; a node that has no room is no candidate.
+job, the only scale that is known while it trains. E is smoothed: what training reports is often the loss of one
+minibatch, whose noise alone is above alpha for ever (the paper plots smooth curves of log files and does not say
+how they came about). Each report moves E towards it by 1 - exp(-dt / smoothing), dt = s since the report before.
+The first gain is of a whole interval, has nothing to be compared with and decides nothing but line 19. R(w, t) is
+the largest *requested* share of a node's cpu, memory or GPUs, ties by the node's name: the paper's is use, which no
+snapshot has. Only jobs of one replica move, and of those only who may be placed again at all (`muster.dev/resize:
+restart`); a node that has no room is no candidate.
 """
 
 from __future__ import annotations
@@ -36,6 +40,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from muster.core.sharing.moving import can_change, on_shared_gpus
 from muster.types import GPU, BoolArray, IntArray, Job, Move, Phase, Shape, SharingSnapshot, Snapshot
 
 NAME = "specon"
@@ -49,7 +54,8 @@ class SpeCon:
     """alpha: threshold of the gain (of normalised E) in an interval. interval: s. w_pc > w_wc > w_cc: weights of a
     container in its node's score. cost: s to save and resume (for the words only). most_moves: how often one
     container may be moved, by both algorithms together. rebalance: whether Algorithm 3 runs. across: whether
-    line 15 counts the whole cluster (as printed) or the container's own node.
+    line 15 counts the whole cluster (as printed) or the container's own node. smoothing: time constant (s) with which
+    reported values are averaged, 0 = as they are.
     """
 
     alpha: float = 0.01
@@ -61,6 +67,7 @@ class SpeCon:
     most_moves: int = 1
     rebalance: bool = True
     across: bool = True
+    smoothing: float = 120.0
 
     def observe(self, job: Job, snapshot: Snapshot) -> Mapping[str, object] | None:
         """Algorithm 1, for one container at t_m; None in between."""
@@ -68,18 +75,31 @@ class SpeCon:
         if report is None or report.loss is None or not job.running:
             return None
         if last is None:
-            return Seen(snapshot.now, report.loss, scale=abs(report.loss)).as_mapping()
+            seen = Seen(
+                snapshot.now, report.loss, scale=abs(report.loss), smooth=report.loss, heard=report.at
+            )
+            return seen.as_mapping()
         if last.asked is not None:  # line 3: migrated = True, it is watched no more
             return last._replace(settled=True).as_mapping()
+        value = self.smoothed(last, report.loss, report.at)
         if self._tick(snapshot.now) == self._tick(last.at):
-            return None
-        scale = max(last.scale, abs(report.loss))
+            heard = self.smoothing > 0.0 and report.at > last.heard
+            return last._replace(smooth=value, heard=report.at).as_mapping() if heard else None
+        scale = max(last.scale, abs(value))
+        seen = Seen(snapshot.now, value, scale=scale, smooth=value, heard=report.at)
         if last.gain is None and snapshot.now - last.at < 0.99 * self.interval:  # started within the interval
-            return Seen(snapshot.now, report.loss, scale=scale).as_mapping()
-        gain = abs(report.loss - last.value) / scale if scale > 0.0 else 0.0
+            return seen.as_mapping()
+        gain = abs(value - last.value) / scale if scale > 0.0 else 0.0
         category, asks = self.judged(last.category, gain, last.gain)
         asked = snapshot.now if asks and self._others(job, snapshot) else None
-        return Seen(snapshot.now, report.loss, gain, scale, category, asked).as_mapping()
+        return seen._replace(gain=gain, category=category, asked=asked).as_mapping()
+
+    def smoothed(self, last: Seen, loss: float, at: float) -> float:
+        """E with the newest report, whose time is `at`; a report counts once."""
+        if self.smoothing <= 0.0:
+            return loss
+        before = last.value if last.smooth is None else last.smooth
+        return before - math.expm1(-max(0.0, at - last.heard) / self.smoothing) * (loss - before)
 
     def _tick(self, time: float) -> int:
         """Which interval a time belongs to: all containers are read at its start, t_m."""
@@ -154,13 +174,17 @@ class SpeCon:
         return count > 1
 
     def _movable(self, job: Job, board: Board) -> bool:
-        return job.key in board.row and job.facts.moves < self.most_moves
+        return (
+            job.key in board.row
+            and job.facts.moves < self.most_moves
+            and can_change(job, board.on_shared_gpus)
+        )
 
 
 class Seen(NamedTuple):
     """What is remembered of a container: the last reading (at, in s), the gain before it (None: no two readings
     yet), the normaliser, its category, when it asked to be moved (= t_c; None: not yet) and whether that was
-    answered."""
+    answered; E as smoothed up to the report of time `heard` (s)."""
 
     at: float
     value: float
@@ -169,6 +193,8 @@ class Seen(NamedTuple):
     category: str = PC
     asked: float | None = None
     settled: bool = False
+    smooth: float | None = None
+    heard: float = 0.0
 
     def as_mapping(self) -> Mapping[str, object]:
         return self._asdict()
@@ -206,6 +232,7 @@ class Board:
         self.score = np.zeros(len(nodes), dtype=np.float64)
         self.row: dict[object, int] = {}
         self.moved: set[object] = set()
+        self.on_shared_gpus = on_shared_gpus(snapshot)
         for key, job in snapshot.jobs.items():
             on = {m.node for role in job.roles for m in role.members if m.phase is Phase.BOUND}
             for row in (nodes.index[name] for name in on if name in nodes.index):

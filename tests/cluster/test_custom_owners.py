@@ -55,6 +55,35 @@ def jobset(spec: Json, status: Json | None = None) -> OwnerRecord:
     return of("JobSet", "jobset.x-k8s.io/v1alpha2", spec, status)
 
 
+@pytest.mark.parametrize(
+    ("above", "named"),
+    [
+        (("trainer.kubeflow.org/v1alpha1", "TrainJob", True), True),
+        (("trainer.kubeflow.org/v2", "TrainJob", True), True),
+        (("trainer.kubeflow.org/v1alpha1", "TrainJob", False), False),
+        (("example.com/v1", "TrainJob", True), False),
+        (("workflows.example.com/v1", "Workflow", True), False),
+    ],
+)
+def test_a_jobset_is_named_after_the_trainjob_that_controls_it(
+    above: tuple[str, str, bool], named: bool
+) -> None:
+    version, kind, controls = above
+    reference = {"apiVersion": version, "kind": kind, "name": "tune", "uid": "t", "controller": controls}
+    metadata = {"name": "tune", "namespace": "team", "uid": "u", "ownerReferences": [reference]}
+    for spec in ({"replicatedJobs": []}, {"replicatedJobs": "nonsense"}):
+        found = json.dumps({"metadata": metadata, "spec": spec}).encode()
+        record = custom_owners.record(found, "jobset.x-k8s.io/v1alpha2", "JobSet", "muster")
+        assert record.named_after == (Owner(version, kind, "tune", "t") if named else None)
+
+
+def test_a_raycluster_is_named_after_itself() -> None:
+    reference = {"apiVersion": "ray.io/v1", "kind": "RayJob", "name": "ray", "uid": "r", "controller": True}
+    metadata = {"name": "ray-x7", "namespace": "team", "uid": "u", "ownerReferences": [reference]}
+    found = json.dumps({"metadata": metadata, "spec": {}}).encode()
+    assert custom_owners.record(found, "ray.io/v1", "RayCluster", "muster").named_after is None
+
+
 def test_a_role_has_the_shape_and_the_annotations_of_its_template() -> None:
     pod = template(
         8,

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from muster import gangs
 from muster.cluster import decode
-from muster.types import GATE, GPU, Owner, Phase, Requirement, Step, Taint, Term
+from muster.types import GATE, GPU, Condition, Owner, Phase, Requirement, Step, Taint, Term
 
 RUN = {"name": "c", "image": "x"}
 
@@ -287,13 +288,37 @@ def test_of_an_annotation_no_more_is_kept_than_shows_that_it_is_too_long() -> No
     assert pod.carries == ()
 
 
+@pytest.mark.parametrize(
+    ("written", "old"),
+    [
+        ({"reason": "Resources", "message": "needs 8 GPUs"}, False),
+        ({"code": "Resources", "reason": "needs 8 GPUs"}, True),
+        # an older leader, for the moment of an upgrade, over what a new one wrote: a merge patch leaves `message`
+        ({"code": "Resources", "reason": "needs 8 GPUs", "message": "1 replica running"}, True),
+    ],
+)
+def test_a_gang_of_an_older_version_tells_its_word_and_its_sentence(
+    written: dict[str, str], old: bool
+) -> None:
+    found = {"metadata": {"name": "g", "namespace": "team"}, "spec": {"job": "g"}, "status": written}
+    read = decode.gang(json.dumps(found).encode())
+    assert (read.reason, read.message, read.old) == ("Resources", "needs 8 GPUs", old)
+    assert (gangs.reason(found), gangs.message(found)) == ("Resources", "needs 8 GPUs")
+
+
 def test_what_a_gang_says_for_people_is_read_back_as_it_was_written() -> None:
     status = {
         "state": "Running",
         "keeps": "a PodDisruptionBudget refuses",
         "story": [{"at": 7.5, "state": "Running", "event": "Whole", "cause": "2 replicas running"}],
-    }
+        "conditions": [
+            {"type": "Running", "status": "True", "reason": "Ok", "message": "2 replicas running",
+             "lastTransitionTime": "1970-01-01T00:00:07Z"},
+        ],
+    }  # fmt: skip
     found = {"metadata": {"name": "g", "namespace": "team"}, "spec": {"job": "g"}, "status": status}
     read = decode.gang(json.dumps(found).encode())
     assert read.shrink_blocked_by == "a PodDisruptionBudget refuses"
     assert read.story == (Step(7.5, "Running", "Whole", "2 replicas running"),)
+    assert (read.conditions, read.old) == ((Condition("Running", "True", 7.0),), False)
+    assert decode.gang(json.dumps(found | {"status": status | {"conditions": []}}).encode()).old

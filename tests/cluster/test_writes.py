@@ -12,7 +12,7 @@ from muster.cluster import action_executor
 from muster.cluster.action_executor import ActionExecutor, ungate_patch
 from muster.cluster.api import Api
 from muster.cluster.worker_pool import WorkerPool
-from muster.types import Event, GangSeen, JobKey, Outcome, Reservation, Ungate, WriteGang
+from muster.types import Event, GangSeen, JobKey, Outcome, Owner, Reservation, Ungate, WriteGang
 from tests.cluster_fake import FakeCluster, Muster
 
 JOB = JobKey("team", "job-train", "u1")
@@ -100,6 +100,16 @@ def test_the_placement_comes_with_the_gang_in_one_request():
     assert (api.asked, statuses(heard)) == (["POST gangs"], [201])
     (seen,) = [event.gang for event in heard if isinstance(event, GangSeen)]
     assert (seen.state, seen.placement) == ("Starting", HOLDS)
+
+
+def test_a_gang_says_whose_it_is_and_who_declares_its_roles():
+    api = FakeApi()
+    train = Owner("trainer.kubeflow.org/v1alpha1", "TrainJob", "tune", "t")
+    below = Owner("jobset.x-k8s.io/v1alpha2", "JobSet", "tune", "s")
+    action = replace(write("Starting", HOLDS, exists=False), owner=train, declared_by=below)
+    (seen,) = [event.gang for event in sent(api, action) if isinstance(event, GangSeen)]
+    assert (seen.owner, seen.declared_by) == (train, below)
+    assert [one["uid"] for one in api.gang["metadata"]["ownerReferences"]] == ["t"]
 
 
 def test_a_gang_that_is_there_is_written_by_one_request():

@@ -19,7 +19,6 @@ from muster.core.workload.annotations import declared
 from muster.points import Estimation, Profile
 from muster.types import (
     GPU,
-    Code,
     GroupSeen,
     Job,
     JobKey,
@@ -28,6 +27,7 @@ from muster.types import (
     OwnerSeen,
     Phase,
     PodRecord,
+    Reason,
     Role,
     Shape,
     State,
@@ -60,7 +60,7 @@ def test_an_owner_of_two_billion_replicas_is_invalid_and_the_next_tenant_starts(
     assert muster.state("job-train") == "Running"
     assert muster.plan.statuses[muster.key("job-large")] == Status(
         State.INVALID,
-        Code.INVALID,
+        Reason.INVALID,
         "role worker: expected at most 10 000 replicas, found 2 147 483 647 (declared by Job large)",
     )
     assert cluster.pods[large[0].uid].node == ""
@@ -73,7 +73,7 @@ def test_the_label_of_a_job_set_is_bounded_where_the_role_is_made() -> None:
     muster = Muster(cluster)
     muster.settle()
     status = muster.plan.statuses[muster.key("job-large")]
-    assert (status.state, status.waits) == (
+    assert (status.state, status.message) == (
         State.INVALID,
         f"role worker: expected at most 10 000 replicas, found {'9' * 63} (declared by Job large)",
     )
@@ -86,7 +86,7 @@ def test_the_size_of_a_leader_worker_set_is_bounded_where_the_role_is_made() -> 
     muster = Muster(cluster)
     muster.settle()
     status = muster.plan.statuses[muster.key("lws")]
-    assert (status.state, status.waits) == (
+    assert (status.state, status.message) == (
         State.INVALID,
         "role worker: expected at most 10 000 replicas, found 999 999 999",
     )
@@ -102,7 +102,7 @@ def test_a_pod_group_of_two_billion_is_invalid() -> None:
     (status,) = muster.plan.statuses.values()
     assert status == Status(
         State.INVALID,
-        Code.INVALID,
+        Reason.INVALID,
         "role worker: expected at most 10 000 replicas, found 2 147 483 647",
     )
 
@@ -115,7 +115,7 @@ def test_twenty_thousand_roles_are_one_sentence_and_one_line_of_the_gang() -> No
     muster.settle(turns=3, seconds=3.0)
     (status,) = muster.plan.statuses.values()
     assert status.state is State.INVALID
-    assert status.waits.endswith(
+    assert status.message.endswith(
         "muster.dev/roles: expected at most 16 384 bytes, found 'r0=1,r1=1,r2=1,r3=1,r4=1,r5=1,r6=1,r7=1,...'"
     )
     (gang,) = cluster.gangs.values()
@@ -129,7 +129,7 @@ def test_a_job_whose_pods_have_a_role_each_has_no_more_than_its_gang_can_tell() 
     muster = Muster(cluster)
     muster.turn()
     (status,) = muster.plan.statuses.values()
-    assert status.waits == "roles: expected at most 256 roles, found 300"
+    assert status.message == "roles: expected at most 256 roles, found 300"
     assert len(muster.ledger.jobs[muster.key("odd")].roles) == 1
 
 
@@ -143,7 +143,7 @@ def test_a_request_beyond_its_bound_is_named_and_charged_as_the_whole_node() -> 
     muster = Muster(cluster)
     muster.turn()
     status = muster.plan.statuses[muster.key("job-huge")]
-    assert (status.state, status.waits) == (State.INVALID, f"pod {pod.name}: requests of cpu: too much")
+    assert (status.state, status.message) == (State.INVALID, f"pod {pod.name}: requests of cpu: too much")
     nodes = muster.ledger.charges.columns()
     assert muster.ledger.charges.free()[0, nodes.resource_index["cpu"]] == 96_000 - AMOUNT.most
 

@@ -118,8 +118,10 @@ def test_a_start_that_can_not_be_completed_says_why() -> None:
     cluster.nodes["n0"] = replace(cluster.nodes["n0"], unschedulable=True)
     muster.turn()
     muster.turn()
-    assert cluster.gangs[("team", "alone")].code == "Stuck"
-    assert [(say.reason, say.pod) for say in cluster.said] == [("Stuck", pod.name)]
+    assert cluster.gangs[("team", "alone")].reason == "Stuck"
+    muster.turn()
+    kinds = [(say.reason, say.pod, say.owner.kind if say.owner else "") for say in cluster.said]
+    assert kinds == [("Stuck", pod.name, ""), ("Stuck", "", "Gang")]
 
 
 def test_what_an_old_start_carries_places_nobody() -> None:

@@ -18,7 +18,7 @@ from muster.points import Profile
 from muster.types import Evict, JobKey, Phase, PodRecord, State
 from muster_plugins.max_min import MaxMin
 from tests.cluster_fake import FakeCluster, Muster
-from tests.table_of_states import states
+from tests.table_of_states import states, under_way
 
 E = JobEvent
 MAX_MIN = Profile(name="max-min", shares=(MaxMin(),), conserving=True)
@@ -272,7 +272,7 @@ def the_end(scene: Scene, muster: Muster) -> tuple[object, ...]:
         {key.name: status.state for key, status in muster.plan.statuses.items()},
         {name[1]: gang.state for name, gang in cluster.gangs.items()},
         Counter((pod.name.split("-")[0], pod.phase) for pod in cluster.pods.values() if not pod.phase.ended),
-        muster.ledger.in_flight,
+        under_way(muster.ledger),
     )
 
 

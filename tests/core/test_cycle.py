@@ -11,12 +11,12 @@ from muster.core.progress.estimate import observed
 from muster.points import Candidates
 from muster.types import (
     BoolArray,
-    Code,
     FloatArray,
     Grant,
     Job,
     JobKey,
     Phase,
+    Reason,
     Requirement,
     Reservation,
     Role,
@@ -56,7 +56,7 @@ def test_a_gang_starts_whole() -> None:
     }
     assert after.statuses == {
         key("train"): Status(
-            State.STARTING, Code.BINDING, "all replicas have a place; they are being started"
+            State.STARTING, Reason.BINDING, "all replicas have a place; they are being started"
         )
     }
     assert after.order == ()
@@ -229,10 +229,10 @@ def test_in_strict_order_a_job_that_can_never_fit_is_told_so_although_the_head_w
         job("next", worker=1, gpus=1),
     ]
     after = plan(snapshot(nodes=1, jobs=jobs), order="strict")
-    assert [after.statuses[key(name)].code for name in ("head", "huge", "next")] == [
-        Code.RESOURCES,
-        Code.NEVER_FITS,
-        Code.BEHIND_HEAD,
+    assert [after.statuses[key(name)].reason for name in ("head", "huge", "next")] == [
+        Reason.RESOURCES,
+        Reason.NEVER_FITS,
+        Reason.BEHIND_HEAD,
     ]
 
 
@@ -246,7 +246,7 @@ def test_growth_keeps_to_the_sizes_that_are_allowed() -> None:
 def test_a_job_at_its_maximum_just_runs() -> None:
     jobs = [job("train", worker=2, on=["n0", "n0"])]
     after = plan(snapshot(nodes=1, jobs=jobs))
-    assert after.statuses == {key("train"): Status(State.RUNNING, Code.OK, "2 replicas running")}
+    assert after.statuses == {key("train"): Status(State.RUNNING, Reason.OK, "2 replicas running")}
     assert starts(after) == {}
 
 
@@ -287,7 +287,7 @@ def test_selectors_affinity_and_taints_decide_where(words: Mapping[str, Any], wh
     after = plan(snapshot(nodes=nodes, jobs=jobs))
     assert starts(after) == ({"train": {where: 1}} if where else {})
     if where is None:
-        assert after.statuses[key("train")].code is Code.NEVER_FITS
+        assert after.statuses[key("train")].reason is Reason.NEVER_FITS
 
 
 def test_pods_of_other_schedulers_count() -> None:

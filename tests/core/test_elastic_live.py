@@ -90,7 +90,7 @@ class MoveOnce:
 @pytest.mark.parametrize("policy", [(), (MaxMin(),)], ids=["no shares", "max-min"])
 def test_a_move_is_counted_once_and_is_no_resize(policy: tuple[Share, ...]) -> None:
     cluster = FakeCluster(nodes=2, gpus=4)
-    train(cluster, "a", least=2, most=2)
+    train(cluster, "a", least=2, most=2, resize="restart")
     muster = Muster(cluster, replace(MAX_MIN, shares=policy))
     muster.settle()
     first = {p.node for p in cluster.pods.values() if p.phase is Phase.BOUND}

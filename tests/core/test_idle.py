@@ -20,7 +20,6 @@ from muster.core.cycle import cycle
 from muster.points import Profile
 from muster.types import (
     GPU,
-    Code,
     Facts,
     Job,
     JobKey,
@@ -28,6 +27,7 @@ from muster.types import (
     NodeRecord,
     Phase,
     Plan,
+    Reason,
     Role,
     Shape,
     Snapshot,
@@ -290,40 +290,35 @@ def told(before: Snapshot, after: Plan) -> str:
     preemption=st.booleans(),
 )
 @settings(max_examples=200)
-def test_no_job_waits_that_fits_into_gpus_which_nobody_uses_or_is_about_to(
+def test_nobody_waits_that_fits_nothing_is_over_committed_and_nobody_is_stopped_for_nothing(
     name: str, before: Snapshot, resize_cost: bool, preemption: bool
 ) -> None:
     profile = replace(live(name, resize_cost=resize_cost), preemption=preemption)
     after = cycle(before, profile)
+    no_job_waits_that_fits_into_gpus_which_nobody_uses_or_is_about_to(before, after, profile)
+    if not any(grant.beside for grant in after.grants.values()):
+        no_node_is_over_committed_and_nobody_is_stopped_for_nothing(before, after)
+
+
+def no_job_waits_that_fits_into_gpus_which_nobody_uses_or_is_about_to(
+    before: Snapshot, after: Plan, profile: Profile
+) -> None:
     free = left(before, after, gone=False)
     for k, each in before.jobs.items():
         if each.started or not complete(each) or after.reservations.get(k) or k in after.later:
             continue
         status = after.statuses[k]
-        assert status.waits, f"{k} waits and is not told why"
-        if not finds_a_place(before, each, free, sure=True) or status.code is Code.PLUGIN:
+        assert status.message, f"{k} waits and is not told why"
+        if not finds_a_place(before, each, free, sure=True) or status.reason is Reason.PLUGIN:
             continue
-        event(f"fits and waits: {status.code}")
-        assert status.code is Code.RESERVED, f"{k}:\n{told(before, after)}"
+        event(f"fits and waits: {status.reason}")
+        assert status.reason is Reason.RESERVED, f"{k}:\n{told(before, after)}"
         assert kept_for(before, after, each, profile), (
             f"{k} waits for the head, but nobody is:\n{told(before, after)}"
         )
 
 
-@given(
-    name=st.sampled_from(SHARING),
-    before=worlds(),
-    resize_cost=st.booleans(),
-    preemption=st.booleans(),
-)
-@settings(max_examples=200)
-def test_no_node_is_over_committed_and_nobody_is_stopped_for_nothing(
-    name: str, before: Snapshot, resize_cost: bool, preemption: bool
-) -> None:
-    profile = replace(live(name, resize_cost=resize_cost), preemption=preemption)
-    after = cycle(before, profile)
-    if any(grant.beside for grant in after.grants.values()):
-        return
+def no_node_is_over_committed_and_nobody_is_stopped_for_nothing(before: Snapshot, after: Plan) -> None:
     free = left(before, after, gone=True)
     assert all(n >= 0 for have in free.values() for n in have.values()), free
     now: Free = left(before, replace(after, later={}), gone=False)
@@ -411,9 +406,9 @@ def test_an_elastic_job_that_may_use_few_nodes_leaves_the_others_to_the_rest() -
 
 
 @pytest.mark.parametrize("preemption", [False, True])
-@pytest.mark.parametrize(("gpus", "code"), [(5, Code.NEVER_FITS), (4, Code.RESOURCES)])
+@pytest.mark.parametrize(("gpus", "reason"), [(5, Reason.NEVER_FITS), (4, Reason.RESOURCES)])
 def test_a_job_of_high_priority_that_finds_no_place_stops_and_shrinks_nobody(
-    gpus: int, code: Code, preemption: bool
+    gpus: int, reason: Reason, preemption: bool
 ) -> None:
     """One of 5 GPUs fits nowhere; one of 4 needs a whole node, and a job that nothing re-creates has one of each."""
     bare = [job(f"bare-{i}", worker=1, gpus=1, on=[f"n{i}"], evictable=False) for i in range(2)]
@@ -422,7 +417,7 @@ def test_a_job_of_high_priority_that_finds_no_place_stops_and_shrinks_nobody(
     before = snapshot(nodes=2, gpus=4, jobs=[*bare, lower, urgent])
     after = cycle(before, replace(live("max-min", resize_cost=False), preemption=preemption))
     assert (after.shrinks, dict(after.preempted), after.later) == ((), {}, {})
-    assert after.statuses[key("urgent")].code is code
+    assert after.statuses[key("urgent")].reason is reason
 
 
 def test_what_is_kept_for_the_head_is_not_granted_to_who_comes_after_it() -> None:

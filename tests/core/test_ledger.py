@@ -35,10 +35,10 @@ def test_a_gang_that_does_not_fit_whole_keeps_every_gate_on() -> None:
     muster.settle()
     assert cluster.bound("big") == []
     assert muster.state("job-big") == "Waiting"
-    assert cluster.gangs[("team", "job-big")].reason == "needs 8 GPUs (2 replicas of 4)"
+    assert cluster.gangs[("team", "job-big")].message == "needs 8 GPUs (2 replicas of 4)"
     assert [s.message for s in cluster.said] == [
         "needs 8 GPUs (2 replicas of 4); 1 of 2 replicas fit now"
-    ] * 2  # on its pod and on its owner
+    ] * 3  # on its pod, on its owner and on its Gang
 
 
 def test_the_next_job_starts_when_capacity_is_freed() -> None:

@@ -181,7 +181,7 @@ def test_nothing_more_starts_of_a_job_with_a_pod_that_was_made_with_a_node() -> 
     settle(muster)
     assert (free(muster, "n0"), cluster.pods[train.uid].node) == (0, "n1")
     assert cluster.pods[rest.uid].phase is Phase.GATED
-    assert muster.plan.statuses[JobKey("other", "sly")].waits == (
+    assert muster.plan.statuses[JobKey("other", "sly")].message == (
         "pod a was created with spec.nodeName, past the queue: nothing else of the job starts while it is there"
     )
 
@@ -239,7 +239,7 @@ def test_a_bare_pod_that_is_refused_gives_its_place_back_and_tries_again() -> No
     muster.turn()
     muster.turn(seconds=5)
     assert free(muster, "n0") == 8
-    assert muster.plan.statuses[JobKey("team", "alone")].waits.startswith(
+    assert muster.plan.statuses[JobKey("team", "alone")].message.startswith(
         "pod alone is pinned and cannot start: kube-scheduler found node n0 unfit: node(s) had no room"
     )
     train = cluster.job("train", 1, gpus=8)[0]
@@ -309,7 +309,7 @@ def test_what_pods_say_counts_nowhere_but_in_namespaces_that_have_opted_in(
     settle(muster)
     assert [passes(muster, one.uid) for one in (free_of, carrying)] == [[], []]
     assert (free(muster, "n0"), free(muster, "n1")) == (8, 8)
-    assert muster.plan.statuses[JobKey(named, "pod-a", free_of.uid)].waits.startswith(
+    assert muster.plan.statuses[JobKey(named, "pod-a", free_of.uid)].message.startswith(
         f"namespace {named} has not opted in to Muster"
     )
 

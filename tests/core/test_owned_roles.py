@@ -63,7 +63,7 @@ class Custom:
     @property
     def says_now(self) -> str:
         status = self.muster.plan.statuses[self.muster.key(self.name)]
-        return f"{status.state}: {status.waits}"
+        return f"{status.state}: {status.message}"
 
 
 def test_a_role_that_another_scheduler_starts_is_no_part_of_the_gang() -> None:

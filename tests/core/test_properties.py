@@ -227,7 +227,7 @@ def test_every_job_has_a_status_and_only_waiting_ones_a_position(before: Snapsho
     assert set(after.statuses) == set(before.jobs)
     assert len(set(after.order)) == len(after.order)
     assert all(after.statuses[k].state is State.WAITING for k in after.order)
-    assert all(s.waits for s in after.statuses.values())
+    assert all(s.message for s in after.statuses.values())
     assert not any(after.reservations.get(k) for k in after.order)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from muster.core.cycle import cycle
-from muster.types import Action, Event, Outcome, Ungate, WriteGang
+from muster.types import Action, Event, Outcome, PodRecord, Ungate, WriteGang
 from tests.cluster_fake import FakeCluster, Muster
 
 REFUSALS = [409, 422, 403, 429]
@@ -73,6 +73,10 @@ def test_a_server_that_asks_for_a_pause_gets_it_up_to_a_minute() -> None:
     assert gaps(sent_at(429, 130, written, after=3600.0)) == [60.0, 60.0]
 
 
+def not_before(muster: Muster, pod: PodRecord) -> float:
+    return muster.ledger.entries[muster.ledger.job_of[pod.uid]].in_flight.of(pod.uid).not_before
+
+
 def test_one_success_and_the_next_refusal_counts_as_the_first() -> None:
     cluster = FakeCluster(nodes=4)
     (pod, *_) = cluster.job("train", 2)
@@ -81,7 +85,7 @@ def test_one_success_and_the_next_refusal_counts_as_the_first() -> None:
     action = next(a for a in cluster.sent if isinstance(a, Ungate) and a.uid == pod.uid)
     for _ in range(6):
         muster.ledger.apply(Outcome(action, 409), cluster.now)
-    assert muster.ledger.retry[pod.uid] == cluster.now + 16.0
+    assert not_before(muster, pod) == cluster.now + 16.0
     muster.ledger.apply(Outcome(action, 200), cluster.now)
     muster.ledger.apply(Outcome(action, 409), cluster.now)
-    assert muster.ledger.retry[pod.uid] == cluster.now + 0.5
+    assert not_before(muster, pod) == cluster.now + 0.5

@@ -21,7 +21,7 @@ from muster.core.actions.transitions import (
     event_of,
 )
 from muster.core.state.job_state import JobState
-from muster.types import Code, JobKey, State, Status, Step
+from muster.types import JobKey, Reason, State, Status, Step
 
 E = JobEvent
 
@@ -34,7 +34,7 @@ def test_every_pair_of_state_and_event_is_in_the_table_or_impossible() -> None:
 
 @pytest.mark.parametrize("state", State)
 def test_the_event_of_whatever_a_plan_says_leads_to_the_state_that_it_says(state: State) -> None:
-    assert {ROWS[event_of(Status(state, code, ""))].to for code in Code} == {state}
+    assert {ROWS[event_of(Status(state, reason, ""))].to for reason in Reason} == {state}
 
 
 def table() -> str:
@@ -62,7 +62,7 @@ def test_an_impossible_transition_is_told_with_the_story_so_far_and_the_job_goes
     entry = JobState(JobKey("team", "train"), state=state, story=(Step(7.0, state or "Waiting", "Whole"),))
     status = next(
         status
-        for status in (Status(ROWS[event].to, code, "as the plan says") for code in Code)
+        for status in (Status(ROWS[event].to, reason, "as the plan says") for reason in Reason)
         if event_of(status) is event
     )
     error = enter(entry, status, 8.0)
@@ -76,13 +76,19 @@ def test_a_story_keeps_the_newest_steps_and_few_bytes_of_each_cause() -> None:
     entry = JobState(JobKey("team", "train"))
     for turn in range(40):
         state = State.WAITING if turn % 2 else State.INCOMPLETE
-        assert enter(entry, Status(state, Code.OK, "\u20ac" * 9000), float(turn)) is None
+        assert enter(entry, Status(state, Reason.OK, "\u20ac" * 9000), float(turn)) is None
     assert [step.at for step in entry.story] == [float(at) for at in range(40 - STORY_STEPS, 40)]
     assert {step.cause for step in entry.story} == {"\u20ac" * (CAUSE_BYTES // 3)}
 
 
 def test_a_wait_for_something_else_is_no_step_and_a_preemption_is_one() -> None:
     entry = JobState(JobKey("team", "train"))
-    for code in (Code.RESOURCES, Code.BEHIND_HEAD, Code.PREEMPTED, Code.PREEMPTED, Code.RESOURCES):
-        enter(entry, Status(State.WAITING, code, ""), 1.0)
+    for reason in (
+        Reason.RESOURCES,
+        Reason.BEHIND_HEAD,
+        Reason.PREEMPTED,
+        Reason.PREEMPTED,
+        Reason.RESOURCES,
+    ):
+        enter(entry, Status(State.WAITING, reason, ""), 1.0)
     assert [step.event for step in entry.story] == [E.QUEUED, E.PREEMPTED]

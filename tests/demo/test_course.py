@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from e2e.demo.course import Course, Finish, Moment, Resubmit, Sighting, Stay
+from e2e.demo.course import PAUSE, STARTING, Course, Finish, Moment, Resubmit, Sighting, Stay
 from e2e.demo.outcome import comparison, figures, outcome
 from e2e.demo.workload import Submission
 
@@ -103,9 +103,52 @@ def test_the_figures_count_gpu_hours_of_both_kinds_and_waits_that_were_cut_off()
         "time_to_start_mean_minutes": 75.0,
         "time_to_start_p50_minutes": 75.0,
         "time_to_start_p95_minutes": 115.5,
+        "jct_mean_minutes": 105.0,
+        "jct_p50_minutes": 105.0,
+        "jct_p95_minutes": 118.5,
+        "resizes": 0,
         "makespan_hours": None,
         "run_hours": 2.0,
     }
     rows = dict(comparison([found]))
     assert rows["makespan"] == ["over 2.00 h (cut off)"]
     assert rows["time to start [2], mean"] == ["≥ 75.0 min"]
+    assert rows["completion time (JCT) [1], mean"] == ["≥ 105.0 min"]
+
+
+ELASTIC = Submission("gang", at=0.0, duration=600.0, pods=2, pod_gpus=1, speeds=(0.0, 1.0, 1.6, 2.0, 2.4))
+
+
+def test_an_elastic_job_runs_from_its_first_worker_on_at_the_speed_of_those_that_it_has() -> None:
+    run = course(ELASTIC)
+    run.saw(bound("a"), 10.0)
+    assert run.now == Moment(10.0, running_gpus=1, running=1)
+    # On one worker it is 1/1.6 as fast as on the two that it asks for.
+    assert run.due(10.0 + 959.0) == []
+    assert run.due(10.0 + 960.0) == [Finish("gang", 1)]
+    assert run.jobs["gang"].resized == 0
+
+
+def test_the_workers_that_come_with_the_first_one_are_its_start_and_no_change() -> None:
+    run = course(ELASTIC)
+    for number, pod in enumerate("abcd"):
+        run.saw(bound(pod), number * STARTING / 3)
+    job = run.jobs["gang"]
+    assert (job.started, job.resized, job.paused_until) == (0.0, 0, 0.0)
+    assert run.stays == []
+
+
+def test_a_change_of_its_workers_costs_a_pause_and_nothing_that_is_done() -> None:
+    run = course(ELASTIC)
+    run.saw(bound("a"), 0.0)
+    run.saw(bound("b"), 0.0)
+    run.saw(bound("c"), 300.0)
+    run.saw(bound("d"), 300.0)  # in the same pause: one change
+    job = run.jobs["gang"]
+    assert (job.done, job.resized, job.interrupted) == (300.0, 1, 0)
+    assert job.end == 300.0 + PAUSE + 300.0 / (2.4 / 1.6)
+    for pod in "abcd":
+        run.saw(Sighting("gang", 1, pod, bound=True, over=True), 430.0)
+    assert job.done == 300.0 + (430.0 - 300.0 - PAUSE) * 1.5
+    assert (job.state, job.started) == ("waiting", 0.0)
+    assert run.due(1e9) == []

@@ -13,7 +13,7 @@ import pytest
 from e2e.demo import trace
 from e2e.demo.statistics import work_out
 from e2e.demo.trace import BadTraceError
-from e2e.demo.workload import drawn, manifest, traced, workers
+from e2e.demo.workload import Submission, Workload, drawn, elastic, manifest, traced, workers
 from muster.sim.philly import PHILLY
 
 HEAD = "timestamp,duration,num_gpus,gpu_time,cluster\n"
@@ -134,3 +134,37 @@ def test_the_pods_of_a_job_run_until_the_demo_ends_them() -> None:
     assert body["spec"]["parallelism"] == body["spec"]["completions"] == made.pods
     assert template["metadata"]["annotations"] == {}
     assert template["spec"]["schedulerName"] == "default-scheduler"
+
+
+def test_jobs_of_more_than_one_gpu_become_elastic_and_keep_their_work() -> None:
+    single = Submission("single", 0.0, 600.0, pods=1, pod_gpus=1)
+    gang = Submission("gang", 5.0, 600.0, pods=4, pod_gpus=2)
+    large = Submission("large", 9.0, 600.0, pods=3, pod_gpus=8)
+    made = elastic(Workload("invented", (single, gang, large), 60.0, 600.0), gpus=64, serial=0.5)
+    assert made.jobs[0] == single
+    alone, stretched, most = made.jobs
+    assert (alone.least, alone.most) == (1, 1)
+    assert (stretched.gpus, stretched.least, stretched.most) == (8, 1, 8)
+    assert (most.least, most.most) == (1, 4)  # half of the cluster is 32 GPUs
+    # Amdahl's law with half of a step serial: 2 GPUs 4/3 times as fast as one, 4 GPUs 8/5, 8 GPUs 16/9.
+    assert stretched.speeds[:3] == pytest.approx((0.0, 1.0, (8 / 5) / (4 / 3)))
+    assert [stretched.rate(n) for n in (0, 4)] == [0.0, 1.0]
+    assert stretched.rate(1) == pytest.approx((4 / 3) / (16 / 9))
+
+
+def test_an_elastic_job_tells_muster_what_it_is_in_seconds_of_this_machine() -> None:
+    one = Submission("gang", 0.0, 900.0, pods=2, pod_gpus=4, speeds=(0.0, 1.0, 1.5, 1.8))
+    spec = manifest(one, 1, "muster", pace=90.0)["spec"]
+    assert (spec["parallelism"], spec["completions"], spec["successPolicy"]) == (
+        3,
+        3,
+        {"rules": [{"succeededIndexes": "0"}]},
+    )
+    assert spec["template"]["metadata"]["annotations"] == {
+        "muster.dev/min-replicas": "1",
+        "muster.dev/max-replicas": "3",
+        "e2e.muster.dev/stop-seconds": "0",
+        "muster.dev/request": "2",
+        "muster.dev/speed": "1=1.0000,2=1.5000,3=1.8000",
+        "muster.dev/remaining-work": "15.000",
+    }

@@ -91,13 +91,10 @@ def profile_rows() -> str:
     for name, recipe in profiles.NAMED.items():
         decides = [*recipe.shares[:1], *recipe.rebalance, recipe.sort, *(s for s, _ in recipe.scores)]
         first = next((plugin for plugin in decides if plugin), "")
-        what = (
-            _headline(first)
-            if first
-            else "Pod by pod, without gangs, as plain kube-scheduler does; in simulations only."
-        )
-        rows.append((f"`{name}`", what, _plugins_of(recipe), _else(recipe)))
-    return table(("profile", "what decides", "plugins", "other settings"), rows)
+        what = _headline(first) if first else "Pod by pod, without gangs, as plain kube-scheduler does."
+        live = f"simulation only: {recipe.simulation_only}" if recipe.simulation_only else "live"
+        rows.append((f"`{name}`", what, _plugins_of(recipe), _else(recipe), live))
+    return table(("profile", "what decides", "plugins", "other settings", "on a cluster"), rows)
 
 
 def plugin_rows() -> str:

@@ -9,10 +9,10 @@ from typing import Any
 
 import yaml
 
+from e2e.demo.__main__ import main as demo
 from muster.types import WriteGang
 from tests.chart.test_chart import helm
 from tests.cluster_fake import FakeCluster, Muster
-from tests.docs import picture
 from tests.docs.reference import TOP
 
 README = (TOP / "README.md").read_text()
@@ -46,13 +46,10 @@ def test_the_readme_fits_in_six_kilobytes() -> None:
     assert len(README.encode()) <= 6 * 1024
 
 
-def test_its_picture_is_of_jobs_that_run_change_start_and_wait() -> None:
-    view = picture.cluster(1_000_000.0)
-    states = {key.name: str(status.state) for key, status in view.plan.statuses.items()}
-    assert states["job-bert-large"] == "Running"
-    assert set(states.values()) == {"Running", "Resizing", "Starting", "Waiting"}
-    assert (view.free >= 0).all()
+def test_its_picture_is_small_and_the_demo_takes_it() -> None:
     assert (TOP / ".github" / "page.png").stat().st_size < 100_000
+    assert "--page .github/page.png" in README
+    assert "--page" in {option for one in demo.params for option in one.opts}
 
 
 def test_the_two_commands_stand_in_it() -> None:

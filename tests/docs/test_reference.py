@@ -11,10 +11,10 @@ from tests.docs import reference
 from tests.docs.reference import MUSTER, TOP
 
 
-def test_the_tables_of_the_reference_are_those_of_the_code(capsys: pytest.CaptureFixture[str]) -> None:
-    page = str(TOP / "config" / "reference.md")
-    code = Cog().main(["cog", "--check", "--diff", "-I", str(TOP), page])
-    assert code == 0, f"config/reference.md is not up to date: run `make docs`\n{capsys.readouterr().out}"
+@pytest.mark.parametrize("page", ["config/reference.md", "charts/muster/README.md"])
+def test_the_tables_of_a_page_are_those_of_the_code(page: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code = Cog().main(["cog", "--check", "--diff", "-I", str(TOP), str(TOP / page)])
+    assert code == 0, f"{page} is not up to date: run `make docs`\n{capsys.readouterr().out}"
 
 
 def test_admission_knows_each_annotation_that_an_owner_may_write() -> None:
@@ -26,7 +26,9 @@ def test_admission_knows_each_annotation_that_an_owner_may_write() -> None:
 
 
 def test_no_metric_of_the_code_is_missing() -> None:
+    unserved = MUSTER / "server" / "agent_endpoint.py"  # no `muster serve` has its route yet
     files = [*(MUSTER / "server").glob("*.py"), MUSTER / "serve.py", MUSTER / "threads.py"]
+    files.remove(unserved)
     named = set(re.findall(r'"(muster_[a-z_]+)"', "\n".join(file.read_text() for file in files)))
     assert {name.removesuffix("_total") for name in reference.metrics()} == {
         name.removesuffix("_total") for name in named

@@ -19,7 +19,7 @@ from muster_plugins.srsf import Srsf
 from muster_plugins.srtf import Srtf
 from muster_plugins.themis import Themis
 from muster_plugins.tiresias_l import TiresiasL
-from tests.scenario import job, snapshot
+from tests.scenario import job, node, snapshot
 from tests.tables import granted, table
 from tests.tables import snapshot as shown
 
@@ -143,6 +143,8 @@ def test_a_quantum_is_remembered_the_same_job_by_job_and_by_columns() -> None:
     assert again == kept
     alone = snapshot(nodes=2, gpus=8, jobs=[runs])
     assert AfsP().observe(runs, replace(alone, now=500.0)) == {"count": 0.0, "since": 500.0}
+    cordoned = snapshot([node("n0", 2), node("n1", 8, cordoned=True)], jobs=[waiting, runs])
+    assert AfsP().observe(runs, replace(cordoned, now=7200.0)) == kept, "a closed node's GPUs are nobody's"
 
 
 def test_themis_leaves_leases_alone_and_offers_the_rest_to_the_worst_off() -> None:

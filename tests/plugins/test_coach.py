@@ -155,14 +155,14 @@ def test_the_minimum_of_a_later_job_is_not_taken_from_an_earlier_one() -> None:
     plan = planned(learner("old", (2, 2), points=KNOWN, submitted=NOW - 500.0), learner("new"), cpu=7)
     assert counts(plan, "old") == (3, 2)
     assert plan.shares[key("new")] == 0
-    assert "no room for one of each" in plan.statuses[key("new")].waits
+    assert "no room for one of each" in plan.statuses[key("new")].message
 
 
 def test_fixed_counts_wait_for_room_until_the_timeout_then_take_what_there_is() -> None:
     static = Coach(static=(2, 2), timeout=60.0)
     waits = planned(learner("new"), cpu=4, coach=static)
     assert waits.shares[key("new")] == 0
-    assert "room for 2 workers and 2 servers" in waits.statuses[key("new")].waits
+    assert "room for 2 workers and 2 servers" in waits.statuses[key("new")].message
     assert waits.requeue_at == NOW + 50.0
     starts = planned(learner("new", submitted=NOW - 60.001), cpu=4, coach=static)
     assert counts(starts, "new") == (2, 1)

@@ -88,7 +88,7 @@ def test_an_allocation_stands_for_its_interval_and_who_comes_meanwhile_waits_for
     found = plan(snapshot(NODES, jobs=[old, new]), profile(plugin))
     assert on(found) == {"old": "b"}
     assert not found.memory
-    assert [s.waits for k, s in found.statuses.items() if k.name == "new"] == [
+    assert [s.message for k, s in found.statuses.items() if k.name == "new"] == [
         "it came after the last allocation of time, and runs from the next one on"
     ]
     assert on(plan(snapshot(NODES, jobs=[old, new]), profile(replace(plugin, idle=False)))) == {

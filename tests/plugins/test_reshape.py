@@ -131,7 +131,7 @@ def test_a_job_is_one_container_so_idle_gpus_of_two_nodes_do_not_add_up() -> Non
     nodes = [node("n0", 2), node("n1", 2)]
     plan = planned([training("four", sizes=(4,))], nodes)
     assert shares(plan) == {"four": 0}
-    assert plan.statuses[key("four")].waits
+    assert plan.statuses[key("four")].message
     assert shares(planned([training("two", sizes=(1, 2))], nodes)) == {"two": 2}
 
 

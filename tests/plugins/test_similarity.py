@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.core.sharing.job_table import table_of
-from muster.policylib.references import BATCHES, CNNS, GPUS, PAPER
+from muster.policylib.references import BATCHES, CNNS, GPUS, PAPER, Law
 from muster.policylib.similar import cosine, known, nearest
 from muster.types import PRODUCT, Config, Grant, Job, SharingSnapshot
 from muster_plugins.similarity import Similarity
@@ -314,3 +315,23 @@ def test_references_are_given_in_code_only() -> None:
 def test_a_parameter_that_means_nothing_is_refused(field: str, value: str) -> None:
     with pytest.raises(ValueError, match=f"{field}: must be one of"):
         Similarity(**{field: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("launch", [5e-5, PAPER.launch, 6e-4])
+def test_pairs_keep_on_average_what_gavels_measured_pairs_do(launch: float) -> None:
+    law = Law(launch)
+    kinds = [(model, batch) for model in CNNS for batch in BATCHES]
+    for product, gpu in GPUS.items():
+        alone = {kind: law.speed(kind[0], product, 1, kind[1]) for kind in kinds}
+        kept = [
+            law.speed(*one[:1], product, 1, one[1], other) / alone[one]
+            for one in kinds[::7]
+            for other in kinds
+        ]
+        assert 2.0 * sum(kept) / len(kept) == pytest.approx(gpu.pair, rel=0.03)
+
+
+def test_a_job_whose_batch_size_nobody_knows_keeps_it() -> None:
+    """So it is of every job on a cluster: no report says it, and none is told another."""
+    silent = replace(cnn("a", "ResNet50"), batch=0)
+    assert granted([silent], {"A100": 1}, mode="gpu_ngpu_bs")["a"] == ("A100", 1)

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,13 +16,15 @@ from muster_plugins.specon import CC, PC, WC, Seen, SpeCon, memory_of
 from tests.scenario import NOW, asks, job, key, plan, snapshot
 
 CPU = asks(cpu=1000)
-POLICY = SpeCon()
+POLICY = SpeCon(smoothing=0.0)
+"""As printed."""
 PROFILE = Profile(rebalance=(POLICY,), scores=((RoundRobin(), 1.0),), named=(("specon", POLICY),))
 
 
 def container(name: str, node: str, category: str = PC, asked: float | None = None, **more: Any) -> Job:
     """A container on a node, as it was last seen; `asked` = when it asked to be moved."""
     seen = Seen(NOW, 0.5, 0.001, 1.0, category, asked, settled=asked is not None and asked < NOW)
+    more.setdefault("resize", "restart")
     return job(name, worker=1, on=[node], shape=CPU, memory={"specon": seen.as_mapping()}, **more)
 
 
@@ -223,8 +226,9 @@ def test_the_at_most_one_move_counts_both_algorithms() -> None:
 def test_a_move_is_carried_out_by_the_core_and_the_container_s_memory_is_kept() -> None:
     seen = Seen(NOW - 30.0, 0.5, 0.006, 1.0, CC)
     me = job(
-        "ask", worker=1, on=["n0"], shape=CPU, memory={"specon": seen.as_mapping()}, report=Report(loss=0.497)
-    )
+        "ask", worker=1, on=["n0"], shape=CPU, memory={"specon": seen.as_mapping()}, report=Report(loss=0.497),
+        resize="restart",
+    )  # fmt: skip
     after = plan(snapshot(2, gpus=0, jobs=[me, container("a", "n0"), container("b", "n0")]), PROFILE)
     assert [h.node for h in after.reservations[key("ask")]] == ["n1"]
     assert [s.node for s in after.shrinks] == ["n0"]
@@ -258,3 +262,52 @@ def test_a_move_says_why() -> None:
     jobs = [container("ask", "n0", CC, asked=NOW), container("a", "n0"), container("b", "n0")]
     move: Move = POLICY.moves(snapshot(2, gpus=0, jobs=jobs))[0]
     assert move.why == "its gain has stayed below 0.01; n1 has the least score"
+
+
+# ---- what reports are like ----
+
+
+def noisy(policy: SpeCon, seed: int = 0) -> list[str]:
+    """Categories of a container that has converged, whose reports (every 10 s) are losses of single minibatches:
+    off by 5 %."""
+    rng = np.random.default_rng(seed)
+    me = job("a", worker=1, on=["n0"], shape=CPU)
+    friends = [container("b", "n1"), container("c", "n1")]
+    found = []
+    for i in range(120):
+        now = NOW + 10.0 * i
+        me = replace(me, report=Report(at=now, loss=1.0 + 0.05 * rng.standard_normal()))
+        kept = policy.observe(me, replace(snapshot(jobs=[me, *friends]), now=now))
+        if kept is not None:
+            me = replace(me, memory={"specon": kept})
+        seen = memory_of(me)
+        assert seen is not None
+        found.append("asked" if seen.asked is not None else seen.category)
+    return found
+
+
+def test_minibatch_losses_never_converge_unless_they_are_smoothed() -> None:
+    seeds = range(10)
+    raw = [noisy(POLICY, seed)[-1] for seed in seeds]
+    smooth = [noisy(SpeCon(), seed)[-1] for seed in seeds]
+    assert smooth.count("asked") == len(seeds)
+    assert raw.count("asked") < len(seeds) / 2
+
+
+def test_a_report_counts_once_however_many_cycles_see_it() -> None:
+    policy = SpeCon(smoothing=100.0)
+    start = NOW // 30.0 * 30.0
+    me = job("a", worker=1, on=["n0"], report=Report(at=start, loss=2.0))
+    for at, now in ((start, start), (start + 10.0, start + 10.0), (start + 10.0, start + 11.0)):
+        me = replace(me, report=Report(at=at, loss=2.0 if at == start else 1.0))
+        kept = policy.observe(me, snapshot(jobs=[me], now=now))
+        me = me if kept is None else replace(me, memory={"specon": kept})
+    seen = memory_of(me)
+    assert seen is not None
+    assert seen.smooth == pytest.approx(2.0 - (1.0 - np.exp(-0.1)))
+
+
+def test_a_container_whose_owner_never_said_that_it_can_be_restarted_stays() -> None:
+    crowd = [container(name, "n0") for name in "bcd"]
+    assert moves([container("a", "n0", CC, asked=NOW), *crowd], nodes=2) == {"a": "n1"}
+    assert moves([container("a", "n0", CC, asked=NOW, resize=""), *crowd], nodes=2) == {}

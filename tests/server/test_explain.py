@@ -25,18 +25,23 @@ WAITS = gang(
     "team",
     "train",
     30,
-    code="Topology",
-    reason="needs 16 GPUs (2 replicas of 8) in one rack",
+    reason="Topology",
+    message="needs 16 GPUs (2 replicas of 8) in one rack",
     gpus=16,
     roles={"worker": {"min": 2, "max": 4, "granted": 0, "bound": 0}},
+    position=3,
+    fits="the best rack has 12 GPUs free",
+    blocker="24 GPUs that it could use are held by team/runs and 2 jobs of other namespaces",
+    expectedStart="2026-01-01T01:12:30.000000Z",
+    expected="by the run times that jobs declare or report; it may start sooner",
 )
 RUNS = gang(
     "team",
     "runs",
     0,
     state="Running",
-    code="Ok",
-    reason="2 replicas running",
+    reason="Ok",
+    message="2 replicas running",
     gpus=8,
     mode="scored",
     placement=[
@@ -47,14 +52,17 @@ RUNS = gang(
 OTHERS = [gang("team", "late", 40), gang("a", "early", 10), gang("z", "urgent", 50, priority=9)]
 
 
-def test_a_waiting_job_is_told_its_reason_and_its_place_among_those_that_may_be_read() -> None:
-    assert render([WAITS, RUNS, *OTHERS], "team", "train", NOW) == (
+def test_a_waiting_job_is_told_all_of_its_turn_by_its_gang_alone() -> None:
+    assert render([WAITS], "team", "train", NOW) == (
         "Job:       team/train\n"
         "State:     Waiting for 30m\n"
-        "Reason:    needs 16 GPUs (2 replicas of 8) in one rack (Topology)\n"
-        "Position:  3 of 4 waiting jobs that you may read\n"
-        "Held by:   team/runs (8 GPUs)\n"
-        "Expected:  see eta in GET /v1/jobs, which knows the whole queue\n"
+        "Reason:    Topology\n"
+        "Message:   needs 16 GPUs (2 replicas of 8) in one rack\n"
+        "Position:  3 in the queue\n"
+        "Free:      the best rack has 12 GPUs free\n"
+        "Blocker:   24 GPUs that it could use are held by team/runs and 2 jobs of other namespaces\n"
+        "Expected:  2026-01-01T01:12:30Z (in 12m), by the run times that jobs declare or report; "
+        "it may start sooner\n"
         "Submitted: 2026-01-01T00:30:00Z (30m ago)\n"
         "Priority:  0\n"
         "GPUs:      16 asked for\n"
@@ -63,6 +71,36 @@ def test_a_waiting_job_is_told_its_reason_and_its_place_among_those_that_may_be_
         "ROLE    MIN  MAX  GRANTED  BOUND\n"
         "worker    2    4        0      0\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("turn", "lines"),
+    [
+        (
+            {"position": 1},
+            [
+                "Position:  1 in the queue",
+                "Expected:  not known yet: the queue is played forward every few seconds",
+            ],
+        ),
+        (
+            {"position": 2, "expected": "not known: 1 job before it declares no run time"},
+            ["Position:  2 in the queue", "Expected:  not known: 1 job before it declares no run time"],
+        ),
+        ({"expected": "behind the first 100"}, ["Position:  behind the first 100 of the queue"]),
+        ({"expected": "never, as the cluster is now"}, ["Expected:  never, as the cluster is now"]),
+        ({}, []),
+    ],
+)
+def test_what_is_not_known_of_a_turn_is_said_and_nobody_is_sent_elsewhere(
+    turn: dict[str, Any], lines: list[str]
+) -> None:
+    text = render([gang("team", "a", 0, message="needs 8 GPUs", **turn), *OTHERS], "team", "a", NOW)
+    said = [
+        line for line in text.splitlines() if line.startswith(("Position", "Free", "Blocker", "Expected"))
+    ]
+    assert said == lines
+    assert "/v1/jobs" not in text
 
 
 def test_a_running_job_is_told_where_its_replicas_are() -> None:
@@ -82,8 +120,8 @@ def test_an_elastic_job_is_told_its_share_and_why_its_course_and_what_each_size_
         "elastic",
         0,
         state="Running",
-        code="Ok",
-        reason="4 replicas running; up to 8 as capacity is free",
+        reason="Ok",
+        message="4 replicas running; up to 8 as capacity is free",
         gpus=8,
         started="2026-01-01T00:01:00Z",
         share="4/1/8",
@@ -101,7 +139,7 @@ def test_an_elastic_job_is_told_its_share_and_why_its_course_and_what_each_size_
     assert render([elastic], "team", "elastic", NOW) == (
         "Job:       team/elastic\n"
         "State:     Running for 60m\n"
-        "Reason:    4 replicas running; up to 8 as capacity is free\n"
+        "Message:   4 replicas running; up to 8 as capacity is free\n"
         "Share:     4 replicas; it may have 1 to 8\n"
         "Why:       2 more GPUs would speed it up by 9 %; job-7 is 31 % faster with them\n"
         "Blocked:   the PodDisruptionBudget elastic-pdb refuses\n"
@@ -166,13 +204,13 @@ def test_a_gang_without_a_status_yet_is_no_error() -> None:
         [{"metadata": {"namespace": "team", "name": "new"}, "spec": {"job": "new"}}], "team", "new", NOW
     )
     assert text.startswith(
-        "Job:       team/new\nState:     Unknown\nReason:    muster has not written a reason yet\n"
+        "Job:       team/new\nState:     Unknown\nMessage:   muster has not written one yet\n"
     )
 
 
 def test_markup_in_a_reason_is_text() -> None:
     assert "[bold]x[/] :smile:" in render(
-        [gang("team", "a", 0, reason="[bold]x[/] :smile:")], "team", "a", NOW
+        [gang("team", "a", 0, message="[bold]x[/] :smile:")], "team", "a", NOW
     )
 
 
@@ -197,11 +235,12 @@ def test_a_story_tells_each_change_of_state_with_its_time_and_cause() -> None:
         {"at": NOW - 90, "state": "Running", "event": "Whole", "cause": "2 replicas running"},
         {"at": NOW - 5, "state": "Waiting", "event": "Preempted", "cause": "for [a job] of priority 9"},
     ]
-    told = gang("team", "train", 0, story=steps, reason="for [a job] of priority 9", code="Preempted")
+    told = gang("team", "train", 0, story=steps, message="for [a job] of priority 9", reason="Preempted")
     assert story([told], "team", "train", NOW) == (
         "Job:       team/train\n"
         "State:     Waiting for 60m\n"
-        "Reason:    for [a job] of priority 9 (Preempted)\n"
+        "Reason:    Preempted\n"
+        "Message:   for [a job] of priority 9\n"
         "\n"
         "TIME                  AGO  EVENT      STATE    CAUSE\n"
         "2026-01-01T00:00:00Z  60m  Queued     Waiting  needs 8 GPUs (2 replicas of 4)\n"

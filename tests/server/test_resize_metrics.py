@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from muster.core.views.view import View
 from muster.points import Profile
 from muster.server.resize_metrics import Resizes
-from muster.types import Code, Config, Facts, Job, Plan, Reservation, Shrink, State, Status
+from muster.types import Config, Facts, Job, Plan, Reason, Reservation, Shrink, State, Status
 from tests.scenario import FIFO, job, key, snapshot
 
 
@@ -23,7 +23,7 @@ def view(
     state: State = State.RUNNING,
 ) -> View:
     """A View of jobs, each in one state."""
-    statuses = {one.key: Status(state, Code.OK, "") for one in jobs}
+    statuses = {one.key: Status(state, Reason.OK, "") for one in jobs}
     plan = replace(plan or Plan(), statuses=statuses)
     return View(snapshot(jobs=jobs), plan, profile, leading=leading)
 

@@ -110,14 +110,14 @@ def test_jobs_of_all_namespaces_for_who_may_list_them_all(client: TestClient) ->
         ("secret", "spy", None),
         ("team", "waits", 1),
     ]
-    assert "held by secret/spy" in items[1]["reason"]
+    assert "held by secret/spy" in items[1]["message"]
 
 
 def test_a_tenant_reads_his_own_namespace_and_counts_of_others(client: TestClient) -> None:
     got = client.get("/v1/jobs?namespace=team", headers=bearer("team"))
     (item,) = got.json()["items"]
     assert item["name"] == "waits"
-    assert item["reason"].endswith("held by 1 job of other namespaces")
+    assert item["message"].endswith("held by 1 job of other namespaces")
     assert "secret" not in got.text
 
 

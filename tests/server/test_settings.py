@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from muster import points
+from muster import points, profiles
 from muster.errors import ConfigurationError
 from muster.points import Fifo
 from muster.settings import load_settings, profile_of
@@ -173,6 +173,48 @@ def test_on_a_cluster_changes_have_to_be_worth_their_cost_and_speeds_are_as_repo
     assert plugins("profile: fifo") == ([], "NoneType"), "nothing is shared, so nothing is estimated"
     with pytest.raises(ConfigurationError, match="plugin 'guess' is not installed"):
         profile_of(load_settings("profile: afs-l\nestimate: guess"))
+
+
+@pytest.mark.parametrize("name", sorted(profiles.NAMED))
+def test_a_named_profile_runs_on_a_cluster_or_names_what_does(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(points, "installed", REAL)
+    why = profiles.NAMED[name].simulation_only
+    if not why:
+        assert profile_of(load_settings(f"profile: {name}")).name == name
+        return
+    with pytest.raises(ConfigurationError, match=f"^profile: '{name}' runs in simulations only: {why}$"):
+        profile_of(load_settings(f"profile: {name}"))
+    _, _, instead = why.partition("; take ")
+    assert name == "kube-default" or not profiles.NAMED[instead].simulation_only
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            "profile: similarity\npluginArgs: {similarity: {jp: true}}",
+            "pluginArgs.similarity.jp: two jobs share a GPU in the simulator only; take false",
+        ),
+        (
+            "profile: gavel-ftf-perf\npluginArgs: {gavel-ftf: {packed: true}}",
+            "pluginArgs.gavel-ftf.packed: two jobs share a GPU in the simulator only; take false",
+        ),
+        (
+            "profile: own\nprofiles: [{name: own, shares: [max-min], resize: hand-over}]",
+            "profile: 'own' has resize hand-over: devices of a running process change hands in the simulator only; "
+            "take restart or in-place",
+        ),
+    ],
+)
+def test_what_only_the_simulator_can_do_is_refused_with_what_to_take(
+    text: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(points, "installed", REAL)
+    with pytest.raises(ConfigurationError) as error:
+        profile_of(load_settings(text))
+    assert str(error.value) == says
 
 
 def test_each_problem_has_a_line_of_its_own() -> None:

@@ -36,13 +36,13 @@ def busy() -> View:
 def words(view: View, name: str) -> str:
     """What the plan says of a waiting job, before position and holders are added."""
     status = view.plan.statuses[JobKey("team", name)]
-    return f"{status.waits}: {status.detail}"
+    return f"{status.message}: {status.detail}"
 
 
 def test_each_waiting_job_has_a_position_and_a_sentence() -> None:
     view = busy()
     held = "24 GPUs that it could use are held by team/runs and team/small"
-    read = {s.key.name: (s.position, s.reason) for s in standings(view, everywhere)}
+    read = {s.key.name: (s.position, s.message) for s in standings(view, everywhere)}
     assert read == {
         "first": (1, f"{words(view, 'first')}; first in the queue; {held}"),
         "late": (None, "1 of 3 pods exist; missing: 2 worker"),
@@ -59,8 +59,8 @@ def test_an_item_has_exactly_the_public_shape() -> None:
         "namespace": "team",
         "name": "second",
         "state": "Waiting",
-        "code": "Resources",
-        "reason": f"{words(view, 'second')}; 1 job ahead; "
+        "reason": "Resources",
+        "message": f"{words(view, 'second')}; 1 job ahead; "
         "24 GPUs that it could use are held by team/runs and team/small",
         "position": 2,
         "since": "1970-01-01T02:45:10Z",
@@ -79,9 +79,9 @@ def test_jobs_of_namespaces_that_the_reader_may_not_see_are_a_count() -> None:
     view = viewed(replace(view.snapshot, jobs=jobs))
     read = standings(view, lambda namespace: namespace == "team", "team")
     assert {s.key.name for s in read} == {"first", "late", "second", "small"}
-    assert all("secret" not in s.reason for s in read)
+    assert all("secret" not in s.message for s in read)
     first = next(s for s in read if s.key.name == "first")
-    assert first.reason.endswith(
+    assert first.message.endswith(
         "24 GPUs that it could use are held by team/small and 1 job of other namespaces"
     )
 

@@ -59,10 +59,10 @@ def test_a_row_over_which_a_page_raises_says_so_and_the_others_are_as_ever(path:
         whole = rows(client, path)
     assert aside == [BAD]
     others = ("runs", "waits")
-    waits = {"reason": None} if name == "roles" else {}  # it names who has the GPUs that it waits for
+    waits = {"message": None} if name == "roles" else {}  # it names who has the GPUs that it waits for
     assert [found[row] | waits for row in others] == [whole[row] | waits for row in others]
-    assert (found["bad"]["state"], found["bad"]["code"]) == ("Running", "Internal")
-    assert found["bad"]["reason"] == SENTENCE
+    assert (found["bad"]["state"], found["bad"]["reason"]) == ("Running", "Internal")
+    assert found["bad"]["message"] == SENTENCE
     assert found["bad"]["gpus"] == (4 if name == "report" else 0)
 
 

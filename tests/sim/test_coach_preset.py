@@ -50,12 +50,10 @@ def counts(result: Result, job: int = 0) -> list[tuple[int, int]]:
     return [(s.gpus, len(s.nodes) - s.gpus - 1) for s in result.segments if s.job == job and s.gpus]
 
 
-def test_coach_tunes_for_four_mini_epochs_and_then_finds_the_top_of_the_surface() -> None:
+def test_coach_tunes_for_four_mini_epochs_and_then_leaves_out_the_worker_that_slows_it() -> None:
     result = run(coach.workload(0, "dynamic", jobs=1), "coach")
     chosen = counts(result)
-    assert chosen[:5] == [(1, 1), (2, 1), (1, 2), (2, 2), (4, 3)]
-    assert chosen[-1] == (3, 2)
-    assert len(chosen) <= 7
+    assert chosen == [(1, 1), (2, 1), (1, 2), (2, 2), (1, 1)]
     minis = [s.end - s.start for s in result.segments if s.gpus][:4]
     assert all(20.0 <= seconds <= 40.0 for seconds in minis)
 
@@ -79,20 +77,19 @@ def test_a_job_ends_when_its_loss_was_at_the_target_three_epochs_running() -> No
         assert learner.epoch_end(0.5 * coach.STEPS) == coach.STEPS
 
 
-def test_the_speed_is_the_paper_s_surface() -> None:
+def test_the_speed_is_what_the_authors_measured() -> None:
     model = next(iter(coach.workload(0).models.values()))
 
     def epochs(workers: int, servers: int, nodes: tuple[int, ...] = (5,)) -> float:
         config = Config((("scheduler", 1), ("server", servers), ("worker", workers)), nodes)
         return model.speed(config) / coach.STEPS
 
-    assert 1.0 / epochs(1, 1) == pytest.approx(40.0)
-    assert 1.0 / epochs(2, 2) == pytest.approx(24.4, abs=0.1)
-    assert max((epochs(w, p), w, p) for w in range(1, 5) for p in range(1, 4))[1:] == (3, 2)
+    assert 1.0 / epochs(1, 1) == pytest.approx(32.1)
+    assert 1.0 / epochs(2, 2) == pytest.approx(39.0)
     assert epochs(0, 1) == 0.0
     slow = next(iter(coach.workload(0, model="resnet18").models.values()))
     config = Config((("scheduler", 1), ("server", 2), ("worker", 2)), (3, 2))
-    assert slow.speed(config) == pytest.approx(0.9 * 0.4 * epochs(2, 2) * coach.STEPS)
+    assert slow.speed(config) == pytest.approx(0.9 / 52.0 * coach.STEPS)
 
 
 @pytest.mark.parametrize("wrong", [{"experiment": "x"}, {"model": "x"}, {"places": 0}, {"jobs": 0}])

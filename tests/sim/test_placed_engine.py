@@ -118,7 +118,8 @@ def test_checkpoints_are_counted_from_the_start_of_the_run_over_changes_of_speed
 
 def test_a_move_counts_as_a_move_and_costs_its_own_seconds() -> None:
     profile = course({0: {"a": 1}}, {20: ("a", ("node-1",))}, resize="in-place")
-    result = simulated([job("a", 100)], 1, nodes=2, profile=profile, restart=50, migrate=5)
+    willing = job("a", 100, tags={"resize": "restart"})
+    result = simulated([willing], 1, nodes=2, profile=profile, restart=50, migrate=5)
     assert ends(result) == {"a": 105}
     assert result.moves.tolist() == [1]
     assert [s.nodes for s in result.segments if s.gpus] == [("node-0",), ("node-1",), ("node-1",)]
@@ -401,10 +402,21 @@ def test_the_same_input_gives_the_same_result() -> None:
     assert one.gauges == two.gauges
 
 
-def test_a_profile_of_the_core_alone_starts_gangs_whole_and_grows_them() -> None:
-    result = simulated([job("a", 100, 0, 4, min=2, max=4), job("b", 20, 0, 2)], profile=FIFO)
-    assert starts(result) == {"a": 0, "b": 0}
-    assert ends(result) == {"a": 30, "b": 10}
+def test_a_rigid_job_that_never_said_it_can_be_placed_again_is_not_moved() -> None:
+    profile = course({0: {"a": 1}}, {20: ("a", ("node-1",))}, resize="in-place")
+    result = simulated([job("a", 100)], 1, nodes=2, profile=profile, restart=50, migrate=5)
+    assert ends(result) == {"a": 100}
+    assert result.moves.tolist() == [0]
+
+
+def test_a_profile_without_shares_holds_jobs_at_their_request_unless_ranges_are_asked_for() -> None:
+    jobs = [job("a", 100, 0, 4, min=2, max=4), job("b", 20, 0, 2)]
+    held = simulated(jobs, profile=FIFO)
+    assert starts(held) == {"a": 0, "b": 25}
+    assert ends(held) == {"a": 25, "b": 35}
+    grown = simulated(jobs, profile=FIFO, ranges=True)
+    assert starts(grown) == {"a": 0, "b": 0}
+    assert ends(grown) == {"a": 30, "b": 10}
 
 
 def test_what_plugins_do_wrong_is_in_the_notes() -> None:

@@ -93,7 +93,7 @@ def test_jobs_arrive_within_the_span_with_allowed_counts(experiment: str, jobs: 
     assert len(times) == jobs
     assert times == sorted(times)
     assert 0.0 < times[0] < times[-1] < sidecar.SPAN
-    assert {s.sizes for s in workload.submissions} == {(1, 2, 4)}
+    assert {s.sizes for s in workload.submissions} == {(1, 2, 4, 8)}
     assert {s.known for s in workload.submissions} == {experiment != "4"}
     assert workload.cluster is not None
     assert workload.cluster.gpus == 16
@@ -182,8 +182,18 @@ def test_accuracy_goes_through_table_v() -> None:
 
 
 @pytest.mark.parametrize(
-    ("parameters", "words"), [({"experiment": "5"}, "experiment"), ({"sizes": (1, 3)}, "sizes")]
+    ("parameters", "words"),
+    [({"experiment": "5"}, "experiment"), ({"sizes": (1, 3)}, "sizes"), ({"scaling": "linear"}, "scaling")],
 )
 def test_what_is_not_an_experiment_is_refused(parameters: dict[str, object], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         sidecar.workload(0, **parameters)  # type: ignore[arg-type]
+
+
+def test_the_papers_two_scalings_differ_from_two_gpus_on() -> None:
+    told, profiled = (
+        sidecar.training(sidecar.SET_ONE[0], (1, 2), scaling) for scaling in ("introduction", "table-iv")
+    )
+    assert told.speeds[1] == profiled.speeds[1]
+    assert told.speeds[2] == pytest.approx(1.7 * told.speeds[1])
+    assert profiled.speeds[2] == pytest.approx(0.25 / 0.19 * told.speeds[1])

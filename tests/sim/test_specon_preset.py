@@ -20,7 +20,12 @@ NODE = NodeRecord("w")
 
 def run(workload: Workload, profile: str) -> Result:
     assert workload.cluster is not None
-    return simulate(workload, workload.cluster, build(profile), Options())
+    return simulate(
+        workload,
+        workload.cluster,
+        build(profile, {"specon": {"smoothing": 0.0}} if profile == "specon" else {}),
+        Options(),
+    )
 
 
 def test_the_default_scheduler_of_fig_5() -> None:
@@ -79,3 +84,24 @@ def test_containers_on_a_node_never_use_more_than_it_has(count: int, demand: flo
 def test_an_experiment_or_a_curve_that_does_not_exist_is_named(field: str, value: str) -> None:
     with pytest.raises(ValueError, match=f"{field}: must be .*; found '{value}'"):
         specon.workload(0, **{field: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("overhead", sorted(specon.FITTED))
+def test_the_fitted_lengths_give_what_is_printed_of_the_default_scheduler(overhead: float) -> None:
+    """9 jobs at 226 s, 11 at 313 s, the slowest 348.7 s, the last one's end 1260 s (Fig. 5)."""
+    result = run(
+        specon.workload(0, "fixed", overhead=overhead, alone=specon.FITTED[overhead]), "specon-default"
+    )
+    took = np.sort(result.ended - result.submitted)
+    found = (took[:9].mean(), took[9:].mean(), took[-1], result.ended.max())
+    assert found == pytest.approx((226.0, 313.0, 348.7, 1260.0), rel=0.02)
+
+
+def test_lengths_vary_by_so_much_and_by_the_seed() -> None:
+    one, other = (specon.workload(seed, "fixed", variation=0.2) for seed in (0, 1))
+    lengths = [s.work / specon.VAE_ALONE for s in one.submissions]
+    assert len(set(lengths)) == len(lengths)
+    assert all(0.8 <= length <= 1.2 for length in lengths)
+    assert lengths != [s.work / specon.VAE_ALONE for s in other.submissions]
+    with pytest.raises(ValueError, match="variation"):
+        specon.workload(0, "fixed", variation=1.0)

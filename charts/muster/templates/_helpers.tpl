@@ -1,6 +1,6 @@
-{{/* The objects' name: the release's. "muster" in the documentation. */}}
+{{/* The objects' name: the release's, or nameOverride. "muster" in the documentation. */}}
 {{- define "muster.name" -}}
-{{- .Release.Name | trunc 50 | trimSuffix "-" -}}
+{{- default .Release.Name .Values.nameOverride | trunc 50 | trimSuffix "-" -}}
 {{- end -}}
 
 {{- define "muster.selector" -}}
@@ -13,6 +13,40 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* metadata.annotations of an object that has none of its own, or "". */}}
+{{- define "muster.annotations" -}}
+{{- with .Values.commonAnnotations }}
+annotations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* The account of muster's container. */}}
+{{- define "muster.account" -}}
+{{- default (include "muster.name" .) .Values.serviceAccount.name -}}
+{{- end -}}
+
+{{/* "true" where the hook that releases everything is rendered. auto: only where helm itself works on the cluster (`lookup` finds
+     kube-system), since who renders with `helm template` and applies the result would run it at once. */}}
+{{- define "muster.releaseHook" -}}
+{{- $wanted := toString .Values.hooks.release.enabled -}}
+{{- if or (eq $wanted "true") (and (eq $wanted "auto") (lookup "v1" "Namespace" "" "kube-system")) -}}true{{- end -}}
+{{- end -}}
+
+{{/* The same of the pod that `helm test` runs. */}}
+{{- define "muster.testHook" -}}
+{{- $wanted := toString .Values.hooks.test.enabled -}}
+{{- if or (eq $wanted "true") (and (eq $wanted "auto") (lookup "v1" "Namespace" "" "kube-system")) -}}true{{- end -}}
+{{- end -}}
+
+{{/* repository:tag, or repository@digest. Arguments: the image's values, the tag. */}}
+{{- define "muster.reference" -}}
+{{- $image := index . 0 -}}
+{{ $image.repository }}{{ if $image.digest }}@{{ $image.digest }}{{ else }}:{{ index . 1 }}{{ end }}
 {{- end -}}
 
 {{/* Muster's image; only asked for where a container of it is rendered. */}}
@@ -30,7 +64,7 @@ or, on kind:
 (replicas=0 installs everything but the Deployment, and needs no image.)
 ` $tag .Release.Name .Release.Namespace) -}}
 {{- end -}}
-{{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
+{{ include "muster.reference" (list .Values.image (default .Chart.AppVersion .Values.image.tag)) }}
 {{- end -}}
 
 {{/* kube-scheduler's image tag: the apiserver's version, or the value, never of a newer minor. */}}
@@ -143,8 +177,9 @@ admissionregistration.k8s.io/v1beta1
 
 {{/* CEL: the request comes from muster, its hooks, or a member of the break-glass group. */}}
 {{- define "muster.trustedCEL" -}}
-{{- $account := printf "system:serviceaccount:%s:%s" .Release.Namespace (include "muster.name" .) -}}
-(request.userInfo.username in [{{ $account | squote }}, {{ printf "%s-hooks" $account | squote }}] || {{ .Values.breakGlassGroup | squote }} in request.userInfo.?groups.orValue([]))
+{{- $account := printf "system:serviceaccount:%s:%s" .Release.Namespace (include "muster.account" .) -}}
+{{- $hooks := printf "system:serviceaccount:%s:%s-hooks" .Release.Namespace (include "muster.name" .) -}}
+(request.userInfo.username in [{{ $account | squote }}, {{ $hooks | squote }}] || {{ .Values.breakGlassGroup | squote }} in request.userInfo.?groups.orValue([]))
 {{- end -}}
 
 {{/* What can't work is refused, never installed as something that does nothing. */}}

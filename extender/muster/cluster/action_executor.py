@@ -132,6 +132,11 @@ class ActionExecutor:
         """Whether many requests of starts are not under way yet."""
         return self._starts.waiting > CROWD
 
+    @property
+    def starting(self) -> bool:
+        """Whether any request of a start is not under way yet."""
+        return self._starts.waiting > 0
+
     def close(self, *, all_of_it: bool = False) -> None:
         """Stop taking actions; what is under way ends, and what waits where `all_of_it` is wanted."""
         for crew in (self._starts, self._book, self._talk):
@@ -306,6 +311,8 @@ def gang_object(action: WriteGang) -> dict[str, Any]:
     if action.owner is not None:
         metadata["ownerReferences"] = [_reference(action.owner)]
         spec["owner"] = _reference(action.owner)
+    if action.declared_by is not None:
+        spec["declaredBy"] = _reference(action.declared_by)
     status = _without_none(action.status)
     return {
         "apiVersion": "muster.dev/v1alpha1", "kind": "Gang", "metadata": metadata, "spec": spec, "status": status,

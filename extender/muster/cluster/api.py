@@ -8,9 +8,11 @@ where there is a proxy, over the client's urllib3 pool. 429 is asked again, afte
 from __future__ import annotations
 
 import json
+import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import kubernetes
@@ -20,7 +22,7 @@ from kubernetes.client import ApiClient, Configuration
 
 from muster.cluster.curl_pool import Answer, CurlPool, usable
 from muster.cluster.faults import Faults
-from muster.errors import ClusterError, ConfigurationError
+from muster.errors import ClusterError, ConfigurationError, did_you_mean
 
 STRATEGIC = "application/strategic-merge-patch+json"
 MERGE = "application/merge-patch+json"
@@ -75,10 +77,33 @@ def configuration(kubeconfig: str | None = None, context: str | None = None) -> 
             config_file=kubeconfig, context=context, client_configuration=found
         )
     except (kubernetes.config.ConfigException, OSError) as error:
-        tried = f" by {kubeconfig}" if kubeconfig else ""
-        advice = "" if kubeconfig else "; give --kubeconfig or set KUBECONFIG"
-        raise ConfigurationError(f"no way to a cluster{tried}: {error}{advice}") from error
+        raise ConfigurationError(_unusable(kubeconfig, context, error)) from error
     return found
+
+
+def _unusable(kubeconfig: str | None, context: str | None, error: Exception) -> str:
+    """Which option or file it is, what was found there, and what to do."""
+    if kubeconfig is None and context is None:
+        return (
+            "no kubeconfig: neither --kubeconfig nor KUBECONFIG is given, ~/.kube/config can't be used, and this is "
+            f"no pod ({error}); give --kubeconfig FILE"
+        )
+    files = (kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config").split(os.pathsep)
+    if not any(Path(file).expanduser().is_file() for file in files):
+        return (
+            f"kubeconfig {os.pathsep.join(files)}: no such file; give another by --kubeconfig or KUBECONFIG"
+        )
+    try:
+        listed, _ = kubernetes.config.list_kube_config_contexts(config_file=kubeconfig)  # type: ignore[no-untyped-call]
+    except (kubernetes.config.ConfigException, OSError, TypeError) as broken:
+        return f"kubeconfig {os.pathsep.join(files)}: is none that can be used: {broken}"
+    names = [str(one["name"]) for one in listed]
+    if context is not None and context not in names:
+        return (
+            f"--context {context}: kubeconfig {os.pathsep.join(files)} has no such context; it has: "
+            f"{', '.join(names)}{did_you_mean(context, names)}"
+        )
+    return f"kubeconfig {os.pathsep.join(files)}: can't be used: {error}; try it with kubectl version"
 
 
 class Api:

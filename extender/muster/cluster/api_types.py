@@ -241,6 +241,7 @@ class GangSpec(_Struct):
     job: str = ""
     uid: str = ""
     owner: GangOwner | None = None
+    declared_by: GangOwner | None = None
 
 
 class GangBar(_Struct):
@@ -270,11 +271,23 @@ class GangRole(_Struct):
     max: int = 0
 
 
+class GangCondition(_Struct):
+    type: str = ""
+    status: str = ""
+    last_transition_time: str = ""
+
+
 class GangStatus(_Struct):
     state: str = ""
-    code: str = ""
+    code: str = ""  # what `reason` was called until its sentence became `message` (gang_codec.why)
     reason: str = ""
+    message: str = ""
     replicas: str = ""
+    position: int = 0
+    fits: str = ""
+    blocker: str = ""
+    expected_start: str = ""
+    expected: str = ""
     since: str = ""
     submitted: str = ""
     started: str = ""
@@ -284,6 +297,7 @@ class GangStatus(_Struct):
     roles: dict[str, GangRole] | None = None
     ledger: GangLedger | None = None
     story: tuple[Step, ...] | None = None
+    conditions: tuple[GangCondition, ...] | None = None
 
 
 class Gang(_Struct):

@@ -384,6 +384,11 @@ KINDS: Mapping[tuple[str, str], Decode] = {
 """By group and kind: whoever is not here has no declared size."""
 
 
+NAMED_AFTER: Mapping[str, tuple[str, str]] = {"JobSet": ("trainer.kubeflow.org", "TrainJob")}
+"""By kind of an owner: group and kind of the controller that its job is named after. A RayJob is none: its RayCluster
+comes and goes with each attempt, beside the pod that submits, which would be of the same job then."""
+
+
 def record(data: bytes | msgspec.Raw, api_version: str, kind: str, scheduler: str) -> OwnerRecord:
     """The record of a custom owner. One whose spec makes no sense declares no size: annotations decide, else its
     pods start as they come.
@@ -394,6 +399,7 @@ def record(data: bytes | msgspec.Raw, api_version: str, kind: str, scheduler: st
     read = KINDS[(group, kind)]
     meta = _any.decode(data).metadata
     owner = Owner(api_version, kind, meta.name, meta.uid)
+    named_after = _named_after(owner, decode.controller(meta))
     try:
         found = read(data, scheduler)
         spec = _any.decode(data).spec or {}
@@ -402,12 +408,20 @@ def record(data: bytes | msgspec.Raw, api_version: str, kind: str, scheduler: st
             owner=owner,
             namespace=meta.namespace,
             over=found.over or ("Deleted" if meta.deletion_timestamp else ""),
+            named_after=named_after,
             created=decode.seconds(meta.creation_timestamp),
             fragile=restart_policies.reasons(kind, spec),
             optional=restart_policies.optional(kind, spec),
         )
     except (msgspec.DecodeError, AttributeError, KeyError, TypeError, ValueError):
-        return OwnerRecord(owner, meta.namespace)
+        return OwnerRecord(owner, meta.namespace, named_after=named_after)
+
+
+def _named_after(owner: Owner, above: Owner | None) -> Owner | None:
+    """The controller of a custom owner, where the job is named after that one."""
+    if above is None or NAMED_AFTER.get(owner.kind) != (above.api_version.partition("/")[0], above.kind):
+        return None
+    return above
 
 
 def _count(value: int | None) -> int:

@@ -20,6 +20,7 @@ from muster.core.workload.volumes import VOLUMES
 from muster.types import (
     GATE,
     GPU,
+    Condition,
     GangRecord,
     JobKey,
     NodeBackoff,
@@ -469,21 +470,39 @@ def workload(kind: str, api_version: str) -> Callable[[bytes | msgspec.Raw], Own
     return decode
 
 
+def _referred(owner: api_types.GangOwner | None) -> Owner | None:
+    return None if owner is None else Owner(owner.api_version, owner.kind, owner.name, owner.uid)
+
+
 def gang(data: bytes | msgspec.Raw) -> GangRecord:
     """One Gang object."""
     found = _gang.decode(data)
     meta, status = found.metadata, found.status
     ledger = status.ledger or api_types.GangLedger()
-    whose = found.spec.owner
+    reason, message = gang_codec.why(status.code, status.reason, status.message)
     return GangRecord(
         key=JobKey(meta.namespace, found.spec.job or meta.name, found.spec.uid),
         name=meta.name,
         object_uid=meta.uid,
         version=meta.resource_version,
-        owner=Owner(whose.api_version, whose.kind, whose.name, whose.uid) if whose is not None else None,
+        owner=_referred(found.spec.owner),
+        declared_by=_referred(found.spec.declared_by),
         state=status.state,
-        code=status.code,
-        reason=status.reason,
+        reason=reason,
+        message=gang_codec.unqueued(message),
+        turn=gang_codec.turn(
+            status.state,
+            status.position,
+            status.fits,
+            status.blocker,
+            seconds(status.expected_start),
+            status.expected,
+        ),
+        conditions=tuple(
+            Condition(sys.intern(one.type), sys.intern(one.status), seconds(one.last_transition_time))
+            for one in status.conditions or ()
+        ),
+        old=bool(status.code) or (bool(status.state) and not status.conditions),
         since=seconds(status.since),
         submitted=seconds(status.submitted),
         queued_from=ledger.queued_from,

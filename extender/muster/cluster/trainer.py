@@ -6,7 +6,8 @@ chose them) and lastUpdatedTime. From that a Report: step, total, samples, epoch
 well-known name; without a step, the percentage is the step and 100 the total. Thin: a percent is coarse, and what is
 read every EVERY seconds is at best known to that; a process that calls muster.report tells more.
 
-A TrainJob's pods hang below the JobSet that Trainer makes, of the TrainJob's name. Only the replica that leads reads.
+A TrainJob's pods hang below the JobSet that Trainer makes, of the TrainJob's name, which owns the job where its
+TrainJob is not known. Only the replica that leads reads.
 """
 
 from __future__ import annotations

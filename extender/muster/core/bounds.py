@@ -38,6 +38,7 @@ AMOUNT = Bound(
     "65,000 pods of it on one node are summed in int64",
 )
 GPUS = Bound("gpus", 1 << 20, "GPUs", "of one pod: times the replicas of 10,000 jobs it stays below 2**63")
+PLACES = Bound("places", 128, "GPUs", "that a pod has in place: no node has more (types.devices)")
 REPLICAS = Bound(
     "replicas", 10_000, "replicas", "of one role: planning and writing its status visit each of them"
 )
@@ -62,7 +63,7 @@ HORIZON = Bound(
     "seconds from now (100 years)",
     "an end that is expected later counts as unknown: calendars end with the year 9999",
 )
-TABLE = (AMOUNT, GPUS, REPLICAS, JOB_REPLICAS, ROLES, POINTS, NOTE, KEY, NAME, WORK, SPEED, HORIZON)
+TABLE = (AMOUNT, GPUS, PLACES, REPLICAS, JOB_REPLICAS, ROLES, POINTS, NOTE, KEY, NAME, WORK, SPEED, HORIZON)
 
 SHOWN = 80
 """Characters of what was found that a sentence repeats."""

@@ -25,7 +25,7 @@ from muster.core.reasons import waiting as reasons
 from muster.core.sharing.step import share
 from muster.core.workload.whole import awaited
 from muster.points import Fifo, Profile
-from muster.types import Code, Job, JobKey, Plan, Snapshot, State, Status
+from muster.types import Job, JobKey, Plan, Reason, Snapshot, State, Status
 
 
 def cycle(snapshot: Snapshot, profile: Profile) -> Plan:
@@ -86,8 +86,8 @@ def _keep(run: CycleState, order: Sequence[Job]) -> tuple[list[Job], list[Job]]:
     for job in order:
         run.at = job.key
         if job.invalid:
-            code = Code.INTERNAL if job.quarantined else Code.INVALID
-            run.statuses[job.key] = Status(State.INVALID, code, job.invalid)
+            reason = Reason.INTERNAL if job.quarantined else Reason.INVALID
+            run.statuses[job.key] = Status(State.INVALID, reason, job.invalid)
             if job.reservations and not job.started:
                 run.reservations[job.key] = ()  # its places are others' from the next cycle on
         elif (job.started or job.reservations) and keep(run, job):
@@ -122,16 +122,16 @@ def _standing(run: CycleState, job: Job) -> Status:
     """Starting, Running or Resizing, by what is bound and what is held."""
     reservations = run.reservations.get(job.key, ())
     if job.key in run.back:
-        return Status(State.WAITING, Code.BACKING_OFF, run.back[job.key])
+        return Status(State.WAITING, Reason.BACKING_OFF, run.back[job.key])
     if job.key in run.preempted:
-        return Status(State.WAITING, Code.PREEMPTED, run.preempted[job.key])
+        return Status(State.WAITING, Reason.PREEMPTED, run.preempted[job.key])
     if job.unbound:
         if not awaited(job):
             return reasons.owner_pauses(job)
         stuck = [u for u in run.unpins if u.job == job.key and u.ends]
         if stuck:
             return Status(
-                State.STARTING, Code.STUCK, f"replica {stuck[0].pod} is placed anew: {stuck[0].why}"
+                State.STARTING, Reason.STUCK, f"replica {stuck[0].pod} is placed anew: {stuck[0].why}"
             )
         if job.key in run.stuck:
             return run.stuck[job.key]

@@ -3,7 +3,7 @@
 What became of the actions comes back as events. Nothing here knows a client, a clock or a log: the driver passes
 `now`.
 
-Invariant: a gate comes off only for a pod whose uid and node stand in a placement on the API (`Entry.records`): in
+Invariant: a gate comes off only for a pod whose uid and node stand in a placement on the API (`JobState.records`): in
 the Gang's status, or, of a small job's start, on its first pod, which gets it with its own gate. So a crash between
 any two requests loses nothing: the next leader reads the placement and goes on. Capacity is charged by pod uid from
 the hold until the pod has ended (core.placement.usage).
@@ -19,6 +19,7 @@ from muster.core.actions.adoption import Adoption
 from muster.core.actions.evict import all_back, evict, give_up, leave_out, leftovers, put_back, send_back
 from muster.core.actions.gang_status import ends_told, tell_alike
 from muster.core.actions.provisioning import ask_for_nodes, chosen_for_nodes, drop_nodes
+from muster.core.actions.queue_turns import tell_turn, turns_told
 from muster.core.actions.reconcile_gang import diff
 from muster.core.actions.save_learned import teach
 from muster.core.actions.scale_down import begin_change, let_go, overtake
@@ -34,7 +35,6 @@ from muster.core.state.state import LedgerState
 from muster.core.views.view import View
 from muster.types import (
     Action,
-    Code,
     EndReason,
     Event,
     Evict,
@@ -42,6 +42,7 @@ from muster.types import (
     Job,
     JobKey,
     Plan,
+    Reason,
     Reservation,
     Snapshot,
     Status,
@@ -80,7 +81,10 @@ class Ledger(LedgerState):
 
     def snapshot(self, now: float) -> Snapshot:
         """Everything that a plan may depend on, at `now`."""
-        return snapshots.snapshot_of(self, now)
+        found = snapshots.snapshot_of(self, now)
+        if self.in_place is None:
+            return found
+        return self.in_place.snapshot(found, snapshots.in_place(self), self.charges.charged)
 
     def adopt(self, snapshot: Snapshot, plan: Plan) -> tuple[Action, ...]:
         """Make the plan ours and say what to do about it. 6 diff into actions (design §3).
@@ -89,6 +93,8 @@ class Ledger(LedgerState):
         (core.state.quarantine).
         """
         now = snapshot.now
+        if self.in_place is not None:
+            plan = self.in_place.plan(snapshot, plan)
         self.believed = believed(snapshot, self.profile, [])
         self.rest(now, plan)
         steps = Adoption(self, now)
@@ -108,30 +114,34 @@ class Ledger(LedgerState):
             steps.of(shrink.job, partial(let_go, self, plan, shrink, now))
         returning = plan.back.keys() | plan.preempted.keys()
         for key, reservations in plan.reservations.items():
-            entry = self.entries.get(key)
-            if entry is not None and key not in returning and entry.planned != reservations:
-                steps.of(key, partial(self._hold, entry, plan, reservations, now))
-            elif entry is not None and entry.desired.reservations is None:
-                entry.desired.reservations = reservations
+            job_state = self.entries.get(key)
+            if job_state is not None and key not in returning and job_state.planned != reservations:
+                steps.of(key, partial(self._hold, job_state, plan, reservations, now))
+            elif job_state is not None and job_state.desired.reservations is None:
+                job_state.desired.reservations = reservations
         self._share(snapshot, plan)
         self.short_jobs.clear()
         for key, status in plan.statuses.items():
-            entry = self.entries.get(key)
-            if entry is None or entry.job is None:
+            job_state = self.entries.get(key)
+            if job_state is None or job_state.job is None:
                 continue
-            if status.code in (Code.PODS_MISSING, Code.QUOTA) and entry.job.expects:
-                ask_for_quotas(self, entry, now)
+            if status.reason in (Reason.PODS_MISSING, Reason.QUOTA) and job_state.job.expects:
+                ask_for_quotas(self, job_state, now)
             if (
                 not plan.shared
-                and status.code is Code.SHARE
-                and entry.recorded.told[:2] == (status.state, Code.SHARE)
+                and status.reason is Reason.SHARE
+                and job_state.recorded.told[:2] == (status.state, Reason.SHARE)
             ):
                 status = status._replace(
-                    waits=entry.recorded.told[2]
+                    message=job_state.recorded.told[2]
                 )  # between rounds what the last one said holds
-            if entry.said is not None and entry.said[0] is entry.job and tell_alike(entry.said[1], status):
+            if (
+                job_state.said is not None
+                and job_state.said[0] is job_state.job
+                and tell_alike(job_state.said[1], status)
+            ):
                 continue
-            steps.of(key, partial(self._tell, entry, entry.job, status, now))
+            steps.of(key, partial(self._tell, job_state, job_state.job, status, now))
         self._tell_all(steps, snapshot, plan)
         self.recorded.clear()
         forget_quotas(self)
@@ -160,6 +170,8 @@ class Ledger(LedgerState):
         for key, (reason, length) in self.to_tell.items():
             steps.of(key, partial(queue_time.tell, self, key, reason, length))
         self.to_tell.clear()
+        for key in list(turns_told(self, plan, steps.actions, now)):
+            steps.of(key, partial(tell_turn, self, plan, key, now))
         steps.actions += teach(
             self, now
         )  # of jobs that are no more: floats and texts, over which nothing raises
@@ -175,33 +187,36 @@ class Ledger(LedgerState):
         yield from all_back(self, key, reason, why, now)
         self.entries[key].desired.preempted = why
 
-    def _hold(self, entry: JobState, plan: Plan, reservations: tuple[Reservation, ...], now: float) -> None:
-        set_holds(self, entry, reservations)
-        self.dirty.add(entry.key)
-        if entry.job is not None and len(reservations) > len(entry.job.reservations):
-            begin_change(self, entry, plan, now)
+    def _hold(
+        self, job_state: JobState, plan: Plan, reservations: tuple[Reservation, ...], now: float
+    ) -> None:
+        set_holds(self, job_state, reservations)
+        self.dirty.add(job_state.key)
+        if job_state.job is not None and len(reservations) > len(job_state.job.reservations):
+            begin_change(self, job_state, plan, now)
 
-    def _tell(self, entry: JobState, job: Job, status: Status, now: float) -> Iterator[Action]:
-        yield from leftovers(self, entry, now)
-        yield from diff(self, entry, job, status, now)
+    def _tell(self, job_state: JobState, job: Job, status: Status, now: float) -> Iterator[Action]:
+        yield from leftovers(self, job_state, now)
+        yield from diff(self, job_state, job, status, now)
 
     def _share(self, snapshot: Snapshot, plan: Plan) -> None:
         """What the plan says of shares, kept for the next one and for the Gangs."""
         self.whys = plan.whys  # a sentence is made when it is written
+        self.shares, self.queue = plan.shares, plan
         if plan.shared:
             self.shared_at = snapshot.now
         for key, memory in plan.memory.items():
-            entry = self.entries.get(key)
-            if entry is not None:
-                entry.memory = {**entry.memory, **memory}
+            job_state = self.entries.get(key)
+            if job_state is not None:
+                job_state.memory = {**job_state.memory, **memory}
                 self.heard.add(key)
         for key in plan.shares:
-            entry = self.entries.get(key)
-            if entry is None:
+            job_state = self.entries.get(key)
+            if job_state is None:
                 continue
             grant = plan.grants.get(key)
-            if entry.desired.grant != grant:
-                entry.desired.grant = grant
+            if job_state.desired.grant != grant:
+                job_state.desired.grant = grant
                 self.heard.add(key)
 
     def proceed(self, now: float) -> tuple[Action, ...]:
@@ -214,9 +229,16 @@ class Ledger(LedgerState):
             return ()
         recorded, self.recorded = self.recorded, []
         steps = Adoption(self, now)
-        for entry in (self.entries.get(key) for key in recorded):
-            if entry is not None and entry.job is not None and entry.desired.reservations is not None:
-                steps.of(entry.key, partial(ungate, self, entry, entry.job, entry.desired.reservations, now))
+        for job_state in (self.entries.get(key) for key in recorded):
+            if (
+                job_state is not None
+                and job_state.job is not None
+                and job_state.desired.reservations is not None
+            ):
+                steps.of(
+                    job_state.key,
+                    partial(ungate, self, job_state, job_state.job, job_state.desired.reservations, now),
+                )
         return tuple(steps.actions)
 
     def rest(self, now: float, plan: Plan) -> None:
@@ -232,6 +254,7 @@ class Ledger(LedgerState):
             or self.charges.moved
             or self.charges.stale
             or any(w <= now for w in self.requeue_at)
+            or (self.in_place is not None and self.in_place.moved)
         )
 
     @property
@@ -242,10 +265,10 @@ class Ledger(LedgerState):
     def view(self, snapshot: Snapshot, plan: Plan, *, leading: bool, synced: bool) -> View:
         """What the extender verbs and the API read until the next cycle."""
         places: dict[str, tuple[JobKey, Reservation]] = {}
-        for entry in self.entries.values():
-            for reservation in entry.planned:
+        for job_state in self.entries.values():
+            for reservation in job_state.planned:
                 if reservation.uid:
-                    places[reservation.uid] = (entry.key, reservation)
+                    places[reservation.uid] = (job_state.key, reservation)
         free = self.charges.free() if self.charges.current(snapshot.nodes) else snapshot.free
         return View(
             snapshot=snapshot,

@@ -73,6 +73,12 @@ def _ranks(steps: Ladders) -> tuple[IntArray, IntArray, IntArray, int] | None:
 
 
 @_compiled
+def _beats(job: Any, other: Any, length: Any, gain: Any, loss: Any) -> Any:
+    """The rule of the chain (`afs.distribute`): the GPU goes to this job rather than to the other."""
+    return gain[job] > loss[other] if length[job] < length[other] else loss[job] >= gain[other]
+
+
+@_compiled
 def _scan(
     gains: Any,
     losses: Any,
@@ -92,8 +98,7 @@ def _scan(
         gain[job] = gains[kind[job], 0]  # -inf: it has no next step, and beats nobody
         loss[job] = losses[kind[job], 0]
     chain = np.empty(jobs, dtype=np.int64)
-    top = 0
-    at = 0
+    top = at = 0
     while left > 0:
         if top == 0:
             while at < jobs and gain[at] == -np.inf:
@@ -105,8 +110,7 @@ def _scan(
             at += 1
         best = chain[top - 1]
         for job in range(at, jobs):
-            wins = gain[job] > loss[best] if length[job] < length[best] else loss[job] >= gain[best]
-            if wins:
+            if _beats(job, best, length, gain, loss):
                 best = job
                 chain[top] = job
                 top += 1
@@ -131,8 +135,7 @@ def _scan(
             top = 1
         else:
             other = chain[top - 1]
-            wins = gain[best] > loss[other] if length[best] < length[other] else loss[best] >= gain[other]
-            if wins:
+            if _beats(best, other, length, gain, loss):
                 chain[top] = best
                 top += 1
 
@@ -177,8 +180,7 @@ def _ranked(
         for r in range(ranks - 1, -1, -1):
             least[r, block] = min(least[r, block], least[r + 1, block])
     chain = np.empty(jobs, dtype=np.int64)
-    top = 0
-    at = 0
+    top = at = 0
     while left > 0:
         if top == 0:
             while at < jobs and state[at] < 0:
@@ -202,8 +204,7 @@ def _ranked(
                 at = BLOCK * block
             last = min(jobs, BLOCK * block + BLOCK)
             while at < last:
-                wins = gain[at] > loss[best] if length[at] < length[best] else loss[at] >= gain[best]
-                if wins:
+                if _beats(at, best, length, gain, loss):
                     best = at
                     chain[top] = at
                     top += 1
@@ -232,8 +233,7 @@ def _ranked(
                 top = 1
             else:
                 other = chain[top - 1]
-                wins = gain[best] > loss[other] if length[best] < length[other] else loss[best] >= gain[other]
-                if wins:
+                if _beats(best, other, length, gain, loss):
                     chain[top] = best
                     top += 1
         # The block's column again, from the higher of the two ranks down to where nothing changes any more.

@@ -19,7 +19,7 @@ import numpy as np
 
 from muster.policylib import greedy
 from muster.policylib.remembered import columns, folded
-from muster.types import FloatArray, IntArray, Job, SharingSnapshot, Snapshot
+from muster.types import GPU, FloatArray, IntArray, Job, SharingSnapshot, Snapshot
 
 FIELDS = ("count", "since")
 Rest = Callable[[SharingSnapshot, IntArray, int], IntArray]
@@ -71,7 +71,8 @@ def observe(
     memory = kept if isinstance(kept, Mapping) else {}
     count, since = float(memory.get("count", 0.0)), float(memory.get("since", 0.0))
     nodes, now = snapshot.nodes, snapshot.now
-    gpus = sum(int(nodes.total[:, n].sum()) for r, n in nodes.resource_index.items() if r.endswith("/gpu"))
+    column = nodes.resource_index.get(GPU)
+    gpus = 0 if column is None else int(nodes.total[nodes.open, column].sum())  # of those that are shared out
     if renew and len(snapshot.jobs) < gpus:
         since = now
     elif job.started and job.facts.run_start is not None and max(since, job.facts.run_start) + length <= now:

@@ -52,16 +52,16 @@ class ViewCollector(Collector):
         for state in State:
             jobs.add_metric([state.value], states[state])
         yield jobs
-        codes = Counter(s.code for s in plan.statuses.values() if s.state is State.WAITING)
+        reasons = Counter(s.reason for s in plan.statuses.values() if s.state is State.WAITING)
         waiting = GaugeMetricFamily(
-            "muster_jobs_waiting", "Waiting jobs by what they wait for.", labels=["code"]
+            "muster_jobs_waiting", "Waiting jobs by what they wait for.", labels=["reason"]
         )
-        for code, count in sorted(codes.items()):
-            waiting.add_metric([code.value], count)
+        for reason, count in sorted(reasons.items()):
+            waiting.add_metric([reason.value], count)
         yield waiting
         ended = CounterMetricFamily("muster_evictions", "Pods that Muster ended, by why.", labels=["reason"])
-        for reason in EndReason:
-            ended.add_metric([reason.value], view.ended.get(reason, 0))
+        for why in EndReason:
+            ended.add_metric([why.value], view.ended.get(why, 0))
         yield ended
         silent = sum(1 for job in snapshot.jobs.values() if job.silent)
         text = "Running jobs whose training reported, and has been silent for too long."

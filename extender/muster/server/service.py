@@ -33,7 +33,8 @@ from muster.server.access import AUDIENCE, Access, FloodError, Verdict, claimed
 from muster.server.cluster_pages import add_pages, add_pictures
 from muster.server.kube_scheduler import Beside
 from muster.server.metrics import ViewCollector
-from muster.server.report_endpoint import Pods, ReportEndpoint, Sink, report_route
+from muster.server.pod_callers import Pods
+from muster.server.report_endpoint import ReportEndpoint, Sink, report_route
 from muster.server.response_cache import FRESH, Answers
 
 log = logging.getLogger(__name__)

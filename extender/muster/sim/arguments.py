@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from muster import profiles
-from muster.errors import ConfigurationError, UsageError
+from muster.errors import ConfigurationError, UsageError, did_you_mean
 from muster.points import Profile
 from muster.sim import presets
 from muster.sim.workload import Cluster, Group
@@ -84,17 +84,18 @@ def profile(text: str) -> Profile:
             known = sorted({field for _, field, _ in _fields(plain)} | set(OF_THE_CORE))
             raise ConfigurationError(
                 f"--profile {name}: {key!r} is not a parameter of it; it has: {', '.join(known)}"
+                f"{did_you_mean(key, known)}"
             )
     built = profiles.build(name, arguments) if arguments else plain
     return dataclasses.replace(built, name=text, **core)
 
 
-def pairs(text: str, where: str) -> Iterator[tuple[str, str]]:
-    """a=1,b=2."""
+def pairs(text: str, where: str, form: str = "NAME:param=value,...") -> Iterator[tuple[str, str]]:
+    """a=1,b=2. form: how the whole is written, for who did not."""
     for part in filter(None, text.split(",")):
         key, equals, value = part.partition("=")
         if not equals or not key.strip():
-            raise UsageError(f"{where}: must be NAME:param=value,...; found {part!r}")
+            raise UsageError(f"{where}: must be {form}; found {part!r}")
         yield key.strip(), value.strip()
 
 

@@ -18,7 +18,7 @@ GROUPS = (
     ("On what", ("gpus", "gpus_per_node", "cluster", "fluid")),
     (
         "What changes and failures cost",
-        ("round_", "restart", "migrate", "checkpoint", "failures", "repair", "whole_seconds"),
+        ("round_", "restart", "migrate", "checkpoint", "ranges", "failures", "repair", "whole_seconds"),
     ),
     ("What comes out", ("out", "json_", "report", "strict", "quiet")),
 )
@@ -92,7 +92,11 @@ class Teaching(click.Command):
     help="Plan only at whole multiples of S seconds.",
 )
 @click.option(
-    "--restart", type=click.FloatRange(0), metavar="S", help="Seconds without progress when a job changes."
+    "--restart",
+    type=click.FloatRange(0),
+    metavar="S",
+    help="Seconds without progress when a running job changes, or starts again. [what trace or preset say, else 30; "
+    "with --fluid 0]",
 )
 @click.option(
     "--migrate",
@@ -105,6 +109,11 @@ class Teaching(click.Command):
     type=click.FloatRange(0),
     metavar="S",
     help="Seconds between checkpoints: a restart loses what came after the last.",
+)
+@click.option(
+    "--ranges",
+    is_flag=True,
+    help="Without shares jobs grow within min and max, as on a live cluster. [they have what they ask for]",
 )
 @click.option(
     "--failures", type=click.FloatRange(0), metavar="S", help="Mean seconds between failures of one node."
@@ -145,6 +154,7 @@ def simulate(
     restart: float | None,
     migrate: float | None,
     checkpoint: float | None,
+    ranges: bool,
     failures: float | None,
     repair: float | None,
     whole_seconds: bool | None,
@@ -216,6 +226,7 @@ def simulate(
             out=out,
             json=json_,
             report=report,
+            ranges=ranges,
             strict=strict,
             quiet=quiet,
         )
@@ -318,9 +329,13 @@ def replay(dump: str, profile: str | None, json_: bool, everything: bool) -> Non
     \b
     Take the snapshot, and see why a job waits or what another policy would do:
       kubectl -n muster-system port-forward svc/muster 8080 &
-      curl -s localhost:8080/debug/snapshot > dump.json
+      TOKEN=$(kubectl create token READER --audience=muster.dev)
+      curl -sSf -H "Authorization: Bearer $TOKEN" localhost:8080/debug/snapshot > dump.json
       muster replay dump.json
       muster replay dump.json --profile gang-pack
+
+    READER is a service account that may list Gangs in all namespaces (kubectl create serviceaccount READER, and a
+    clusterrolebinding to view).
 
     DUMP may be - for stdin, and may be packed with gzip. The plan is made by the same core as the live one; where
     the profile is the dump's own, no difference is to be expected.

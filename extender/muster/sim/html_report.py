@@ -190,6 +190,7 @@ def _assumptions(outcome: Outcome) -> str:
         f"Cluster: {_cluster(outcome.cluster)}; {placed}.",
         *_options(outcome.options),
         *outcome.notes,
+        *outcome.terms,
     ]
     for name, result in outcome.results.items():
         told += [f"{name}: {note}" for note in result.notes]

@@ -9,6 +9,10 @@ Progress = Callable[[int, int, float], None]
 """Called now and then with jobs completed, jobs in all, and the simulated time (s); may raise Interrupted."""
 
 
+UNKNOWN_RESTART = 30.0
+"""Seconds of a restart where nothing is known of the jobs: what the Pollux artifact's simulator takes (OSDI'21)."""
+
+
 class Interrupted(Exception):  # noqa: N818 - the end of a run, no error
     """Ctrl-C: the engine ends, and its Result says at which simulated time it was cut."""
 
@@ -20,7 +24,8 @@ class Options:
     between checkpoints; work since the last is lost at a restart (0: nothing is lost). round: plan only at whole
     multiples of it (s). failures: mean seconds between failures of one node (0: none); repair: seconds until it
     is back. record: keep segments and queue. whole_seconds: arrivals and completions rounded up to whole
-    seconds, as the AFS authors' simulator has them.
+    seconds, as the AFS authors' simulator has them. ranges: under a profile without shares jobs grow within their
+    min and max where GPUs are free, as they do on a live cluster (else they have what they asked for).
     """
 
     seed: int = 0
@@ -32,3 +37,4 @@ class Options:
     repair: float = 3600.0
     record: bool = False
     whole_seconds: bool = False
+    ranges: bool = False

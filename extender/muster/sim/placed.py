@@ -83,7 +83,11 @@ class Engine:
         self.truth = Truth(site, self.physics, options, profile.resize, late=self.pods)
         self.makers = Makers(workload.models, cluster, site.gpus, site.per_node, rigid=self.pods)
         width = len(str(max(0, len(workload.submissions) - 1)))
-        self.trainings = [self.makers.training(i, width, s) for i, s in enumerate(workload.submissions)]
+        held = at_request(profile, options)
+        self.trainings = [
+            self.makers.training(i, width, s.at_request() if held else s)
+            for i, s in enumerate(workload.submissions)
+        ]
         for training in self.trainings:
             at = training.submission.submitted
             training.arrival = math.ceil(at - 1e-9) if options.whole_seconds else at
@@ -358,6 +362,12 @@ def moves(training: Training, now: float) -> bool:
     if training.config is None:
         return training.has_minimum(training.spots) and now < training.expires(now) < math.inf
     return not training.going or (training.stage is not None and training.stage.speed > 0.0)
+
+
+def at_request(profile: Profile, options: Options) -> bool:
+    """Whether jobs hold what they asked for: nobody shares, so a range would be growth that no policy decided.
+    (Pod by pod, the stock scheduler's jobs have their request in any case.)"""
+    return not options.ranges and not profile.shares and profile.planner == "cycle"
 
 
 def physics_of(workload: Workload, options: Options) -> Physics:

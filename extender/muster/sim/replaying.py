@@ -24,6 +24,7 @@ from muster.sim.traces.source import read_bytes
 from muster.types import Job, JobKey, Plan, Snapshot, State
 
 WIDTH = 130
+HOW = "`muster replay --help` says how to take one"
 NODES = 4
 """Nodes of a placement that are named; the others are counted."""
 
@@ -52,7 +53,7 @@ def _own(plain: Mapping[str, Any], name: str) -> Profile:
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[dict[str, str]]:
-    """What each of two dumped plans says of a job where they don't agree: its place in the queue, nodes, code."""
+    """What each of two dumped plans says of a job where they don't agree: its place in the queue, nodes, reason."""
     ranks = [
         {_key(key): place for place, key in enumerate(plan.get("order") or (), 1)} for plan in (before, after)
     ]
@@ -64,14 +65,19 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[dic
         }
         for plan in (before, after)
     ]
-    codes = [
+    reasons = [
         {_key(key): str(status[1]) for key, status in _pairs(plan.get("statuses"))}
         for plan in (before, after)
     ]
     ended = [_leaving(plan) for plan in (before, after)]
     found = [
         {"job": job, "what": what, "dump": str(old.get(job, "-")), "replay": str(new.get(job, "-"))}
-        for what, (old, new) in (("position", ranks), ("nodes", places), ("code", codes), ("leaves", ended))
+        for what, (old, new) in (
+            ("position", ranks),
+            ("nodes", places),
+            ("reason", reasons),
+            ("leaves", ended),
+        )
         for job in {*old, *new}
         if old.get(job) != new.get(job)
     ]
@@ -80,6 +86,8 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[dic
 
 def _read(source: str) -> Mapping[str, Any]:
     raw = read_bytes(Path(source)) if source != "-" else sys.stdin.buffer.read()
+    if not raw.strip():
+        raise UsageError(f"{source}: is empty: was the answer refused? {HOW}")
     try:
         plain = json.loads(raw)
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
@@ -87,6 +95,12 @@ def _read(source: str) -> Mapping[str, Any]:
         raise UsageError(f"{source}{line}: is no snapshot: {error}") from error
     if not isinstance(plain, dict):
         raise UsageError(f"{source}: is no snapshot: must be an object")
+    if "version" not in plain:
+        refusal = plain.get("error") if isinstance(plain.get("error"), str) else ""
+        found = (
+            f"an answer that says: {refusal}" if refusal else f"an object of {', '.join(sorted(plain)[:5])}"
+        )
+        raise UsageError(f"{source}: is no snapshot but {found}. {HOW}")
     return plain
 
 
@@ -121,7 +135,7 @@ def _text(
         if quiet and not everything:
             continue
         shown += 1
-        place = str(waiting[key]) if key in waiting else ""
+        place = str(plan.positions.get(key, ""))
         state = str(status.state) if status else "-"
         table.add_row(place, str(key), state, _replicas(job, plan), _where(job, plan), _why(plan, key))
     out.print()
@@ -179,7 +193,7 @@ def _why(plan: Plan, key: JobKey) -> str:
             return table[key]
     causes = dict.fromkeys(shrink.cause for shrink in plan.shrinks if shrink.job == key)
     status = plan.statuses.get(key)
-    words = [*causes, *((status.waits, status.detail) if status else ())]
+    words = [*causes, *((status.message, status.detail) if status else ())]
     return "; ".join(word for word in words if word)
 
 

@@ -30,13 +30,15 @@ class Request:
     out: Path | None = None
     json: bool = False
     report: bool = False
+    ranges: bool = False
     strict: bool = False
     quiet: bool = False
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was run on what, and what came of it. A profile that Ctrl-C left no time for is in `skipped`."""
+    """What was run on what, and what came of it. terms: on what the profiles are compared (what a change costs, who
+    holds its request). A profile that Ctrl-C left no time for is in `skipped`."""
 
     request: Request
     workload: Workload
@@ -44,6 +46,7 @@ class Outcome:
     options: Options
     results: Mapping[str, Result]
     notes: tuple[str, ...] = ()
+    terms: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
 
     @property

@@ -84,5 +84,5 @@ def why(training: Training, truth: Truth, statuses: Mapping[JobKey, Status]) -> 
     if training.spots:
         return "its model has no speed in the configuration that it runs in"
     if training.key in statuses:
-        return statuses[training.key].waits
+        return statuses[training.key].message
     return "it waits, and nothing comes that would start it"

@@ -235,6 +235,7 @@ class Training:
             model=submission.model,
             batch=submission.batch,
             gpu_memory=memory,
+            resize="restart" if submission.tags.get("resize") == "restart" else "",
             resize_at="boundary" if submission.tags.get("resize_at") == "boundary" else "",
             facts=self.facts(),
             report=report,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import signal
 import sys
@@ -19,7 +20,8 @@ from muster.core.reasons.words import plural
 from muster.errors import MusterError, UsageError
 from muster.points import Profile
 from muster.sim import arguments, engine, figures, presets, traces
-from muster.sim.options import Interrupted, Options, Progress
+from muster.sim.options import UNKNOWN_RESTART, Interrupted, Options, Progress
+from muster.sim.placed import at_request
 from muster.sim.request import Outcome, Request
 from muster.sim.result import Result
 from muster.sim.traces.source import Asked
@@ -45,6 +47,7 @@ def simulate(request: Request) -> None:
         pictures.required()
     # 2. The jobs and the cluster.
     workload, cluster, options, notes = _read(request)
+    terms = tuple(_terms(workload, plans, options, cluster))
     for problem in workload.problems[:SHOWN]:
         _tell(words(problem))
     if len(workload.problems) > SHOWN:
@@ -55,12 +58,12 @@ def simulate(request: Request) -> None:
     for note in notes:
         _tell(note)
     # 3. Every profile on the same jobs.
-    outcome = _run(request, plans, workload, cluster, options, notes)
+    outcome = replace(_run(request, plans, workload, cluster, options), notes=notes, terms=terms)
     # 4. Files, then stdout.
     if request.out is not None:
         write(outcome, request.out)
     if request.json:
-        click.echo(figures.as_json(outcome.results, workload.problems, notes), nl=False)
+        click.echo(figures.as_json(outcome.results, workload.problems, (*notes, *terms)), nl=False)
     else:
         from muster.sim import terminal_table
 
@@ -83,7 +86,9 @@ def write(outcome: Outcome, folder: Path) -> None:
     shared = list(dict.fromkeys([*outcome.workload.problems, *problems]))
     files = {
         "jobs.csv": figures.jobs_csv(outcome.results),
-        "summary.json": figures.as_json(outcome.results, outcome.workload.problems, outcome.notes),
+        "summary.json": figures.as_json(
+            outcome.results, outcome.workload.problems, (*outcome.notes, *outcome.terms)
+        ),
         "problems.csv": figures.problems_csv(shared),
     }
     try:
@@ -113,7 +118,7 @@ def _read(request: Request) -> tuple[Workload, Cluster, Options, tuple[str, ...]
         name, given = arguments.preset(request.preset)
         workload = presets.load(name, request.seed, given)
         notes: tuple[str, ...] = (f"preset {request.preset}",)
-        options = presets.options(name)
+        known: Mapping[str, Any] = _named(presets.options(name))
         if own is not None:
             workload = _fitting(workload, own.gpus)
     else:
@@ -132,7 +137,7 @@ def _read(request: Request) -> tuple[Workload, Cluster, Options, tuple[str, ...]
         finally:
             gc.enable()
         gc.freeze()
-        options = traces.options(request.trace)
+        known = traces.options(request.trace)
     cluster = own or workload.cluster
     if cluster is None:
         raise UsageError("give the cluster: --gpus N, or --cluster PRODUCT=NODESxGPUS,...")
@@ -140,8 +145,37 @@ def _read(request: Request) -> tuple[Workload, Cluster, Options, tuple[str, ...]
         cluster = replace(cluster, fluid=True)
     if cluster.fluid:
         settings.setdefault("whole_seconds", True)
-    changes: dict[str, Any] = {**settings, "seed": request.seed, "record": request.report}
-    return workload, cluster, replace(options, **changes), notes
+        if request.ranges:
+            raise UsageError("--ranges: nobody grows by itself with --fluid; leave one of them out")
+    elif not own_costs(workload):
+        settings = {"restart": UNKNOWN_RESTART, **known, **settings}
+    changes: dict[str, Any] = {**known, **settings, "seed": request.seed, "record": request.report}
+    return workload, cluster, Options(**changes, ranges=request.ranges), notes
+
+
+def own_costs(workload: Workload) -> bool:
+    """Whether a paper's physics says what changes cost, whatever the options."""
+    return workload.physics is not None and not callable(workload.physics)
+
+
+def _named(options: Options) -> dict[str, Any]:
+    """What a preset's options say that the defaults don't."""
+    fields = ((spec.name, spec.default) for spec in dataclasses.fields(options))
+    return {name: getattr(options, name) for name, default in fields if getattr(options, name) != default}
+
+
+def _terms(
+    workload: Workload, plans: Mapping[str, Profile], options: Options, cluster: Cluster
+) -> Iterator[str]:
+    """On what the profiles are compared: sentences for the reader."""
+    if own_costs(workload):
+        yield "changes of running jobs cost what the workload's own paper says"
+    else:
+        yield f"a change of a running job costs {options.restart:g} s (--restart S)"
+    held = [text for text, plan in plans.items() if at_request(plan, options)]
+    if held and any(job.ranges for job in workload.submissions):
+        words = "" if cluster.fluid else " (--ranges: they grow where GPUs are free)"
+        yield f"{', '.join(held)}: jobs hold the GPUs that they ask for{words}"
 
 
 def _fitting(workload: Workload, gpus: int) -> Workload:
@@ -167,7 +201,6 @@ def _run(
     workload: Workload,
     cluster: Cluster,
     options: Options,
-    notes: tuple[str, ...],
 ) -> Outcome:
     results: dict[str, Result] = {}
     with _interrupt() as interrupted, _bar(request) as progress:
@@ -184,7 +217,7 @@ def _run(
                     f"{text}: {plural(len(results[text].names), 'job')} in {seconds:.1f} s{_cut(results[text])}"
                 )
     skipped = tuple(text for text in plans if text not in results)
-    return Outcome(request, workload, cluster, options, results, notes, skipped)
+    return Outcome(request, workload, cluster, options, results, skipped=skipped)
 
 
 def _cut(result: Result) -> str:

@@ -21,13 +21,13 @@ import numpy as np
 
 from muster.core.placement.capacity import Capacity
 from muster.types import (
-    Code,
     IntArray,
     Job,
     JobKey,
     Member,
     Phase,
     Plan,
+    Reason,
     Reservation,
     Role,
     Shape,
@@ -126,9 +126,9 @@ def unasked(shape: Shape) -> IntArray:
 def _status(job: Job, wanted: Mapping[str, int], found: int) -> Status:
     have = job.running + found
     if have >= sum(wanted.values()):
-        return Status(State.RUNNING, Code.OK, "all replicas have a node")
+        return Status(State.RUNNING, Reason.OK, "all replicas have a node")
     return Status(
         State.WAITING if not have else State.STARTING,
-        Code.RESOURCES,
+        Reason.RESOURCES,
         f"{have} of {sum(wanted.values())} replicas have a node; each waits for itself, and holds it meanwhile",
     )

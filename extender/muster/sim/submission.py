@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from muster.types import Config
@@ -87,7 +87,8 @@ class Submission:
     what elastic policies may grant (max 0: the model's). sizes: allowed counts, empty = every one. roles:
     where it has several (empty: one role `worker` of `request` replicas). batch: global batch size, 0 = the
     model's. known: whether its length is declared to policies. gpu_memory: MiB a replica uses.
-    priority as in Kubernetes. tags: what a paper's own law or policy needs besides.
+    priority as in Kubernetes. tags: what a paper's own law or policy needs besides; `resize` and `resize_at` as the
+    annotations of these names.
     """
 
     name: str
@@ -104,3 +105,15 @@ class Submission:
     gpu_memory: int = 0
     priority: int = 0
     tags: Mapping[str, float | str] = field(default_factory=dict)
+
+    @property
+    def ranges(self) -> bool:
+        """Whether it could have another number of replicas than it asks for. (Roles name their own ranges.)"""
+        return not self.roles and not (self.min == self.max == self.request)
+
+    def at_request(self) -> Submission:
+        """The same, rigid at what its owner asked for. (It can still be placed again, as an elastic job can.)"""
+        if not self.ranges:
+            return self
+        tags = {"resize": "restart", **self.tags}
+        return replace(self, min=self.request, max=self.request, sizes=(), tags=tags)

@@ -105,12 +105,13 @@ def of_the_day(jobs: int, rng: np.random.Generator) -> FloatArray:
 
 
 def _sizes(text: str, jobs: int, rng: np.random.Generator) -> IntArray:
+    form = f"GPUS=WEIGHT,..., as {SIZES}"
     try:
-        weights = {int(size): float(weight) for size, weight in pairs(text, "--sizes")}
+        weights = {int(size): float(weight) for size, weight in pairs(text, "--sizes", form)}
     except ValueError:
         weights = {}
     if not weights or min(weights) < 1 or min(weights.values()) < 0 or not sum(weights.values()):
-        raise UsageError(f"--sizes: must be GPUS=WEIGHT,..., as {SIZES}; found {text!r}")
+        raise UsageError(f"--sizes: must be {form}; found {text!r}")
     chances = np.array(list(weights.values())) / sum(weights.values())
     found: IntArray = rng.choice(np.array(list(weights), dtype=np.int64), size=jobs, p=chances)
     return found

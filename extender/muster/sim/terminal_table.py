@@ -55,6 +55,8 @@ def comparison(outcome: Outcome) -> str:
     for name, result in outcome.results.items():
         if result.cut:
             out.print(f"{name}: cut short, {result.cut}", markup=False, highlight=False)
+    for term in outcome.terms:
+        out.print(term, markup=False, highlight=False)
     if outcome.skipped:
         out.print(f"not run: {', '.join(outcome.skipped)}", markup=False, highlight=False)
     stream = out.file

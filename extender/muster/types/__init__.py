@@ -41,6 +41,7 @@ from muster.types.events import (
     PodSeen,
     QuotasSeen,
     Reported,
+    TurnsSeen,
     Unreadable,
 )
 from muster.types.job import SHARES_KEPT, Config, Facts, Grant, Job, Member, Report, Role, elastic_role
@@ -48,7 +49,19 @@ from muster.types.kube import Budget, DeclaredRole, NodeRecord, OwnerRecord, Pha
 from muster.types.plan import Grants, Move, Plan, Shrink, Unpin
 from muster.types.records import GangRecord
 from muster.types.snapshot import Nodes, SharingSnapshot, Snapshot, Table
-from muster.types.status import NEVER_RAN, Code, EndReason, State, Status, Step
+from muster.types.status import (
+    BEHIND,
+    NEVER,
+    NEVER_RAN,
+    QUEUE_TOLD,
+    Condition,
+    EndReason,
+    Reason,
+    State,
+    Status,
+    Step,
+    Turn,
+)
 from muster.types.values import (
     GATE,
     GPU,
@@ -77,21 +90,24 @@ from muster.types.values import (
 )
 
 __all__ = [
+    "BEHIND",
     "GATE",
     "GPU",
     "GPU_MEMORY",
     "NAMESPACE_NAME",
+    "NEVER",
     "NEVER_RAN",
     "NOTHING",
     "PODS",
     "PRODUCT",
+    "QUEUE_TOLD",
     "SHARES_KEPT",
     "Action",
     "BoolArray",
     "Budget",
     "BudgetsSeen",
     "ClaimSeen",
-    "Code",
+    "Condition",
     "Config",
     "CreateProvisioningRequest",
     "DeclaredRole",
@@ -141,6 +157,7 @@ __all__ = [
     "Port",
     "Quota",
     "QuotasSeen",
+    "Reason",
     "RecordEvent",
     "Report",
     "Reported",
@@ -160,6 +177,8 @@ __all__ = [
     "Taint",
     "Term",
     "Toleration",
+    "Turn",
+    "TurnsSeen",
     "Ungate",
     "Unpin",
     "Unreadable",

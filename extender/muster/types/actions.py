@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from muster.types.status import EndReason
+from muster.types.status import EndReason, Turn
 from muster.types.values import JobKey, NodeBackoff, Owner, Reservation, Shape
 
 
@@ -78,11 +78,13 @@ class WriteGang:
     owner: Owner | None
     status: Mapping[str, object]
     exists: bool
+    declared_by: Owner | None = None  # who declares its roles, where that is not its owner
     reservations: tuple[Reservation, ...] = ()
     sizes: tuple[tuple[str, int, int], ...] = ()  # role, min, max, as the status has them
     node_backoffs: frozenset[NodeBackoff] = frozenset()  # likewise
     asked: float = 0.0  # likewise
     silent: float = 0.0  # likewise
+    turn: Turn | None = None  # likewise
     observed: tuple[object, ...] = ()  # likewise: facts, track, memory, want
     replaces: str = ""  # object uid of a Gang of the same name that belonged to an earlier job
     cause: str = ""

@@ -9,6 +9,8 @@ from muster.types.actions import Action
 from muster.types.job import Report
 from muster.types.kube import Budget, NodeRecord, OwnerRecord, PodRecord, Quota
 from muster.types.records import GangRecord
+from muster.types.status import Turn
+from muster.types.values import JobKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +152,14 @@ Gone = NodeGone | PodGone | OwnerGone | GangGone | GroupSeen | NamespaceGone
 """What tells that an object is gone, and so names it (of a PodGroup: a minimum of 0)."""
 
 
+@dataclass(frozen=True, slots=True)
+class TurnsSeen:
+    """The queue played forward for its first jobs: who has what each needs, and when it is expected to start. Their
+    positions, and what fits, are the next plan's."""
+
+    turns: Mapping[JobKey, Turn]
+
+
 Event = (
     NodeSeen
     | NodeGone
@@ -168,6 +178,7 @@ Event = (
     | Unreadable
     | Reported
     | LearnedSeen
+    | TurnsSeen
     | Outcome
 )
 

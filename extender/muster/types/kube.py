@@ -117,7 +117,8 @@ class OwnerRecord:
     ends only when every one of its replicas has run to its end (an Indexed Job without a successPolicy); `prefix` is
     how many of the lowest indexes its successPolicy needs. `fragile` says by role ("" = every one) in words what a
     replica that we end would do to the owner; `optional` are roles without which it can end well.
-    `suspended`: it wants no pods for now; `over`: how it has ended, in its own word.
+    `suspended`: it wants no pods for now; `over`: how it has ended, in its own word. `named_after`: whom its job is
+    named after, and belongs to, while the roles are its own (a JobSet's TrainJob); None: itself.
     """
 
     owner: Owner
@@ -126,6 +127,7 @@ class OwnerRecord:
     roles: tuple[DeclaredRole, ...] = ()
     gangs: int | None = None
     parent: Owner | None = None
+    named_after: Owner | None = None
     created: float = 0.0  # Unix s, 0 = unknown
     ordered: bool = False
     completions: int | None = None

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from muster.types.job import Grant
-from muster.types.status import EndReason, Status
+from muster.types.status import EndReason, Reason, Status
 from muster.types.values import IntArray, JobKey, Reservation
 
 
@@ -98,3 +99,9 @@ class Plan:
     whys: Mapping[JobKey, str] = field(default_factory=dict)  # why a job has this share, for its owner
     shared: bool = False  # shares were computed in this cycle, not only kept
     memory: Mapping[JobKey, Mapping[str, object]] = field(default_factory=dict)
+
+    @cached_property
+    def positions(self) -> Mapping[JobKey, int]:
+        """Place in the queue of each job that waits, from 1; one that can never fit has none."""
+        could = (key for key in self.order if self.statuses[key].reason is not Reason.NEVER_FITS)
+        return {key: place for place, key in enumerate(could, start=1)}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from muster.types.job import Facts, Grant
-from muster.types.status import Step
+from muster.types.status import Condition, Step, Turn
 from muster.types.values import JobKey, NodeBackoff, Owner, Reservation
 
 
@@ -19,9 +19,10 @@ class GangRecord:
     object_uid: str = ""
     version: str = ""
     owner: Owner | None = None
+    declared_by: Owner | None = None  # who declares its roles, where that is not the owner (a JobSet)
     state: str = ""
-    code: str = ""
     reason: str = ""
+    message: str = ""
     since: float = 0.0
     submitted: float = 0.0
     queued_from: float = 0.0  # its place in the queue counts from here, 0 = from its submission
@@ -43,4 +44,7 @@ class GangRecord:
     )  # core.progress.report_filter.Track as plain values
     memory: Mapping[str, object] = field(default_factory=dict)  # by plugin: what its `observe` returned
     grant: Grant | None = None
+    turn: Turn | None = None  # of a job that waits: its position and when it may start
     story: tuple[Step, ...] = ()  # how it came to its state, oldest first
+    conditions: tuple[Condition, ...] = ()
+    old: bool = False  # an older version wrote it, with other names of fields: it is to be written again

@@ -20,8 +20,8 @@ class State(enum.StrEnum):
     INVALID = "Invalid"
 
 
-class Code(enum.StrEnum):
-    """status.code: why a job is where it is, for machines."""
+class Reason(enum.StrEnum):
+    """status.reason of a Gang: why a job is where it is, for machines."""
 
     OK = "Ok"
     PODS_MISSING = "PodsMissing"
@@ -63,13 +63,42 @@ NEVER_RAN = frozenset({EndReason.PIN_UNDONE, EndReason.LEFTOVER})
 
 
 class Status(NamedTuple):
-    """Why a job is where it is. `waits` is stable while the job waits for the same thing (it is written to
+    """Why a job is where it is. `message` is stable while the job waits for the same thing (it is written to
     the Gang and to Events); `detail` is what stands in its way at this moment (computed when it is read)."""
 
     state: State
-    code: Code
-    waits: str
+    reason: Reason
+    message: str
     detail: str = ""
+
+
+QUEUE_TOLD = 100
+"""Of so many jobs of the queue, the first, the Gang tells the position and the expected start."""
+BEHIND = f"behind the first {QUEUE_TOLD}"
+NEVER = "never, as the cluster is now"
+
+
+class Turn(NamedTuple):
+    """What a waiting job's Gang tells of its turn.
+
+    position: from 1, 0 = none; fits: what is free now against what it needs; blocker: who has what it needs, in words
+    that its namespace may read; start: when it is expected to start (Unix s, 0 = not known); expected: how sure
+    that is, or why it is not known.
+    """
+
+    position: int = 0
+    fits: str = ""
+    blocker: str = ""
+    start: float = 0.0
+    expected: str = ""
+
+
+class Condition(NamedTuple):
+    """One of a Gang's status.conditions, as far as it outlives a write: its reason and message are the Gang's."""
+
+    type: str
+    status: str  # "True", "False" or "Unknown"
+    since: float  # lastTransitionTime, Unix s
 
 
 @dataclass(frozen=True, slots=True)

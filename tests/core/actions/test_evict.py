@@ -118,7 +118,7 @@ def test_a_job_that_was_released_by_hand_is_neither_planned_nor_sent_back() -> N
     for _ in range(6):
         muster.turn(seconds=60.0)
     assert not [a for a in cluster.sent if isinstance(a, Evict | Ungate)]
-    assert muster.plan.statuses[muster.key("job-big")].code == "Released"
+    assert muster.plan.statuses[muster.key("job-big")].reason == "Released"
 
 
 def test_what_waits_of_a_work_queue_is_taken_away_when_a_replica_has_succeeded() -> None:
@@ -146,7 +146,7 @@ def test_a_bare_pod_pinned_to_a_cordoned_node_is_said_to_be_stuck_and_never_ende
     muster.turn()
     cluster.nodes["n0"] = replace(cluster.nodes["n0"], unschedulable=True)
     muster.settle()
-    assert str(muster.plan.statuses[muster.key("alone")].code) == "Stuck"
+    assert str(muster.plan.statuses[muster.key("alone")].reason) == "Stuck"
     assert not [a for a in cluster.sent if isinstance(a, Evict)]
     cluster.nodes["n0"] = replace(cluster.nodes["n0"], unschedulable=False)
     muster.settle()

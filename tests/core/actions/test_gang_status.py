@@ -9,7 +9,7 @@ import pytest
 
 from muster import profiles
 from muster.core.workload.identity import gang_name
-from muster.types import Code, WriteGang
+from muster.types import Reason, WriteGang
 from tests.cluster_fake import FakeCluster, Muster
 
 SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -50,5 +50,5 @@ def test_a_job_that_waits_for_its_share_is_not_written_anew_in_each_round(name: 
         new = [action for action in cluster.sent[before:] if isinstance(action, WriteGang)]
         if turn > 60:
             told += [(action.job.name, action.cause) for action in new if action.cause.startswith("Waiting")]
-    assert sum(status.code is Code.SHARE for status in muster.plan.statuses.values()) == 6
+    assert sum(status.reason is Reason.SHARE for status in muster.plan.statuses.values()) == 6
     assert told == []

@@ -224,4 +224,4 @@ def test_a_cluster_without_nodes_places_nothing() -> None:
     before: Snapshot = snapshot(nodes=0, jobs=[job("train", worker=1)])
     after = plan(before)
     assert starts(after) == {}
-    assert after.statuses[key("train")].waits == "needs 1 GPU: the cluster has no nodes"
+    assert after.statuses[key("train")].message == "needs 1 GPU: the cluster has no nodes"

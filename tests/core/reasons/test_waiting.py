@@ -6,7 +6,7 @@ from muster.core.placement.capacity import Capacity
 from muster.core.placement.place import Need
 from muster.core.reasons import waiting as reasons
 from muster.core.reasons.words import duration
-from muster.types import GPU, Code, Job, Reservation, State, Status
+from muster.types import GPU, Job, Reason, Reservation, State, Status
 from tests.scenario import (
     FIFO,
     NOW,
@@ -87,7 +87,7 @@ def refused(made: Job, *, used: dict[str, int] | None = None, nodes: int = 2, ra
 
 def test_not_now_says_how_many_fit() -> None:
     assert refused(job("x", worker=3, gpus=4), used={"n0": 6, "n1": 2}) == Status(
-        State.WAITING, Code.RESOURCES, "needs 12 GPUs (3 replicas of 4)", "1 of 3 replicas fit now"
+        State.WAITING, Reason.RESOURCES, "needs 12 GPUs (3 replicas of 4)", "1 of 3 replicas fit now"
     )
     assert refused(job("x", worker=1, gpus=8), used={"n0": 1, "n1": 1}).detail == "0 of 1 replica fits now"
 
@@ -96,7 +96,7 @@ def test_roles_that_fit_one_by_one_are_told_from_those_that_do_not() -> None:
     roles = [role("server", 1, gpus=6), role("worker", 1, gpus=4)]
     assert refused(job("x", roles=roles), used={"n0": 8}) == Status(
         State.WAITING,
-        Code.RESOURCES,
+        Reason.RESOURCES,
         "needs 10 GPUs (1 server, 1 worker)",
         "its roles fit one by one, but not together",
     )
@@ -109,7 +109,7 @@ def test_one_rack_says_what_the_best_has() -> None:
     made = job("x", worker=4, gpus=4, topology_required=RACK)
     assert refused(made, used={"n0": 4, "n2": 8}, nodes=4, racks=2) == Status(
         State.WAITING,
-        Code.TOPOLOGY,
+        Reason.TOPOLOGY,
         "needs 16 GPUs (4 replicas of 4) in one rack",
         "the best rack has 12 GPUs free",
     )
@@ -151,26 +151,26 @@ def test_one_rack_says_what_the_best_has() -> None:
     ],
 )
 def test_never_says_so_and_names_what_is_short(made: Job, why: str) -> None:
-    assert refused(made) == Status(State.WAITING, Code.NEVER_FITS, why)
+    assert refused(made) == Status(State.WAITING, Reason.NEVER_FITS, why)
 
 
 def test_a_busy_cluster_is_not_never() -> None:
-    assert refused(job("x", worker=2, gpus=8), used={"n0": 8, "n1": 8}).code is Code.RESOURCES
+    assert refused(job("x", worker=2, gpus=8), used={"n0": 8, "n1": 8}).reason is Reason.RESOURCES
 
 
 def test_a_node_that_comes_later_changes_never() -> None:
     made = job("x", worker=1, gpus=16)
     larger = snapshot(nodes=[node("n0", gpus=8), node("n1", gpus=16)], jobs=[made], foreign={"n1": asks(1)})
-    assert reasons.refusal(Capacity(larger), made, needs_of(made), FIFO, larger).code is Code.RESOURCES
+    assert reasons.refusal(Capacity(larger), made, needs_of(made), FIFO, larger).reason is Reason.RESOURCES
 
 
 def test_incomplete_names_what_is_missing() -> None:
     made = job("x", server=2, worker=10)
     assert reasons.incomplete(made, {"server": 2, "worker": 1}, 0) == Status(
-        State.INCOMPLETE, Code.PODS_MISSING, "3 of 12 pods exist; missing: 9 worker"
+        State.INCOMPLETE, Reason.PODS_MISSING, "3 of 12 pods exist; missing: 9 worker"
     )
     assert reasons.incomplete(made, {"server": 0, "worker": 10}, 1) == Status(
-        State.INCOMPLETE, Code.NOT_OURS_YET, "1 pod of 12 still carry another scheduling gate"
+        State.INCOMPLETE, Reason.NOT_OURS_YET, "1 pod of 12 still carry another scheduling gate"
     )
 
 
@@ -178,7 +178,7 @@ def test_a_pause_says_how_long() -> None:
     made = job("x", worker=1, not_before=NOW + 75)
     assert reasons.backing_off(made, snapshot(jobs=[made])) == Status(
         State.WAITING,
-        Code.BACKING_OFF,
+        Reason.BACKING_OFF,
         "its last start did not complete; it tries again after a pause",
         "in 75s",
     )
@@ -186,14 +186,14 @@ def test_a_pause_says_how_long() -> None:
 
 def test_what_runs_says_how_many_and_whether_it_grows() -> None:
     assert reasons.running(job("x", worker=1, on=["n0"]), ()) == Status(
-        State.RUNNING, Code.OK, "1 replica running"
+        State.RUNNING, Reason.OK, "1 replica running"
     )
     elastic = job("x", worker=4, least=1, most=4, on=["n0", "n0"])
     assert reasons.running(elastic, ()) == Status(
-        State.RUNNING, Code.OK, "2 replicas running; up to 4 as capacity is free"
+        State.RUNNING, Reason.OK, "2 replicas running; up to 4 as capacity is free"
     )
     assert reasons.running(elastic, (Reservation("worker", "n1", "p", "u"),)) == Status(
-        State.RESIZING, Code.BINDING, "grows from 2 to 3 replicas"
+        State.RESIZING, Reason.BINDING, "grows from 2 to 3 replicas"
     )
 
 
@@ -203,4 +203,4 @@ def test_no_sentence_names_another_job() -> None:
     waiting = job("x", worker=2, gpus=8)
     before = snapshot(nodes=2, jobs=[secret, waiting])
     status = reasons.refusal(Capacity(before), waiting, needs_of(waiting), FIFO, before)
-    assert "secret" not in status.waits + status.detail
+    assert "secret" not in status.message + status.detail

@@ -17,13 +17,13 @@ from muster.points import Estimation
 from muster.types import (
     GPU_MEMORY,
     PRODUCT,
-    Code,
     Grant,
     Grants,
     Job,
     JobKey,
     Move,
     Plan,
+    Reason,
     Report,
     SharingSnapshot,
     Snapshot,
@@ -219,7 +219,7 @@ def test_what_was_shrunk_for_a_job_that_finds_no_place_is_given_back() -> None:
     ]
     after = shared(snapshot(nodes=2, gpus=2, jobs=jobs), {"a": 1, "c": 1, "b": 1})
     assert (leaves(after), later(after)) == ({}, {})
-    assert after.statuses[key("b")].code is Code.RESOURCES
+    assert after.statuses[key("b")].reason is Reason.RESOURCES
 
 
 def test_a_job_that_nothing_re_creates_keeps_what_it_has() -> None:
@@ -318,6 +318,15 @@ def test_a_move_takes_its_job_to_the_node_that_is_named() -> None:
     before = snapshot(nodes=2, gpus=4, jobs=[elastic("a", on=["n0"])])
     after = plan(before, rebalance=(MoveTo("n1"),))
     assert (leaves(after), after.reservations[key("a")][0].node) == ({"a": ["a-worker-0"]}, "n1")
+
+
+def test_a_move_of_a_rigid_job_is_dropped_unless_its_owner_says_that_it_can_be_restarted() -> None:
+    def moved(**words: str) -> dict[str, list[str]]:
+        rigid = job("a", worker=1, gpus=1, on=["n0"], **words)
+        return leaves(plan(snapshot(nodes=2, gpus=4, jobs=[rigid]), rebalance=(MoveTo("n1"),)))
+
+    assert moved() == {}
+    assert moved(resize="restart") == {"a": ["a-worker-0"]}
 
 
 def test_a_move_without_room_is_dropped() -> None:
@@ -472,9 +481,9 @@ def test_what_is_free_of_a_place_that_another_leaves_is_nobody_elses() -> None:
             return [Move(key("a"), to=("n2",)), Move(key("moved"), to=("n0",))]
 
     jobs = [
-        job("a", worker=1, gpus=1, on=["n0"]),
+        job("a", worker=1, gpus=1, on=["n0"], resize="restart"),
         job("rest", worker=2, gpus=1, on=["n0"] * 2, evictable=False),
-        job("moved", worker=1, gpus=2, on=["n1"]),
+        job("moved", worker=1, gpus=2, on=["n1"], resize="restart"),
         job("wide", worker=1, gpus=2, on=["n1"], evictable=False),
         job("b", worker=3, gpus=1, least=1, most=2, on=["n2"]),
         job("others", worker=2, gpus=1, on=["n2"] * 2, evictable=False),

@@ -140,6 +140,13 @@ def test_a_stopped_job_is_told_of_priority_as_long_as_that_keeps_it_out() -> Non
     assert told(16, [8, 8, 8], [8, 0, 8]) == policy, "it never ran: as many others"
 
 
+def test_a_job_on_another_ones_gpus_has_none_to_give() -> None:
+    of = made(6, [0, 0, 0, 5], have=[4, 1, 1, 0])
+    beside = {2: Grant(beside=of.keys[0])}
+    found = by_priority(Grants(np.array([4, 2, 3, 0]), details=beside), of)
+    assert found.replicas.tolist() == [4, 1, 3, 1]
+
+
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[Table, Grants, list[int], bool]:
     jobs = draw(st.integers(1, 7))

@@ -32,7 +32,7 @@ def test_bare_pods_of_one_label_wait_until_all_roles_are_there() -> None:
     muster = Muster(cluster)
     cluster.now += 60
     muster.settle()
-    assert muster.plan.statuses[muster.key("ps")].waits == "3 of 4 pods exist; missing: 1 server"
+    assert muster.plan.statuses[muster.key("ps")].message == "3 of 4 pods exist; missing: 1 server"
     assert cluster.bound("") == []
     cluster.bare("p", "ps", 1, role="server")
     muster.settle()
@@ -53,7 +53,7 @@ def test_the_pods_of_one_owner_do_not_start_without_those_of_a_role_that_nobody_
     muster.settle()
     cluster.now += 60
     muster.settle()
-    assert muster.plan.statuses[muster.key("both")].waits == "1 of 3 pods exist; missing: 2 worker"
+    assert muster.plan.statuses[muster.key("both")].message == "1 of 3 pods exist; missing: 2 worker"
     assert cluster.bound("ps") == []
     workers = cluster.job("workers", 2, gpus=2)
     for worker in workers:
@@ -160,7 +160,7 @@ def test_contradicting_pods_are_named_and_block_nobody() -> None:
     muster.settle()
     assert cluster.bound("fine") == ["n0"]
     assert muster.state("odd") == "Invalid"
-    said = [s.message for s in cluster.said if isinstance(s, RecordEvent)]
+    said = [s.message for s in cluster.said if isinstance(s, RecordEvent) and s.pod]
     assert said == [
         "muster.dev/roles: expected the same on every pod that carries it; found worker=2 on a and worker=3 on b"
     ]
@@ -210,7 +210,9 @@ def test_a_custom_owner_declares_its_roles_before_their_pods_exist() -> None:
         owner, "team", roles=(DeclaredRole("master", 1), DeclaredRole("worker", 3))
     )
     muster.settle()
-    assert muster.plan.statuses[muster.key("pytorchjob-llm")].waits == "1 of 4 pods exist; missing: 3 worker"
+    assert (
+        muster.plan.statuses[muster.key("pytorchjob-llm")].message == "1 of 4 pods exist; missing: 3 worker"
+    )
     for index in range(3):
         cluster.pod(owner, index, gpus=4, annotations={"role": "worker"})
     muster.settle()
@@ -238,7 +240,9 @@ def test_a_custom_owner_is_read_before_its_first_pod_starts() -> None:
     assert (cluster.bound("llm"), muster.ledger.unread_owners) == ([], True)
     cluster.owners[owner.uid] = OwnerRecord(owner, "team", roles=(DeclaredRole("worker", 2),))
     muster.settle()
-    assert muster.plan.statuses[muster.key("pytorchjob-llm")].waits == "1 of 2 pods exist; missing: 1 worker"
+    assert (
+        muster.plan.statuses[muster.key("pytorchjob-llm")].message == "1 of 2 pods exist; missing: 1 worker"
+    )
     cluster.pod(owner, 1)
     muster.settle()
     assert len(cluster.bound("llm")) == 2
@@ -292,7 +296,7 @@ def test_pods_wait_a_moment_for_the_podgroup_that_they_name() -> None:
     assert cluster.bound("mpi") == []
     muster.ledger.apply(GroupSeen("team", "mpi", 2), cluster.now)
     muster.settle()
-    assert muster.plan.statuses[muster.key("podgroup-mpi")].waits == "1 of 2 pods exist; missing: 1 worker"
+    assert muster.plan.statuses[muster.key("podgroup-mpi")].message == "1 of 2 pods exist; missing: 1 worker"
     cluster.update(cluster.bare("mpi-1", "x"), labels=label)
     muster.settle()
     assert len(cluster.bound("mpi")) == 2
@@ -311,7 +315,7 @@ def test_a_leader_worker_set_group_is_a_gang_of_its_size() -> None:
         pod = cluster.bare(f"serve-1-{index}", "x", 2)
         cluster.update(pod, labels=labels, annotations={"leaderworkerset.sigs.k8s.io/size": "3"})
     muster.settle()
-    assert muster.plan.statuses[muster.key("leaderworkerset-serve-1")].waits == (
+    assert muster.plan.statuses[muster.key("leaderworkerset-serve-1")].message == (
         "2 of 3 pods exist; missing: 1 worker"
     )
 

@@ -16,8 +16,9 @@ from muster.core import events, ledger
 from muster.core.state import job_builder, pods, quarantine
 from muster.core.state.quarantine import PAUSE_FIRST, sentence
 from muster.points import Asking, Profile
-from muster.types import Code, Grants, JobKey, Phase, Plan, SharingSnapshot, Snapshot, State, Status
+from muster.types import Grants, JobKey, Phase, Plan, Reason, SharingSnapshot, Snapshot, State, Status
 from tests.cluster_fake import FakeCluster, Muster
+from tests.table_of_states import under_way
 
 
 class Broken(Exception):  # noqa: N818
@@ -45,7 +46,7 @@ def cluster_of_two(**more: Any) -> tuple[FakeCluster, Muster]:
 
 
 def internal(stage: str) -> Status:
-    return Status(State.INVALID, Code.INTERNAL, sentence(stage))
+    return Status(State.INVALID, Reason.INTERNAL, sentence(stage))
 
 
 STEPS: dict[str, tuple[object, str, Callable[..., str]]] = {
@@ -71,7 +72,7 @@ def test_a_job_that_raises_is_put_aside_and_the_other_starts(
         assert muster.plan.statuses[muster.key("job-bad")] == internal(stage)
         faults = muster.ledger.take_faults()
         assert [(f.stage, f.subject) for f in faults if not f.again] == [(stage, "attacker/job-bad")]
-        assert not muster.ledger.in_flight
+        assert not under_way(muster.ledger)
     cluster.now += PAUSE_FIRST
     muster.settle()
     assert len(cluster.bound("bad")) == 2
@@ -196,7 +197,9 @@ def test_a_namespace_of_many_culprits_costs_a_few_plans_and_no_other_its_turn() 
         quarantine.cycle = real
     assert len(made) < 40
     assert muster.state("job-good") == "Starting"
-    assert {s.code for k, s in muster.plan.statuses.items() if k.namespace == "attacker"} == {Code.INTERNAL}
+    assert {s.reason for k, s in muster.plan.statuses.items() if k.namespace == "attacker"} == {
+        Reason.INTERNAL
+    }
 
 
 def test_a_share_plugin_that_always_fails_is_left_out_and_blamed_on_nobody() -> None:
@@ -232,7 +235,7 @@ def test_an_answer_that_can_not_be_taken_in_leaves_no_request_under_way(
         )
         muster.turn()
         muster.turn()
-        assert not muster.ledger.in_flight
+        assert not under_way(muster.ledger)
     cluster.now += 100.0
     muster.settle()
     assert len(cluster.bound("good")) == len(cluster.bound("bad")) == 2
@@ -314,5 +317,5 @@ def test_the_sentence_of_a_job_that_is_put_aside_names_nothing(monkeypatch: pyte
     cluster, muster = cluster_of_two()
     monkeypatch.setattr(module, name, over("bad", getattr(module, name), which))
     muster.settle(turns=40)
-    told = [str(gang.reason) for gang in cluster.gangs.values()] + [said.message for said in cluster.said]
+    told = [str(gang.message) for gang in cluster.gangs.values()] + [said.message for said in cluster.said]
     assert not [text for text in told if "attacker" in text or "bad" in text or "Broken" in text]

@@ -21,7 +21,8 @@ def order(muster: Muster) -> list[str]:
 
 
 def told(cluster: FakeCluster) -> list[str]:
-    return [say.reason for say in cluster.said if say.reason in ("IncompleteTooLong", "QueuesFromNow")]
+    found = [say for say in cluster.said if say.reason in ("IncompleteTooLong", "QueuesFromNow")]
+    return [say.reason for say in found if say.pod]
 
 
 def full(nodes: int = 1) -> tuple[FakeCluster, Muster]:
@@ -46,7 +47,7 @@ def test_a_job_that_was_not_whole_for_too_long_queues_from_when_it_is() -> None:
     cluster.bare("sly-1", "sly", 4, **TWO)
     assert order(muster) == ["job-patient", "sly"]
     assert told(cluster) == ["IncompleteTooLong", "QueuesFromNow"]
-    assert cluster.said[-1].message == (
+    assert [say.message for say in cluster.said if say.reason == "QueuesFromNow"][-1] == (
         "the job is whole now, after 10m in which it was not: its place in the queue counts from now"
     )
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from muster.types import GangRecord, OwnerRecord, Phase, WriteGang
+from muster.types import GangRecord, OwnerRecord, Phase, RecordEvent, WriteGang
 from tests.cluster_fake import FakeCluster, Muster
 
 
@@ -89,7 +89,8 @@ def test_a_waiting_gang_shows_its_new_size_when_its_owner_was_scaled() -> None:
     )
 
 
-def test_a_restart_writes_nothing_for_a_gang_that_waits_as_before() -> None:
+def with_one_that_waits() -> FakeCluster:
+    """A node that `holder` fills, and `waits`, whose Gang says so."""
     cluster = FakeCluster(nodes=1)
     cluster.job("holder", 2, gpus=4)
     muster = Muster(cluster)
@@ -97,10 +98,35 @@ def test_a_restart_writes_nothing_for_a_gang_that_waits_as_before() -> None:
     cluster.now += 10
     cluster.job("waits", 3, gpus=4)
     muster.settle()
+    return cluster
+
+
+def test_a_restart_writes_nothing_for_a_gang_that_waits_as_before() -> None:
+    cluster = with_one_that_waits()
     sent = len(cluster.sent)
     cluster.now += 10
     Muster(cluster).settle()
     assert not [a for a in cluster.sent[sent:] if isinstance(a, WriteGang)]
+
+
+def test_a_gang_of_an_older_version_is_written_again_once_and_nothing_is_said() -> None:
+    cluster = with_one_that_waits()
+    before = dict(cluster.gangs)
+    for name, record in before.items():
+        cluster.gangs[name] = replace(record, old=True)
+    sent = len(cluster.sent)
+    cluster.now += 10
+    after = Muster(cluster)
+    after.settle()
+    cluster.now += 10
+    after.settle()
+    again = cluster.sent[sent:]
+    assert sorted(a.gang for a in again if isinstance(a, WriteGang)) == ["job-holder", "job-waits"]
+    assert [a.status["code"] for a in again if isinstance(a, WriteGang)] == [None, None]
+    assert not [a for a in again if isinstance(a, RecordEvent)]
+    assert {name: replace(g, version="") for name, g in cluster.gangs.items()} == {
+        name: replace(g, version="") for name, g in before.items()
+    }
 
 
 @pytest.mark.parametrize("state", ["Running", "Resizing", "", "Nonsense"])

@@ -9,13 +9,13 @@ import pytest
 
 from muster.core.state.quarantine import PAUSE_FIRST, sentence
 from muster.types import (
-    Code,
     Gone,
     GroupSeen,
     NodeGone,
     OwnerGone,
     PodGone,
     PodRecord,
+    Reason,
     State,
     Status,
     Unreadable,
@@ -23,7 +23,7 @@ from muster.types import (
 from tests.cluster_fake import FakeCluster, Muster
 
 ERROR = ValueError("made up")
-INTERNAL = Status(State.INVALID, Code.INTERNAL, sentence("decode"))
+INTERNAL = Status(State.INVALID, Reason.INTERNAL, sentence("decode"))
 
 
 def unreadable(gone: Gone, pod: PodRecord | None = None) -> Unreadable:
@@ -67,7 +67,7 @@ def test_a_job_of_which_a_pod_cannot_be_read_does_not_start_and_another_does() -
     assert it.cluster.bound("bad") == []
     assert len(it.cluster.bound("good")) == 2
     assert it.muster.plan.statuses[it.muster.key("job-bad")] == INTERNAL
-    assert it.cluster.gangs[("team", "job-bad")].reason == INTERNAL.waits
+    assert it.cluster.gangs[("team", "job-bad")].message == INTERNAL.message
     faults = it.muster.ledger.take_faults()
     assert {(f.stage, f.subject) for f in faults} == {
         ("decode", f"{it.muster.key('job-bad')} (things team/thing)")

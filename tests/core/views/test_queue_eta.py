@@ -87,7 +87,7 @@ def test_only_the_first_of_a_long_queue_are_worked_out_and_once_a_view() -> None
     view = viewed(snapshot(nodes=1, jobs=[runs("a", "n0", 50.0), *waiting]))
     found = list(forecast(view).values())
     assert [one.start for one in found[:3]] == [NOW + 50.0, NOW + 60.0, NOW + 70.0]
-    assert [one.unknown for one in found[99:101]] == ["", "it is beyond the first 100 of the queue"]
+    assert [one.unknown for one in found[99:101]] == ["", "it is behind the first 100 of the queue"]
     assert forecast(view) is forecast(view)
 
 

@@ -99,6 +99,27 @@ def test_then_the_topmost_controlling_owner_in_lower_case() -> None:
     assert job_key(pod(owner=JOB), {}) == JobKey("team", "job-llm-workers-0", "job-uid")
 
 
+TRAIN = Owner("trainer.kubeflow.org/v1alpha1", "TrainJob", "llm", "train-uid")
+OF_TRAINER = {**OWNERS, SET.uid: OwnerRecord(SET, "team", named_after=TRAIN)}
+SET_LABEL = {"jobset.sigs.k8s.io/jobset-name": "llm"}
+
+
+def test_a_trainjob_comes_before_the_label_of_its_jobset() -> None:
+    assert job_key(pod(labels=SET_LABEL, owner=JOB), OF_TRAINER) == JobKey(
+        "team", "trainjob-llm", "train-uid"
+    )
+
+
+def test_our_label_and_the_native_group_come_before_a_trainjob() -> None:
+    assert job_key(pod(**EVERY_SOURCE), OF_TRAINER).name == "mine"  # type: ignore[arg-type]
+    assert job_key(pod(labels=SET_LABEL, owner=JOB, group="pg"), OF_TRAINER).name == "podgroup-pg"
+
+
+def test_a_jobset_of_another_namespace_names_nobody() -> None:
+    elsewhere = {**OWNERS, SET.uid: OwnerRecord(SET, "other", named_after=TRAIN)}
+    assert job_key(pod(labels=SET_LABEL, owner=JOB), elsewhere) == JobKey("team", "jobset-llm", "set-uid")
+
+
 def test_a_replicaset_counts_as_its_deployment() -> None:
     deployment = Owner("apps/v1", "Deployment", "serve", "d")
     replicaset = Owner("apps/v1", "ReplicaSet", "serve-7c9", "r")
@@ -177,6 +198,7 @@ def test_all_annotations_of_a_good_pod() -> None:
         "muster.dev/evictable": "true",
         "muster.dev/remaining-work": "3600",
         "muster.dev/speed": "2=1.9,1=1.0",
+        "muster.dev/gpus": "4-6, 2, 1",
     }
     assert declared(pod(notes=notes)) == Declared(
         role="worker",
@@ -188,6 +210,7 @@ def test_all_annotations_of_a_good_pod() -> None:
         evictable=True,
         remaining_work=3600.0,
         speed=((1, 1.0), (2, 1.9)),
+        gpus=(1, 2, 4, 5, 6),
     )
 
 
@@ -197,6 +220,14 @@ def test_all_annotations_of_a_good_pod() -> None:
         (
             {"muster.dev/role": "Worker!"},
             "muster.dev/role: expected a name of lower-case letters, digits and '-', found 'Worker!'",
+        ),
+        *(
+            (
+                {"muster.dev/gpus": f"2,{found}"},
+                'muster.dev/gpus: expected numbers of GPUs from 1 to 128, as "1,2,4" or "1-8", '
+                f"found {found!r}",
+            )
+            for found in ("0", "-2", "8-2", "1-2-4", "1-1000000", "", "two", "\u00b2")
         ),
         (
             {"muster.dev/roles": "worker"},

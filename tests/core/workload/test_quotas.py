@@ -28,12 +28,12 @@ def test_the_quota_that_keeps_pods_out_is_named_to_their_owner() -> None:
     cluster = FakeCluster(nodes=4)
     muster = short(cluster, gpus(32, 26), gpus(32, 31)._replace(name="team-z"))
     gang = cluster.gangs[("team", "job-train")]
-    assert (gang.state, gang.code) == ("Incomplete", "Quota")
-    assert gang.reason == (
+    assert (gang.state, gang.reason) == ("Incomplete", "Quota")
+    assert gang.message == (
         "3 of 12 pods exist; ResourceQuota team-z has no room for more (requests.nvidia.com/gpu)"
     )
     warned = [s for s in cluster.said if s.reason == "Quota"]
-    assert [s.warning for s in warned] == [True, True], "on a pod and on the Job"
+    assert [s.warning for s in warned] == [True] * 3, "on a pod, on the Job and on the Gang"
     assert warned[0].message.endswith("; 31 of 32 requests.nvidia.com/gpu used")
     writes = cluster.counts["gang-writes"]
     muster.ledger.apply(QuotasSeen("team", (gpus(32, 31)._replace(name="team-z", used=32),)), cluster.now)
@@ -65,7 +65,7 @@ def test_where_quotas_cannot_be_read_the_missing_pods_are_told_all_the_same() ->
 def test_a_quota_below_the_whole_job_is_said_to_be_so_for_ever() -> None:
     cluster = FakeCluster(nodes=4)
     short(cluster, gpus(7, 6))
-    assert cluster.gangs[("team", "job-train")].reason == (
+    assert cluster.gangs[("team", "job-train")].message == (
         "3 of 12 pods exist; ResourceQuota team-gpus never has room for all (requests.nvidia.com/gpu)"
     )
 
@@ -86,7 +86,7 @@ def test_a_quota_with_room_is_not_blamed_and_its_room_starts_the_job() -> None:
     assert owner is not None
     muster.ledger.apply(QuotasSeen("team", (gpus(64, 6),)), cluster.now)
     muster.settle()
-    assert cluster.gangs[("team", "job-train")].code == "PodsMissing"
+    assert cluster.gangs[("team", "job-train")].reason == "PodsMissing"
     for index in range(3, 12):
         cluster.pod(owner, index, gpus=2)
     muster.settle(20)

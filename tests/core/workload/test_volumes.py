@@ -110,7 +110,7 @@ def test_jobs_whose_claims_do_not_exist_take_no_gpu_from_others_and_start_when_t
     muster.settle()
     assert muster.state("job-train") == "Running"
     assert ungated(cluster) == [True, True]
-    waits = {s.waits for k, s in muster.plan.statuses.items() if k.name == "job-typo-0"}
+    waits = {s.message for k, s in muster.plan.statuses.items() if k.name == "job-typo-0"}
     assert waits == {"needs 4 GPUs: claim dtaa-0 does not exist"}
     for pod in list(cluster.pods.values()):
         if pod.phase is Phase.BOUND:

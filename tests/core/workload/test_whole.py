@@ -342,7 +342,7 @@ def test_a_start_waits_for_as_long_as_its_owner_takes_to_create_its_pods(profile
         if index < 4:
             status = muster.plan.statuses[muster.key("statefulset-serve")]
             more = f"{4 - index} more pod{'s' if index < 3 else ''}"
-            assert status.waits == f"waits for its owner to create {more}"
+            assert status.message == f"waits for its owner to create {more}"
             cluster.pod(owner, index)
     assert (muster.state("statefulset-serve"), ended(cluster)) == ("Running", [])
 
@@ -399,7 +399,7 @@ def test_a_replica_that_takes_long_to_end_does_not_end_the_others() -> None:
     minutes(cluster, muster, 5)
     assert (len(running(cluster, owner)), ended(cluster)) == (2, [])
     status = muster.plan.statuses[muster.key("statefulset-serve")]
-    assert status.waits == (
+    assert status.message == (
         "waits for its owner to create 1 more pod; 1 pod that is ending may have to be gone first"
     )
 

@@ -21,30 +21,28 @@ class Adoption:
     """Steps of a plan's way to actions, all or nothing for each job: one that raises leaves its job as it was before
     the plan, without an action, and the others go on."""
 
-    memory: LedgerState
+    state: LedgerState
     now: float
 
     def __post_init__(self) -> None:
         self.actions: list[Action] = []
         self.failed: set[JobKey] = set()
         self._before: dict[JobKey, Sequence[Mapping[str, Any]]] = {}
-        self._in_flight = frozenset(self.memory.in_flight)
-        self._shrinking = frozenset(self.memory.shrinking)
 
     def of(self, key: JobKey, step: Callable[[], Iterable[Action] | None]) -> None:
         """A step of one job."""
-        entry = self.memory.entries.get(key)
-        if key in self.failed or entry is None:
+        job_state = self.state.entries.get(key)
+        if key in self.failed or job_state is None:
             return
         if key not in self._before:
-            self._before[key] = entry.copied()
+            self._before[key] = job_state.copied()
         try:
             self.actions += list(step() or ())
         except Exception as error:
             self.failed.add(key)
             self.actions = [action for action in self.actions if action.job != key]
-            self._restore(entry, self._before[key])
-            set_aside(self.memory, key, "adopt", error, self.now)
+            self._restore(job_state, self._before[key])
+            set_aside(self.state, key, "adopt", error, self.now)
 
     def over(self, keys: Iterable[JobKey], step: Callable[[Sequence[JobKey]], T]) -> T | None:
         """What a step over many jobs gives, without those over which it raises; None where that is no job's fault."""
@@ -56,24 +54,21 @@ class Adoption:
             except Exception as error:
                 key = culprit(left, step)
                 if key is None or len(found) >= FEW * SPACES:
-                    stumbled(self.memory, "adopt", error)
+                    stumbled(self.state, "adopt", error)
                     return None
                 left.remove(key)
                 found[key] = error
         for key, raised in found.items():
             self.failed.add(key)
-            set_aside(self.memory, key, "adopt", raised, self.now)
+            set_aside(self.state, key, "adopt", raised, self.now)
         return made
 
-    def _restore(self, entry: JobState, before: Sequence[Mapping[str, Any]]) -> None:
-        memory = self.memory
-        entry.restored(before)
-        uids = entry.pods.keys()
-        memory.in_flight -= {one for one in memory.in_flight - self._in_flight if one[1] in uids}
-        memory.shrinking -= {uid for uid in memory.shrinking - self._shrinking if uid in uids}
+    def _restore(self, job_state: JobState, before: Sequence[Mapping[str, Any]]) -> None:
+        state = self.state
+        job_state.restored(before)
         try:
-            charge_holds(memory, entry)
-            for pod in entry.pods.values():
-                charge_pod(memory, entry, pod)
+            charge_holds(state, job_state)
+            for pod in job_state.pods.values():
+                charge_pod(state, job_state, pod)
         except Exception as error:
-            stumbled(memory, "adopt", error)
+            stumbled(state, "adopt", error)

@@ -10,7 +10,33 @@ from collections.abc import Mapping
 from typing import Any
 
 from muster.core import plain_values
-from muster.types import Facts, Grant
+from muster.types import BEHIND, Facts, Grant, State, Turn
+
+
+def why(code: str, reason: str, message: str) -> tuple[str, str]:
+    """The word and the sentence of a Gang's status. An older version called them `code` and `reason`; `code` is in no
+    status but its own, since each write of ours takes it away."""
+    return (code, reason) if code else (reason, message)
+
+
+LAST = f"; {BEHIND}"
+
+
+def queued(message: str, turn: Turn | None) -> str:
+    """The sentence as a Gang has it: of a job far back in the queue it says so, since there is no position."""
+    return message + LAST if turn is not None and turn.expected == BEHIND else message
+
+
+def unqueued(message: str) -> str:
+    """The sentence without that: what the job waits for."""
+    return message.removesuffix(LAST)
+
+
+def turn(state: str, position: int, fits: str, blocker: str, start: float, expected: str) -> Turn | None:
+    """What a Gang tells of its job's turn, of a job that waits for one."""
+    told = Turn(position, fits, blocker, start, expected)
+    return told if state == State.WAITING and told != Turn() else None
+
 
 FAR = 1e15
 """No time and no sum of GPU seconds is beyond it."""

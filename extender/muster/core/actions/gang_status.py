@@ -4,67 +4,83 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from muster.core.actions import gang_codec
+from muster.core.actions import conditions, gang_codec
 from muster.core.bounds import calendar
 from muster.core.placement.reservations import placed
 from muster.core.progress import report_filter
 from muster.core.progress.eta import Outlook
 from muster.core.reasons.shares import with_silence
 from muster.core.reasons.words import clock
-from muster.core.state.job_state import NO_MEMORY, UNTOUCHED, JobState
-from muster.core.workload.job_events import told
+from muster.core.state.job_state import NO_MEMORY, UNTOUCHED, JobState, Untold
+from muster.core.workload.job_events import told, told_gang
 from muster.types import (
-    Code,
     EndReason,
     Evict,
     Job,
     JobKey,
-    Phase,
+    Reason,
     RecordEvent,
     Report,
     Reservation,
     State,
     Status,
     Step,
+    Turn,
 )
 
 
 def status_of(
-    entry: JobState,
+    job_state: JobState,
     job: Job,
     telling: tuple[str, str, str, str],
+    turn: Turn | None,
     reservations: tuple[Reservation, ...],
     expected: Outlook,
     now: float,
 ) -> dict[str, object]:
-    """The Gang's status. telling: state, code, reason and replicas, as they are written."""
+    """The Gang's status. telling: state, reason, message and replicas, as they are written."""
     roles = {}
     gpus = 0
     for role in job.roles:
-        bound = sum(1 for m in role.members if m.phase is Phase.BOUND)
-        granted = bound + sum(1 for h in reservations if h.role == role.name)
+        bound = role.bound
+        granted = bound + sum([h.role == role.name for h in reservations])
         gpus += (granted or role.min) * role.shape.gpus
         roles[role.name] = {"min": role.min, "max": role.max, "granted": granted, "bound": bound}
     return {
         "state": telling[0],
-        "code": telling[1],
-        "reason": telling[2],
+        "code": None,  # of an older version (gang_codec.why)
+        "reason": telling[1],
+        "message": gang_codec.queued(telling[2], turn),
+        **_turn(turn),
         "replicas": telling[3],
         "gpus": gpus,
         "priority": job.priority,
         "roles": roles,
         "mode": "scored" if job.scored else "pinned",
-        "since": rfc3339(entry.since),
+        "since": rfc3339(job_state.since),
         "submitted": rfc3339(job.submitted),
-        "started": rfc3339(entry.started_at),
-        "ended": rfc3339(entry.ended_at),
+        "started": rfc3339(job_state.started_at),
+        "ended": rfc3339(job_state.ended_at),
         "placement": [
             {"role": h.role, "node": h.node} | ({"pod": h.pod, "uid": h.uid} if h.uid else {})
             for h in reservations
         ],
-        "story": _story(entry.story),
-        "ledger": _remembered(entry),
-        **(OVER if telling[0] == State.FINISHED else _progress(entry, job, expected, now)),
+        "conditions": conditions.plain(job_state.conditions, *telling[:3]),
+        "story": _story(job_state.story),
+        "ledger": _remembered(job_state),
+        **(OVER if telling[0] == State.FINISHED else _progress(job_state, job, expected, now)),
+    }
+
+
+def _turn(turn: Turn | None) -> dict[str, object]:
+    """Of a job that waits; None takes away what was written before (merge patch)."""
+    turn = turn or Turn()
+    return {
+        "position": turn.position or None,
+        "fits": turn.fits or None,
+        "blocker": turn.blocker or None,
+        "expectedStart": rfc3339(turn.start),
+        "expected": turn.expected or None,
     }
 
 
@@ -73,10 +89,10 @@ def _rate(speed: float) -> str | None:
     return (f"{speed:.0f}/s" if speed >= 100 else f"{speed:.3g}/s") if speed else None
 
 
-def _speed(entry: JobState, report: Report | None) -> float:
+def _speed(job_state: JobState, report: Report | None) -> float:
     """Of its present configuration, in the unit of `speeds`: samples/s where the job tells samples, else
     iterations/s; 0 while it is not measured."""
-    measured = report_filter.samples(entry.track).get(entry.track.config)
+    measured = report_filter.samples(job_state.track).get(job_state.track.config)
     if measured is not None or report is None:
         return measured or 0.0
     return report.speed * (report.samples / report.step if report.samples and report.step else 1.0)
@@ -86,9 +102,9 @@ OVER: dict[str, object] = {"expectedEnd": None, "end": None, "keeps": None}
 """Of a job that is over, what was written last stays, but for these."""
 
 
-def _progress(entry: JobState, job: Job, expected: Outlook, now: float) -> dict[str, object]:
+def _progress(job_state: JobState, job: Job, expected: Outlook, now: float) -> dict[str, object]:
     """How training goes, as far as it is known: what `kubectl get gangs` and `muster explain` show."""
-    role, facts, report = job.elastic, entry.facts, job.report
+    role, facts, report = job.elastic, job_state.facts, job.report
     speeds: dict[int, float] = {}
     for config, speed in job.samples.items():
         count = config.count(role.name) if role is not None else 0
@@ -97,17 +113,17 @@ def _progress(entry: JobState, job: Job, expected: Outlook, now: float) -> dict[
     # Where no role is elastic the share is the gang's: all roles together.
     roles = () if role is None else (role,) if role.max > role.min else job.roles
     granted, least, most = (
-        sum(placed(one, entry.planned) for one in roles),
+        sum(placed(one, job_state.planned) for one in roles),
         sum(one.min for one in roles),
         sum(one.max for one in roles),
     )
     return {
         "share": f"{granted}/{least}/{most}" if roles else None,
-        "speed": _rate(_speed(entry, report)),
+        "speed": _rate(_speed(job_state, report)),
         "progress": None if expected.progress is None else f"{100 * expected.progress:.0f}%",
         "expectedEnd": rfc3339(end),
         "end": clock(end, now) or None,
-        "shareReason": with_silence(entry.desired.why, job.silent) or None,
+        "shareReason": with_silence(job_state.desired.why, job.silent) or None,
         "keeps": job.shrink_blocked_by or job.rigid or None,
         "speeds": {str(n): round(speed, 6) for n, speed in sorted(speeds.items()) if n} or None,
         "resizes": facts.resizes or None,
@@ -116,27 +132,30 @@ def _progress(entry: JobState, job: Job, expected: Outlook, now: float) -> dict[
     }
 
 
-def _remembered(entry: JobState) -> dict[str, object] | None:
+def _remembered(job_state: JobState) -> dict[str, object] | None:
     """What only we have observed and a restart must not forget; a None takes away what was written before (merge
     patch). Times are Unix seconds."""
     parts: dict[str, object] = {
-        "backoff": entry.backoff or None,
-        "notBefore": entry.not_before or None,
-        "queuedFrom": entry.queued_from or None,
-        "asked": entry.asked or None,
-        "whole": [{"role": role, "min": count} for role, count in sorted(entry.whole.items())]
-        if entry.whole is not None
+        "backoff": job_state.backoff or None,
+        "notBefore": job_state.not_before or None,
+        "queuedFrom": job_state.queued_from or None,
+        "asked": job_state.asked or None,
+        "whole": [{"role": role, "min": count} for role, count in sorted(job_state.whole.items())]
+        if job_state.whole is not None
         else None,
         "elastic": [
             gang_codec.plain(
-                entry.facts, report_filter.to_plain(entry.track), entry.memory, entry.desired.grant
+                job_state.facts,
+                report_filter.to_plain(job_state.track),
+                job_state.memory,
+                job_state.desired.grant,
             )
         ]
-        if entry.observed != NEW
+        if job_state.observed != NEW
         else None,
         "barred": [
             {"role": bar.role, "node": bar.node, "until": bar.until, "seconds": bar.length}
-            for _, bar in sorted(entry.node_backoffs.items())
+            for _, bar in sorted(job_state.node_backoffs.items())
         ]
         or None,
     }
@@ -158,18 +177,35 @@ def sizes_of(job: Job) -> tuple[tuple[str, int, int], ...]:
     return tuple(sorted((role.name, role.min, role.max) for role in job.roles))
 
 
-def sayings(entry: JobState, job: Job, status: Status) -> Iterator[RecordEvent]:
-    """An Event where the job's owner looks: on its first pod and on its owner."""
-    waited = entry.recorded.told[0] in (State.WAITING, State.INCOMPLETE)
-    message = f"{status.waits}; {status.detail}" if status.detail else status.waits
-    if status.state in (State.WAITING, State.INCOMPLETE, State.INVALID) or status.code is Code.STUCK:
-        reason = str(status.code)
-        warning = status.state is State.INVALID or status.code in (Code.NEVER_FITS, Code.STUCK, Code.QUOTA)
-    elif status.state is State.STARTING and waited:
+WAITS = (State.WAITING, State.INCOMPLETE, State.INVALID)
+FAULTS = (Reason.NEVER_FITS, Reason.STUCK, Reason.QUOTA)
+"""Reasons that somebody has to do something about."""
+
+
+def sayings(job_state: JobState, job: Job, status: Status) -> Iterator[RecordEvent]:
+    """Events of a job that waits, and of one that starts after it has waited."""
+    waits = status.state in WAITS or status.reason is Reason.STUCK
+    if waits:
+        reason, warning = str(status.reason), status.state is State.INVALID or status.reason in FAULTS
+    elif status.state is State.STARTING and job_state.recorded.told[0] in (State.WAITING, State.INCOMPLETE):
         reason, warning = "Starting", False
     else:
         return
-    yield from told(entry.key, job, reason, message, warning=warning)
+    message = f"{status.message}; {status.detail}" if status.detail else status.message
+    if job_state.recorded.gang is None:
+        job_state.untold = Untold(reason, message, warning)
+    yield from told(
+        job_state.key, job, job_state.recorded.gang, reason, message, warning=warning, waits=waits
+    )
+
+
+def gang_told(job_state: JobState) -> Iterator[RecordEvent]:
+    """The Event that its Gang could not be told before it was there."""
+    gang, untold = job_state.recorded.gang, job_state.untold
+    if gang is None or untold is None:
+        return
+    job_state.untold = None
+    yield told_gang(job_state.key, gang, untold.reason, untold.message, warning=untold.warning)
 
 
 def ends_told(key: JobKey, evictions: Iterable[Evict]) -> Iterator[RecordEvent]:
@@ -189,10 +225,10 @@ def ends_told(key: JobKey, evictions: Iterable[Evict]) -> Iterator[RecordEvent]:
 
 def tell_alike(before: Status, now: Status) -> bool:
     """Whether two statuses write the same; `detail` is worked out when it is read."""
-    return before.waits == now.waits and before.state is now.state and before.code is now.code
+    return before.message == now.message and before.state is now.state and before.reason is now.reason
 
 
 def rfc3339(seconds: float) -> str | None:
     """A time as the API writes it; None, which a merge patch takes as "remove", for 0 and beyond all calendars."""
     when = calendar(seconds) if seconds else None
-    return None if when is None else when.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return None if when is None else when.isoformat(timespec="microseconds").replace("+00:00", "Z")

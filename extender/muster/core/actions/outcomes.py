@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from muster.core.actions.evict import CHANGED, LONGEST_RETRY, NOT_SENT, REFUSED, RETRY, RETRY_EVICTION, goes
+from muster.core.actions.gang_codec import unqueued
 from muster.core.actions.provisioning import asked_for
 from muster.core.actions.save_learned import TEACH_EVERY
 from muster.core.actions.scale_down import shrunk
 from muster.core.state.blockers import KEEPS_WHOLE, stays
-from muster.core.state.job_state import JobState
+from muster.core.state.job_state import JobState, Request
 from muster.core.state.pods import trust_recorded
 from muster.core.state.state import LedgerState
 from muster.types import (
@@ -26,100 +27,98 @@ from muster.types import (
 )
 
 
-def answered(memory: LedgerState, outcome: Outcome, now: float) -> None:
+def answered(state: LedgerState, outcome: Outcome, now: float) -> None:
     """What the API said to one action (HTTP status; NOT_SENT where it was called back)."""
     action, good = outcome.action, 200 <= outcome.status < 300
-    entry = memory.entries.get(action.job)
+    job_state = state.entries.get(action.job)
     match action:
         case WriteGang():
-            if entry is None:
+            if job_state is None:
                 return
-            entry.in_flight.gang = False
-            memory.dirty.add(entry.key)
+            state.dirty.add(job_state.key)
             if good:
-                entry.in_flight.gang_refusals = 0
-                entry.recorded.places = frozenset((h.uid, h.node) for h in action.reservations if h.uid)
-                trust_recorded(memory, entry)
-                memory.recorded.append(entry.key)
+                job_state.in_flight.gang = job_state.in_flight.gang.taken(WriteGang)
+                job_state.recorded.places = frozenset((h.uid, h.node) for h in action.reservations if h.uid)
+                trust_recorded(state, job_state)
+                state.recorded.append(job_state.key)
                 status = action.status
-                entry.recorded.told = (
+                job_state.recorded.told = (
                     str(status["state"]),
-                    str(status["code"]),
                     str(status["reason"]),
+                    unqueued(str(status["message"])),
                     str(status["replicas"]),
                 )
-                entry.recorded.sizes, entry.recorded.node_backoffs = action.sizes, action.node_backoffs
-                entry.recorded.asked = action.asked
-                entry.recorded.keeps = str(status.get("keeps") or "")
-                entry.recorded.silent = action.silent
-                # Read back with the first answer, the same values are other objects.
-                entry.recorded.observed = (
-                    entry.observed if entry.observed == action.observed else action.observed
+                job_state.recorded.old = False
+                job_state.recorded.sizes, job_state.recorded.node_backoffs = (
+                    action.sizes,
+                    action.node_backoffs,
                 )
-                entry.recorded.observed_at = now
+                job_state.recorded.asked = action.asked
+                job_state.recorded.keeps = str(status.get("keeps") or "")
+                job_state.recorded.silent = action.silent
+                _turn_told(state, job_state, action)
+                # Read back with the first answer, the same values are other objects.
+                job_state.recorded.observed = (
+                    job_state.observed if job_state.observed == action.observed else action.observed
+                )
+                job_state.recorded.observed_at = now
             else:
                 if outcome.status == 404:
-                    entry.recorded.gang = None
-                _put_off(memory, entry, outcome, now)
+                    job_state.recorded.gang = None
+                job_state.in_flight.gang = _refused(state, job_state.in_flight.gang, outcome, now)
         case DeleteGang():
-            if entry is not None:
-                entry.in_flight.gang = False
-                if not good and outcome.status != 404:
-                    _put_off(memory, entry, outcome, now)
+            if job_state is not None and (good or outcome.status == 404):
+                job_state.in_flight.gang = job_state.in_flight.gang.dropped(DeleteGang)
+            elif job_state is not None:
+                job_state.in_flight.gang = _refused(state, job_state.in_flight.gang, outcome, now)
         case CreateProvisioningRequest() | DeleteProvisioningRequest():
-            if entry is not None:
-                asked_for(memory, entry, action, good, now)
+            if job_state is not None:
+                asked_for(state, job_state, action, good, now)
         case (
             Ungate(uid=uid) | Nominate(uid=uid) | Evict(uid=uid) | Expose(uid=uid) | RestoreFinalizer(uid=uid)
         ):
-            kind = type(action).__name__.lower()
-            memory.in_flight.discard((kind, uid))
-            if entry is not None:
-                memory.dirty.add(entry.key)
-            if entry is not None and isinstance(action, Ungate) and action.carries:
-                entry.in_flight.start = False
+            if uid in state.job_of:
+                in_flight = state.entries[state.job_of[uid]].in_flight  # of its job of now
+                kept = in_flight.of(uid)
+                kept = kept.taken(type(action)) if good else _refused(state, kept, outcome, now)
+                in_flight.keep(uid, kept)
+            if job_state is not None:
+                state.dirty.add(job_state.key)
+            if job_state is not None and isinstance(action, Ungate) and action.carries:
+                job_state.in_flight.start = False
                 if good:
-                    entry.recorded.carried_at = now
-                    memory.recorded.append(entry.key)
-            if entry is not None and isinstance(action, Evict) and good:
-                memory.ended[action.reason] += 1
-                goes(memory, entry, uid)
-            if entry is not None and isinstance(action, Evict) and uid in memory.shrinking:
-                shrunk(memory, entry, uid, outcome, now)
-            elif entry is not None and isinstance(action, Evict) and outcome.status == REFUSED:
-                stays(memory, entry, outcome, KEEPS_WHOLE, now)
-                entry.desired.preempted = ""  # what is gone of it comes back to it first
-            if good:
-                memory.refusals.pop(uid, None)
-            else:
-                slow = isinstance(action, Evict) and outcome.status not in (CHANGED, NOT_SENT)
-                budget = isinstance(action, Evict) and outcome.status == REFUSED  # it has a pause of its own
-                if _refused(outcome) and not budget:
-                    memory.refusals[uid] = memory.refusals.get(uid, 0) + 1
-                pause = _pause(RETRY_EVICTION if slow else RETRY, memory.refusals.get(uid, 0), outcome)
-                memory.retry[uid] = now + pause
-                memory.requeue_at.add(now + pause)
+                    job_state.recorded.carried_at = now
+                    state.recorded.append(job_state.key)
+            if job_state is not None and isinstance(action, Evict) and good:
+                state.ended[action.reason] += 1
+                goes(state, job_state, uid)
+            if job_state is not None and isinstance(action, Evict) and uid in job_state.desired.leaving:
+                shrunk(state, job_state, uid, outcome, now)
+            elif job_state is not None and isinstance(action, Evict) and outcome.status == REFUSED:
+                stays(state, job_state, outcome, KEEPS_WHOLE, now)
+                job_state.desired.preempted = ""  # what is gone of it comes back to it first
         case WriteLearned():
             if not good:
-                memory.lessons.changed = True  # tried again with what is learned until then
-                memory.requeue_at.add(memory.taught_at + TEACH_EVERY)
+                state.lessons.changed = True  # tried again with what is learned until then
+                state.requeue_at.add(state.taught_at + TEACH_EVERY)
         case RecordEvent():
             pass
 
 
-def _put_off(memory: LedgerState, entry: JobState, outcome: Outcome, now: float) -> None:
-    """The Gang is written again, RETRY seconds later, and later each time that it is refused."""
-    entry.in_flight.gang_refusals += _refused(outcome)
-    entry.in_flight.gang_retry_at = now + _pause(RETRY, entry.in_flight.gang_refusals, outcome)
-    memory.requeue_at.add(entry.in_flight.gang_retry_at)
+def _turn_told(state: LedgerState, job_state: JobState, action: WriteGang) -> None:
+    job_state.recorded.turn = action.turn
+    told = action.turn is not None and action.turn.position
+    (state.turns_told.add if told else state.turns_told.discard)(job_state.key)
 
 
-def _refused(outcome: Outcome) -> bool:
-    """Whether the API server did not want this request; one that is away or fails may take it a moment later."""
-    return 400 <= outcome.status < 500
-
-
-def _pause(first: float, refusals: int, outcome: Outcome) -> float:
-    """Seconds before a request about an object is made again that was refused so many times in a row."""
-    grown = min(first * 2.0 ** min(max(0, refusals - 1), 16), LONGEST_RETRY)
-    return max(grown, min(outcome.after, LONGEST_RETRY))
+def _refused(state: LedgerState, request: Request, outcome: Outcome, now: float) -> Request:
+    """A request that failed is made again RETRY or RETRY_EVICTION seconds later, and later each time that the API
+    server does not want it; one that is away or fails may take it a moment later."""
+    evicts = isinstance(outcome.action, Evict)
+    slow = evicts and outcome.status not in (CHANGED, NOT_SENT)
+    budget = evicts and outcome.status == REFUSED  # it has a pause of its own
+    refusals = request.refusals + (400 <= outcome.status < 500 and not budget)
+    pause = min((RETRY_EVICTION if slow else RETRY) * 2.0 ** min(max(0, refusals - 1), 16), LONGEST_RETRY)
+    again = now + max(pause, min(outcome.after, LONGEST_RETRY))
+    state.requeue_at.add(again)
+    return request.refused(type(outcome.action), again, refusals)

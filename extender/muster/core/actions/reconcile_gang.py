@@ -9,7 +9,9 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator
 
-from muster.core.actions.gang_status import sayings, sizes_of, status_of
+from muster.core.actions import conditions
+from muster.core.actions.gang_status import gang_told, sayings, sizes_of, status_of
+from muster.core.actions.resize_events import resized
 from muster.core.actions.save_learned import learn
 from muster.core.actions.transitions import enter
 from muster.core.actions.ungate import carry, may_carry, ungate
@@ -21,7 +23,7 @@ from muster.core.state.reservation_usage import set_holds
 from muster.core.state.state import QUIET, LedgerState
 from muster.core.workload.identity import gang_name
 from muster.core.workload.whole import STILL, turned, whole_with
-from muster.types import Action, Code, DeleteGang, Job, Phase, Reservation, State, Status, WriteGang
+from muster.types import Action, DeleteGang, Job, Phase, Reason, Reservation, State, Status, WriteGang
 
 BRIEF = 5.0
 """Seconds after which a start that is recorded on its first pod is told in the Gang, too, where it is not complete
@@ -31,47 +33,49 @@ KEPT_EVERY = 60.0
 """Seconds between two writes of a Gang of which only progress, speeds or a plugin's memory are new."""
 
 
-def diff(memory: LedgerState, entry: JobState, job: Job, status: Status, now: float) -> Iterator[Action]:
+def diff(state: LedgerState, job_state: JobState, job: Job, status: Status, now: float) -> Iterator[Action]:
     """What is to be done about one job: its Gang written, or deleted long after its end, and gates taken off."""
-    entry.said = None
-    _clock(memory, entry, job, status, now)
+    job_state.said = None
+    _clock(state, job_state, job, status, now)
+    yield from gang_told(job_state)
+    yield from resized(state, job_state, job, status, now)
     if status.state is State.FINISHED:
-        yield from _finished(memory, entry, job, status, now)
+        yield from _finished(state, job_state, job, status, now)
         return
-    if entry.recorded.gang is None and _only_ends(job):
+    if job_state.recorded.gang is None and _only_ends(job):
         return
-    reservations = entry.planned
+    reservations = job_state.planned
     telling = _telling(job, status, reservations)
-    if entry.in_flight.start:
+    if job_state.in_flight.start:
         return  # what becomes of that request decides what there is to tell
-    unrecorded = any(h.uid and not entry.records(h) for h in reservations)
-    if unrecorded and may_carry(memory, entry, job, reservations):
-        first = carry(memory, entry, job, reservations, now)
+    unrecorded = any(h.uid and not job_state.records(h) for h in reservations)
+    if unrecorded and may_carry(state, job_state, job, reservations):
+        first = carry(state, job_state, job, reservations, now)
         if first is not None:
-            yield from sayings(entry, job, status)
+            yield from sayings(job_state, job, status)
             yield first
         return
-    stale = _stale(memory, entry, job, status, telling, now)
-    if unrecorded:
-        stale.add(Part.PLACES)
-    if not unrecorded and _starts_at_once(memory, entry, status, now):
-        pass
-    elif stale:
-        quiet = Part.PLACES not in stale and (status.code is Code.PODS_MISSING or Part.TOLD not in stale)
-        yield from _write(memory, entry, job, status, telling, now, quiet=quiet)
-    elif not reservations and not memory.owners.of_queue(entry.pods.values()):
-        # A cycle changes a few of 10,000 jobs, and whatever is learnt of one makes its Job again.
-        entry.said = (job, status)
+    if unrecorded or not _starts_at_once(state, job_state, status, now):
+        stale = Part.PLACES if unrecorded else _stale(state, job_state, job, status, telling, now)
+        if stale is not None:
+            at_once = stale is Part.PLACES or (
+                stale is Part.TOLD and status.reason is not Reason.PODS_MISSING
+            )
+            yield from _write(state, job_state, job, status, telling, now, quiet=not at_once)
+        elif not reservations and not state.owners.of_queue(job_state.pods.values()):
+            # A cycle changes a few of 10,000 jobs, and whatever is learnt of one makes its Job again.
+            job_state.said = (job, status)
     if status.state is not State.INVALID or job.started:  # else none of it starts
-        yield from ungate(memory, entry, job, reservations, now)
+        yield from ungate(state, job_state, job, reservations, now)
 
 
 class Part(enum.Enum):
-    """Of what a Gang records, what may be stale: another value is wanted."""
+    """Of what a Gang records, what may be stale: another value is wanted. The first two say how soon it is told."""
 
-    GANG = "the object itself"
     PLACES = "status.placement"
-    TOLD = "state, code, reason and replicas"
+    TOLD = "state, reason, message and replicas"
+    GANG = "the object itself"
+    FORM = "the names of its fields"
     SIZES = "min and max of its roles"
     NODE_BACKOFFS = "status.ledger.barred"
     ASKED = "status.ledger.asked"
@@ -81,47 +85,46 @@ class Part(enum.Enum):
 
 
 def _stale(
-    memory: LedgerState, entry: JobState, job: Job, status: Status, telling: Telling, now: float
-) -> set[Part]:
-    """What is recorded of a job and is not what is wanted, its places apart."""
-    recorded = entry.recorded
+    state: LedgerState, job_state: JobState, job: Job, status: Status, telling: Telling, now: float
+) -> Part | None:
+    """The first of what is recorded of a job and is not what is wanted, its places apart."""
+    recorded = job_state.recorded
     # While a start is on its way only its placement is worth a write; counts follow when it is complete.
     moving = status.state in (State.STARTING, State.RESIZING)
-    told = telling[:3] == recorded.told[:3] and (moving or telling[3] == recorded.told[3])
-    compared = (
-        (Part.GANG, recorded.gang is None),
-        (Part.TOLD, not told),
-        (Part.SIZES, not moving and recorded.sizes is not None and sizes_of(job) != recorded.sizes),
-        (
-            Part.NODE_BACKOFFS,
-            any(
-                bar.until > now and bar not in recorded.node_backoffs for bar in entry.node_backoffs.values()
-            ),
-        ),
-        (Part.ASKED, entry.asked != recorded.asked),
-        (Part.KEEPS, (job.shrink_blocked_by or job.rigid) != recorded.keeps),
-        (Part.SILENT, job.silent != recorded.silent),
-        (Part.OBSERVED, _lived_on(memory, entry, now)),
-    )
-    return {part for part, differs in compared if differs}
+    if telling[:3] != recorded.told[:3] or not (moving or telling[3] == recorded.told[3]):
+        return Part.TOLD
+    if recorded.gang is None:
+        return Part.GANG
+    if recorded.old:
+        return Part.FORM
+    if not moving and recorded.sizes is not None and sizes_of(job) != recorded.sizes:
+        return Part.SIZES
+    if any(bar.until > now and bar not in recorded.node_backoffs for bar in job_state.node_backoffs.values()):
+        return Part.NODE_BACKOFFS
+    if job_state.asked != recorded.asked:
+        return Part.ASKED
+    if (job.shrink_blocked_by or job.rigid) != recorded.keeps:
+        return Part.KEEPS
+    if job.silent != recorded.silent:
+        return Part.SILENT
+    return Part.OBSERVED if _lived_on(state, job_state, now) else None
 
 
 Telling = tuple[str, str, str, str]
-"""State, code, reason and replicas (bound/wanted), as a Gang has them."""
+"""State, reason, message and replicas (bound/wanted), as a Gang has them."""
 
 
 def _telling(job: Job, status: Status, reservations: tuple[Reservation, ...]) -> Telling:
-    bound = sum(1 for r in job.roles for m in r.members if m.phase is Phase.BOUND)
-    wanted = max(bound + len(reservations), sum(r.min for r in job.roles))
-    return str(status.state), str(status.code), status.waits, f"{bound}/{wanted}"
+    wanted = max(job.bound + len(reservations), sum([role.min for role in job.roles]))
+    return str(status.state), str(status.reason), status.message, f"{job.bound}/{wanted}"
 
 
-def _starts_at_once(memory: LedgerState, entry: JobState, status: Status, now: float) -> bool:
+def _starts_at_once(state: LedgerState, job_state: JobState, status: Status, now: float) -> bool:
     """Whether a start that its first pod carries is so young that it may be over before it could be told."""
-    until = entry.recorded.carried_at + BRIEF
-    if not entry.carried or status.code is not Code.BINDING or now >= until:
+    until = job_state.recorded.carried_at + BRIEF
+    if not job_state.carried or status.reason is not Reason.BINDING or now >= until:
         return False
-    memory.requeue_at.add(until)
+    state.requeue_at.add(until)
     return True
 
 
@@ -133,63 +136,64 @@ def _only_ends(job: Job) -> bool:
     return bool(members) and all(m.phase is Phase.ENDING for m in members)
 
 
-def _lived_on(memory: LedgerState, entry: JobState, now: float) -> bool:
+def _lived_on(state: LedgerState, job_state: JobState, now: float) -> bool:
     """Whether what the job attained or reported, or why it has its share, is worth a write: with any other one,
     else once in a while."""
-    runs = entry.job is not None and entry.job.bound > 0 and entry.key in memory.whys
-    if all(new is old for new, old in zip(entry.observed, entry.recorded.observed, strict=True)):
+    runs = job_state.job is not None and job_state.job.bound > 0 and job_state.key in state.whys
+    if all(new is old for new, old in zip(job_state.observed, job_state.recorded.observed, strict=True)):
         if not runs:
             return False
         if (
-            now >= entry.recorded.observed_at + KEPT_EVERY
-            and memory.whys.get(entry.key, "") == entry.desired.why
+            now >= job_state.recorded.observed_at + KEPT_EVERY
+            and state.whys.get(job_state.key, "") == job_state.desired.why
         ):
-            entry.recorded.observed_at = now  # looked at: it still holds
-    if entry.recorded.gang is None or now >= entry.recorded.observed_at + KEPT_EVERY:
+            job_state.recorded.observed_at = now  # looked at: it still holds
+    if job_state.recorded.gang is None or now >= job_state.recorded.observed_at + KEPT_EVERY:
         return True
-    memory.again(entry.key, entry.recorded.observed_at + KEPT_EVERY)
+    state.again(job_state.key, job_state.recorded.observed_at + KEPT_EVERY)
     return False
 
 
-def _clock(memory: LedgerState, entry: JobState, job: Job, status: Status, now: float) -> None:
+def _clock(state: LedgerState, job_state: JobState, job: Job, status: Status, now: float) -> None:
     """Since when it is what it is: its state, below its minimum, started."""
-    before = entry.state
-    impossible = enter(entry, status, now)
+    before = job_state.state
+    impossible = enter(job_state, status, now)
     if impossible is not None:
-        stumbled(memory, "adopt", impossible)
-    if entry.state != before:
-        memory.dirty.add(entry.key)
+        stumbled(state, "adopt", impossible)
+    if job_state.state != before:
+        state.dirty.add(job_state.key)
+    job_state.conditions = conditions.updated(job_state.conditions, status, job_state.since or now, now)
     below = job.started and status.state is State.STARTING
-    clock = turned(entry.clock, job, now) if below else STILL
-    if clock.since and clock.since != entry.clock.since:
-        memory.requeue_at.add(clock.since + memory.profile.timeout)
-    if clock != entry.clock:
-        entry.clock = clock
-        memory.dirty.add(entry.key)
+    clock = turned(job_state.clock, job, now) if below else STILL
+    if clock.since and clock.since != job_state.clock.since:
+        state.requeue_at.add(clock.since + state.profile.timeout)
+    if clock != job_state.clock:
+        job_state.clock = clock
+        state.dirty.add(job_state.key)
     if status.state not in (State.STARTING, State.RUNNING, State.RESIZING):
-        entry.begun = None
-    elif entry.begun is None and entry.whole is None:
-        entry.begun = {role.name: role.min for role in job.roles}
+        job_state.begun = None
+    elif job_state.begun is None and job_state.whole is None:
+        job_state.begun = {role.name: role.min for role in job.roles}
     reads = not (job.over or job.suspended or job.invalid)
-    whole = whole_with(entry.whole, job) if reads else entry.whole
+    whole = whole_with(job_state.whole, job) if reads else job_state.whole
     if status.state in (State.FINISHED, State.SUSPENDED):
         whole = None
-    if whole is not entry.whole:
-        entry.whole = whole
-        memory.dirty.add(entry.key)
-    if status.state is State.RUNNING and (not entry.started_at or entry.backoff):
-        entry.started_at = entry.started_at or now
-        entry.backoff, entry.not_before = 0, 0.0
-        memory.dirty.add(entry.key)
+    if whole is not job_state.whole:
+        job_state.whole = whole
+        state.dirty.add(job_state.key)
+    if status.state is State.RUNNING and (not job_state.started_at or job_state.backoff):
+        job_state.started_at = job_state.started_at or now
+        job_state.backoff, job_state.not_before = 0, 0.0
+        state.dirty.add(job_state.key)
     if status.state is State.RUNNING:
-        entry.desired.sent_back = False
+        job_state.desired.sent_back = False
     if status.state is not State.FINISHED:
-        entry.ended_at = 0.0
+        job_state.ended_at = 0.0
 
 
 def _write(
-    memory: LedgerState,
-    entry: JobState,
+    state: LedgerState,
+    job_state: JobState,
     job: Job,
     status: Status,
     telling: Telling,
@@ -198,59 +202,74 @@ def _write(
     quiet: bool,
 ) -> Iterator[Action]:
     """The Gang, unless a write of it is under way, was refused a moment ago, or (quiet) more pods may be coming."""
-    if entry.in_flight.gang:
+    if state.waits(job_state.in_flight.gang, now):
         return
-    if entry.in_flight.gang_retry_at > now:
-        memory.requeue_at.add(entry.in_flight.gang_retry_at)
+    if quiet and now - job_state.newest_pod < QUIET:
+        state.requeue_at.add(job_state.newest_pod + QUIET)
         return
-    if quiet and now - entry.newest_pod < QUIET:
-        memory.requeue_at.add(entry.newest_pod + QUIET)
+    if status.reason is Reason.PODS_MISSING and (until := quotas_awaited(state, job_state)) > now:
+        state.requeue_at.add(until)
         return
-    if status.code is Code.PODS_MISSING and (until := quotas_awaited(memory, entry)) > now:
-        memory.requeue_at.add(until)
-        return
-    entry.in_flight.gang = True
-    entry.desired.why = memory.whys.get(entry.key, "")
-    reservations = entry.planned
-    name = gang_name(entry.key.name)
-    other = memory.gang_names.get((entry.key.namespace, name))
+    job_state.in_flight.gang = job_state.in_flight.gang.sends(WriteGang)
+    job_state.desired.why = state.whys.get(job_state.key, "")
+    reservations = job_state.planned
+    turn = state.turn(job_state.key, status)
+    name = gang_name(job_state.key.name)
+    other = state.gang_names.get((job_state.key.namespace, name))
     yield WriteGang(
-        job=entry.key,
+        job=job_state.key,
         gang=name,
         owner=job.owner,
-        status=status_of(entry, job, telling, reservations, outlook(job, memory.believed(job), now), now),
-        exists=entry.recorded.gang is not None,
+        status=status_of(
+            job_state, job, telling, turn, reservations, outlook(job, state.believed(job), now), now
+        ),
+        exists=job_state.recorded.gang is not None,
+        declared_by=job_state.owner if job.owner is not None and job_state.owner != job.owner else None,
         reservations=reservations,
         sizes=sizes_of(job),
-        node_backoffs=frozenset(entry.node_backoffs.values()),
-        asked=entry.asked,
+        node_backoffs=frozenset(job_state.node_backoffs.values()),
+        asked=job_state.asked,
         silent=job.silent,
-        observed=entry.observed,
-        replaces=other.object_uid if other is not None and other.key != entry.key else "",
-        cause=f"{status.state}: {status.waits}",
+        turn=turn,
+        observed=job_state.observed,
+        replaces=other.object_uid if other is not None and other.key != job_state.key else "",
+        cause=f"{status.state}: {status.message}",
     )
     # That a start has begun which a pod carries was said with its first gate.
-    if telling[1:3] != entry.recorded.told[1:3] and not (entry.carried and status.code is Code.BINDING):
-        yield from sayings(entry, job, status)
+    if telling[1:3] != job_state.recorded.told[1:3] and not (
+        job_state.carried and status.reason is Reason.BINDING
+    ):
+        yield from sayings(job_state, job, status)
 
 
-def _finished(memory: LedgerState, entry: JobState, job: Job, status: Status, now: float) -> Iterator[Action]:
+def rewrite(
+    state: LedgerState, job_state: JobState, job: Job, status: Status, now: float
+) -> Iterator[Action]:
+    """The Gang of a job of which nothing is new but what is not compared."""
+    telling = _telling(job, status, job_state.planned)
+    yield from _write(state, job_state, job, status, telling, now, quiet=False)
+
+
+def _finished(
+    state: LedgerState, job_state: JobState, job: Job, status: Status, now: float
+) -> Iterator[Action]:
     """Said once, and removed a set time later; an owner that is deleted takes its Gang along anyway."""
-    gang = entry.recorded.gang
-    if not entry.ended_at:
+    gang = job_state.recorded.gang
+    if not job_state.ended_at:
         if gang is None or not gang.ended:
-            learn(memory, entry, job)
-        entry.ended_at = (gang.ended if gang is not None else 0.0) or now
-    if entry.planned:
-        set_holds(memory, entry, ())
-    telling = (str(State.FINISHED), str(status.code), status.waits, "0/0")
-    if gang is None and not entry.pods:
+            learn(state, job_state, job)
+        job_state.ended_at = (gang.ended if gang is not None else 0.0) or now
+    if job_state.planned:
+        set_holds(state, job_state, ())
+    telling = (str(State.FINISHED), str(status.reason), status.message, "0/0")
+    if gang is None and not job_state.pods:
         return
-    if gang is not None and now >= entry.ended_at + memory.profile.ttl_after_finished:
-        if not entry.in_flight.gang:
-            entry.in_flight.gang = True
-            yield DeleteGang(entry.key, gang.name, gang.object_uid, "the job ended long ago")
+    if gang is not None and now >= job_state.ended_at + state.profile.ttl_after_finished:
+        if job_state.in_flight.gang.sent is None:
+            job_state.in_flight.gang = job_state.in_flight.gang.sends(DeleteGang)
+            yield DeleteGang(job_state.key, gang.name, gang.object_uid, "the job ended long ago")
         return
-    memory.requeue_at.add(entry.ended_at + memory.profile.ttl_after_finished)
-    if telling[:3] != entry.recorded.told[:3] and (gang is not None or entry.started_at or entry.carried):
-        yield from _write(memory, entry, job, status, telling, now, quiet=False)
+    state.requeue_at.add(job_state.ended_at + state.profile.ttl_after_finished)
+    unsaid = telling[:3] != job_state.recorded.told[:3] or job_state.recorded.old
+    if unsaid and (gang is not None or job_state.started_at or job_state.carried):
+        yield from _write(state, job_state, job, status, telling, now, quiet=False)

@@ -12,21 +12,21 @@ TEACH_EVERY = 60.0
 """Seconds between two writes of what jobs taught."""
 
 
-def learn(memory: LedgerState, entry: JobState, job: Job) -> None:
+def learn(state: LedgerState, job_state: JobState, job: Job) -> None:
     """What the job taught, for those of its image and model that come after it."""
-    phases = {pod.phase for pod in entry.pods.values()}
+    phases = {pod.phase for pod in job_state.pods.values()}
     well = Phase.SUCCEEDED in phases and Phase.FAILED not in phases
-    memory.lessons.learn(job, entry.track, ended_well=well)
-    memory.teacher = entry.key
+    state.lessons.learn(job, job_state.track, ended_well=well)
+    state.teacher = job_state.key
 
 
-def teach(memory: LedgerState, now: float) -> Iterator[Action]:
+def teach(state: LedgerState, now: float) -> Iterator[Action]:
     """What was learned since the last time, at most every TEACH_EVERY seconds."""
-    if not memory.lessons.changed:
+    if not state.lessons.changed:
         return
-    due = memory.taught_at + TEACH_EVERY
+    due = state.taught_at + TEACH_EVERY
     if now < due:
-        memory.requeue_at.add(due)
+        state.requeue_at.add(due)
         return
-    memory.taught_at = now
-    yield WriteLearned(memory.teacher, memory.lessons.plain(), "jobs have ended")
+    state.taught_at = now
+    yield WriteLearned(state.teacher, state.lessons.plain(), "jobs have ended")

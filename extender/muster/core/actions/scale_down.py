@@ -10,65 +10,78 @@ from muster.core.sharing.shrink import stands
 from muster.core.state.blockers import KEEPS_FIRST, KEEPS_MOST, stays
 from muster.core.state.job_state import JobState
 from muster.core.state.state import LedgerState
-from muster.types import Action, Outcome, Plan, Shrink
+from muster.types import Action, Evict, JobKey, Outcome, Plan, Shrink
 
 
-def overtake(memory: LedgerState, plan: Plan) -> None:
+def overtake(state: LedgerState, plan: Plan) -> None:
     """Evictions that an earlier plan decided and that have not begun are called back where this plan makes the job
     larger again."""
-    asked = {uid for kind, uid in memory.in_flight if kind == "evict"} & memory.shrinking
-    memory.overtaken = frozenset(uid for uid in asked if _grows(memory, uid, plan))
+    found = ((key, state.entries.get(key)) for key in state.shrinking)
+    shrinking = {
+        key: job_state for key, job_state in found if job_state is not None and job_state.desired.leaving
+    }
+    state.shrinking = set(shrinking)
+    state.overtaken = frozenset(
+        uid
+        for key, job_state in shrinking.items()
+        if _grows(state, key, plan)
+        for uid in job_state.desired.leaving
+        if job_state.in_flight.of(uid).sent is Evict
+    )
 
 
-def let_go(memory: LedgerState, plan: Plan, shrink: Shrink, now: float) -> Iterator[Action]:
+def let_go(state: LedgerState, plan: Plan, shrink: Shrink, now: float) -> Iterator[Action]:
     """A replica leaves while its job goes on."""
-    evictions = tuple(evict(memory, shrink.job, shrink.uid, shrink.reason, shrink.cause, now))
+    evictions = tuple(evict(state, shrink.job, shrink.uid, shrink.reason, shrink.cause, now))
     if evictions:
-        memory.shrinking.add(shrink.uid)
-        begin_change(memory, memory.entries[shrink.job], plan, now, leaves=True)
-        memory.dirty.add(shrink.job)
+        job_state = state.entries[shrink.job]
+        job_state.desired.leaving |= {shrink.uid}
+        state.shrinking.add(shrink.job)
+        begin_change(state, job_state, plan, now, leaves=True)
+        state.dirty.add(shrink.job)
     yield from evictions
 
 
-def _grows(memory: LedgerState, uid: str, plan: Plan) -> bool:
-    """Whether the plan gives the pod's job more replicas than stay without it."""
-    key = memory.job_of.get(uid)
-    job = memory.jobs.get(key) if key is not None else None
-    return job is not None and job.elastic is not None and plan.shares.get(job.key, 0) > job.elastic.bound
+def _grows(state: LedgerState, key: JobKey, plan: Plan) -> bool:
+    """Whether the plan gives the job more replicas than stay without those that leave."""
+    job = state.jobs.get(key)
+    return job is not None and job.elastic is not None and plan.shares.get(key, 0) > job.elastic.bound
 
 
 def begin_change(
-    memory: LedgerState, entry: JobState, plan: Plan, now: float, *, leaves: bool = False
+    state: LedgerState, job_state: JobState, plan: Plan, now: float, *, leaves: bool = False
 ) -> None:
     """A change of a running job's size begins, or of its place (some of it leaves, and its share is what stands); the
     next one counts once this one is complete."""
-    key, job = entry.key, entry.job
-    if entry.desired.changing or job is None or not job.bound or job.elastic is None:
+    key, job = job_state.key, job_state.job
+    if job_state.desired.changing or job is None or not job.bound or job.elastic is None:
         return
     standing = sum(1 for member in job.elastic.members if stands(member))
     share = plan.shares.get(key, standing if leaves else None)
     if share is None:
         return
     moves = leaves and share == standing
-    entry.desired.changing = "move" if moves else "resize"
-    facts = entry.facts
-    entry.facts = replace(
+    job_state.desired.changing = "move" if moves else "resize"
+    facts = job_state.facts
+    job_state.facts = replace(
         facts, last_resize=now, resizes=facts.resizes + (not moves), moves=facts.moves + moves
     )
-    memory.dirty.add(key)
+    state.dirty.add(key)
 
 
-def shrunk(memory: LedgerState, entry: JobState, uid: str, outcome: Outcome, now: float) -> None:
+def shrunk(state: LedgerState, job_state: JobState, uid: str, outcome: Outcome, now: float) -> None:
     """One that was to leave leaves, or may not: then its job stays as large as it is for a time that doubles."""
     if 200 <= outcome.status < 300:
-        entry.shrink_blocked_for = 0.0
+        job_state.shrink_blocked_for = 0.0
         return
-    memory.shrinking.discard(uid)
-    facts = entry.facts
-    if entry.desired.changing == "move":
-        entry.facts = replace(facts, moves=max(0, facts.moves - 1))
-    elif entry.desired.changing:
-        entry.facts = replace(facts, resizes=max(0, facts.resizes - 1))
-    entry.desired.changing = ""
+    job_state.desired.leaving -= {uid}
+    facts = job_state.facts
+    if job_state.desired.changing == "move":
+        job_state.facts = replace(facts, moves=max(0, facts.moves - 1))
+    elif job_state.desired.changing:
+        job_state.facts = replace(facts, resizes=max(0, facts.resizes - 1))
+    job_state.desired.changing = ""
     if outcome.status == REFUSED:
-        stays(memory, entry, outcome, min(2 * entry.shrink_blocked_for or KEEPS_FIRST, KEEPS_MOST), now)
+        stays(
+            state, job_state, outcome, min(2 * job_state.shrink_blocked_for or KEEPS_FIRST, KEEPS_MOST), now
+        )

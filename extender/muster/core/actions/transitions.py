@@ -20,13 +20,13 @@ from muster.core.state.job_state import JobState
 from muster.errors import InvariantError
 from muster.types import (
     Action,
-    Code,
     CreateProvisioningRequest,
     DeleteGang,
     DeleteProvisioningRequest,
     Evict,
     Expose,
     Nominate,
+    Reason,
     RecordEvent,
     RestoreFinalizer,
     State,
@@ -82,22 +82,22 @@ _ORDINARY: Mapping[State, JobEvent] = {
     State.FINISHED: E.ENDED,
     State.INVALID: E.REJECTED,
 }
-"""The event of a Status of which the code says no more."""
-_BY_CODE: Mapping[tuple[State, Code], JobEvent] = {
-    (State.INCOMPLETE, Code.NOT_OURS_YET): E.OTHER_GATE,
-    (State.WAITING, Code.SHARE): E.NO_SHARE,
-    (State.WAITING, Code.STUCK): E.PLACE_REFUSED,
-    (State.WAITING, Code.BACKING_OFF): E.SENT_BACK,
-    (State.WAITING, Code.PREEMPTED): E.PREEMPTED,
-    (State.WAITING, Code.RELEASED): E.RELEASED,
-    (State.STARTING, Code.RELEASED): E.RELEASED_STARTS,
-    (State.STARTING, Code.BINDING): E.PLACED,
-    (State.STARTING, Code.STUCK): E.PIN_REFUSED,
-    (State.STARTING, Code.PODS_MISSING): E.OWNER_AWAITED,
-    (State.STARTING, Code.NOT_OURS_YET): E.OWNER_AWAITED,
-    (State.STARTING, Code.QUOTA): E.OWNER_AWAITED,
-    (State.RESIZING, Code.SHARE): E.SHRINKS,
-    (State.INVALID, Code.INTERNAL): E.PUT_ASIDE,
+"""The event of a Status of which the reason says no more."""
+_BY_REASON: Mapping[tuple[State, Reason], JobEvent] = {
+    (State.INCOMPLETE, Reason.NOT_OURS_YET): E.OTHER_GATE,
+    (State.WAITING, Reason.SHARE): E.NO_SHARE,
+    (State.WAITING, Reason.STUCK): E.PLACE_REFUSED,
+    (State.WAITING, Reason.BACKING_OFF): E.SENT_BACK,
+    (State.WAITING, Reason.PREEMPTED): E.PREEMPTED,
+    (State.WAITING, Reason.RELEASED): E.RELEASED,
+    (State.STARTING, Reason.RELEASED): E.RELEASED_STARTS,
+    (State.STARTING, Reason.BINDING): E.PLACED,
+    (State.STARTING, Reason.STUCK): E.PIN_REFUSED,
+    (State.STARTING, Reason.PODS_MISSING): E.OWNER_AWAITED,
+    (State.STARTING, Reason.NOT_OURS_YET): E.OWNER_AWAITED,
+    (State.STARTING, Reason.QUOTA): E.OWNER_AWAITED,
+    (State.RESIZING, Reason.SHARE): E.SHRINKS,
+    (State.INVALID, Reason.INTERNAL): E.PUT_ASIDE,
 }
 COMES_AND_GOES = frozenset({E.PODS_MISSING, E.QUEUED, E.NO_SHARE, E.PLACED})
 """No step of a story unless the state changes: what stands in a waiting job's way changes with every other job."""
@@ -185,25 +185,27 @@ TRANSITIONS: Mapping[tuple[str, JobEvent], Transition] = MappingProxyType(dict(_
 
 def event_of(status: Status) -> JobEvent:
     """What a cycle found of a job, by its Status in the plan."""
-    return _BY_CODE.get((status.state, status.code)) or _ORDINARY[status.state]
+    return _BY_REASON.get((status.state, status.reason)) or _ORDINARY[status.state]
 
 
-def enter(entry: JobState, status: Status, now: float) -> InvariantError | None:
-    """The job's state from this cycle on (`entry.state`, `since`, `story`). An impossible transition is made all the
-    same, since what the plan found is true; it is returned, for the log, with the story so far."""
-    event, before = event_of(status), entry.state
+def enter(job_state: JobState, status: Status, now: float) -> InvariantError | None:
+    """The job's state from this cycle on (`JobState.state`, `since`, `story`). An impossible transition is made all
+    the same, since what the plan found is true; it is returned, for the log, with the story so far."""
+    event, before = event_of(status), job_state.state
     changed = before != status.state
     if changed:
-        entry.state, entry.since = str(status.state), now
-    last = entry.story[-1] if entry.story else None
+        job_state.state, job_state.since = str(status.state), now
+    last = job_state.story[-1] if job_state.story else None
     if changed or (event not in COMES_AND_GOES and (last is None or last.event != event)):
-        step = Step(now, str(status.state), str(event), _cut(status.waits))
-        entry.story = (*entry.story[1 - STORY_STEPS :], step)
+        step = Step(now, str(status.state), str(event), _cut(status.message))
+        job_state.story = (*job_state.story[1 - STORY_STEPS :], step)
     if (before, event) in TRANSITIONS:
         return None
-    story = "; ".join(f"{step.at:.0f} {step.event} -> {step.state}" for step in entry.story)
+    story = "; ".join(f"{step.at:.0f} {step.event} -> {step.state}" for step in job_state.story)
     why = IMPOSSIBLE.get((before, event), "no such state")
-    return InvariantError(f"{entry.key}: {event} in state {before or 'New'}, but {why}. Its story: {story}")
+    return InvariantError(
+        f"{job_state.key}: {event} in state {before or 'New'}, but {why}. Its story: {story}"
+    )
 
 
 def _cut(cause: str) -> str:

@@ -7,18 +7,17 @@ job never blocks others; the first that does not fit is the head, for which `cor
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from muster.core.placement.backfill import first_needs, fits_without_reservation, preempt, reserve
-from muster.core.placement.capacity import AnyCapacity
 from muster.core.placement.cycle_state import CycleState, HeadReservation
 from muster.core.placement.place import Need
-from muster.core.placement.reservations import own_rows, placed
+from muster.core.placement.reservations import placed
 from muster.core.placement.statement import Statement
-from muster.core.placement.take_up import Found, find, take_up
+from muster.core.placement.take_up import find, grow, sizes_between, take_up
 from muster.core.reasons import waiting
-from muster.types import Code, Job, State, Status
+from muster.types import Job, Reason, State, Status
 
 
 def is_ready(run: CycleState, job: Job) -> bool:
@@ -59,7 +58,7 @@ def is_ready(run: CycleState, job: Job) -> bool:
         run.statuses[job.key] = waiting.backing_off(job, snapshot)
         return False
     if not most or not (ready or least):
-        run.statuses[job.key] = Status(State.FINISHED, Code.OK, "all replicas have ended")
+        run.statuses[job.key] = Status(State.FINISHED, Reason.OK, "all replicas have ended")
         return False
     return True
 
@@ -82,13 +81,13 @@ def admit(run: CycleState, job: Job) -> None:
         status = waiting.refusal(run.capacity, job, needs, run.profile, run.snapshot)
         if (
             guard is not None
-            and status.code is not Code.NEVER_FITS
+            and status.reason is not Reason.NEVER_FITS
             and fits_without_reservation(run, job, needs)
         ):
             status = waiting.RESERVED
         run.refused[kind] = status
     run.statuses[job.key] = status
-    if status.code in (Code.NEVER_FITS, Code.PLUGIN) or run.head is not None:
+    if status.reason in (Reason.NEVER_FITS, Reason.PLUGIN) or run.head is not None:
         return  # no capacity that comes free would start it, so it blocks nobody
     run.head = job.key
     if run.profile.preemption and preempt(run, job, first_needs(job)):
@@ -146,41 +145,11 @@ def admit_more(run: CycleState, job: Job) -> None:
             continue
         taken = {h.uid for h in reservations}
         ready = sum(1 for m in role.members if m.ready and m.uid not in taken)
-        most = min(role.max, have + ready)
-        statement = Statement(run, guard=_never_passed(run))
-        capacity = statement.guarded(run.capacity, job)
-        most = min(most, have + capacity.total_fits(role.shape))
-        sizes = [s for s in role.sizes if have < s <= most] if role.sizes else range(have + 1, most + 1)
+        sizes = sizes_between(role, have, min(role.max, have + ready))
         if sizes:
-            own = own_rows(run.snapshot.nodes, job, reservations)
-            steps = [Need(role, size - have) for size in sizes]
-            found = _largest(capacity, steps, lambda n: find(statement, job, [n], own=own))  # noqa: B023
-            if found is not None:
-                take_up(statement, job, *found)
+            grow(Statement(run, guard=_never_passed(run)), job, role, have, sizes)
 
 
 def _never_passed(run: CycleState) -> HeadReservation | None:
     """What is kept for the head from those that grow: they do not pass it, however soon they end."""
     return None if run.reserved is None else replace(run.reserved, until=-math.inf)
-
-
-def _largest(
-    capacity: AnyCapacity,
-    steps: Sequence[Need],
-    places_of: Callable[[Need], Found | None],
-) -> Found | None:
-    """Places for the largest of the rising steps that fits, taken from the capacity; None where not even one does.
-
-    The last is tried first, then the steps are halved: what takes more takes less, nearly always.
-    """
-    found = places_of(steps[-1])
-    low, high = 0, len(steps) - 1  # the first `low` steps fit, those from `high` on don't
-    while found is None and low < high:
-        middle = (low + high + 1) // 2
-        mark = capacity.mark()
-        if places_of(steps[middle - 1]) is None:
-            high = middle - 1
-        else:
-            low = middle
-            capacity.undo(mark)
-    return places_of(steps[low - 1]) if found is None and low else found

@@ -114,6 +114,19 @@ class Statement:
             return capacity
         return CapacityPair(capacity, guard.ceiling)
 
+    def mark(self) -> tuple[int, ...]:
+        """A place to return to: of capacity only, nothing else may be decided until then."""
+        return tuple([capacity.mark() for capacity in self._rooms()])
+
+    def undo(self, mark: tuple[int, ...]) -> None:
+        """Give back all capacity that was taken since the mark."""
+        for capacity, before in zip(self._rooms(), mark, strict=True):
+            capacity.undo(before)
+
+    def _rooms(self) -> list[Capacity]:
+        kept = () if self.guard is None else (self.guard.ceiling,)
+        return [self.capacity, *(() if self.after is None else (self.after,)), *kept]
+
     def leave(self, job: Job, role: Role, member: Member, why: str) -> None:
         """A bound replica goes; its place is free afterwards, but for GPUs that a partner goes on using."""
         row = self.snapshot.nodes.index.get(member.node)

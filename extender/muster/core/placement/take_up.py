@@ -12,9 +12,9 @@ import numpy as np
 
 from muster.core.placement.capacity import AnyCapacity, Capacity, CapacityPair
 from muster.core.placement.place import Assignment, Need, place
-from muster.core.placement.reservations import assign, open_holds
+from muster.core.placement.reservations import assign, open_holds, own_rows
 from muster.core.placement.statement import Statement
-from muster.types import PRODUCT, BoolArray, Grant, Job, Reservation
+from muster.types import PRODUCT, BoolArray, Grant, Job, Reservation, Role
 
 Found = tuple[list[Assignment], bool]
 """Where, and whether some of these places come free only later."""
@@ -36,6 +36,58 @@ def find(
         for role, row, count in found[0]:
             guard.ceiling.take(row, shapes[role], count)
     return found
+
+
+def find_largest(
+    statement: Statement,
+    job: Job,
+    steps: Sequence[Sequence[Need]],
+    grant: Grant | None = None,
+    own: Mapping[int, int] | None = None,
+) -> tuple[int, Found] | None:
+    """Places for the largest of the rising steps that fits, as `find`, and which one that is; None where not even the
+    first does.
+
+    The last is tried first, then the steps are halved: what takes more takes less, nearly always.
+    """
+    if not steps:
+        return None
+    found = find(statement, job, steps[-1], grant, own)
+    if found is not None:
+        return len(steps) - 1, found
+    low, high = 0, len(steps) - 1  # the first `low` steps fit, those from `high` on don't
+    while low < high:
+        middle = (low + high + 1) // 2
+        mark = statement.mark()
+        if find(statement, job, steps[middle - 1], grant, own) is None:
+            high = middle - 1
+        else:
+            low = middle
+            statement.undo(mark)
+    found = find(statement, job, steps[low - 1], grant, own) if low else None
+    return None if found is None else (low - 1, found)
+
+
+def sizes_between(role: Role, have: int, most: int) -> list[int]:
+    """Sizes that the role may have beyond `have`, up to `most`, rising."""
+    return [size for size in role.sizes or range(have + 1, most + 1) if have < size <= most]
+
+
+def grow(
+    statement: Statement, job: Job, role: Role, have: int, sizes: Sequence[int], grant: Grant | None = None
+) -> int:
+    """A role that has `have` places gets those of the largest rising size that fits; how many it has then."""
+    space = statement.guarded(statement.after or statement.capacity, job)
+    most = have + space.total_fits(role.shape)
+    steps = [size for size in sizes if size <= most]
+    if not steps:
+        return have
+    own = own_rows(statement.snapshot.nodes, job, statement.reservations.get(job.key, ()))
+    found = find_largest(statement, job, [[Need(role, size - have)] for size in steps], grant, own)
+    if found is None:
+        return have
+    take_up(statement, job, *found[1])
+    return steps[found[0]]
 
 
 def _found(

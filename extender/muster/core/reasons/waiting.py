@@ -20,9 +20,9 @@ from muster.core.workload.whole import rolls_out, to_come
 from muster.points import Filter, Profile
 from muster.types import (
     GPU,
-    Code,
     Job,
     Nodes,
+    Reason,
     Reservation,
     Shape,
     Snapshot,
@@ -32,16 +32,16 @@ from muster.types import (
 
 BEHIND_HEAD = Status(
     State.WAITING,
-    Code.BEHIND_HEAD,
+    Reason.BEHIND_HEAD,
     "waits for the job at the head of the queue (order: strict)",
 )
 RESERVED = Status(
     State.WAITING,
-    Code.RESERVED,
+    Reason.RESERVED,
     "would fit, but the free capacity is kept for the job at the head of the queue",
 )
 RELEASED = Status(
-    State.WAITING, Code.RELEASED, "was released from the queue; kube-scheduler places it without a plan"
+    State.WAITING, Reason.RELEASED, "was released from the queue; kube-scheduler places it without a plan"
 )
 
 KIBI = 1024
@@ -101,16 +101,16 @@ def incomplete(job: Job, present: Mapping[str, int], held_back: int) -> Status:
     if held_back:
         return Status(
             State.INCOMPLETE,
-            Code.NOT_OURS_YET,
+            Reason.NOT_OURS_YET,
             f"{plural(held_back, 'pod')} of {least} still carry another scheduling gate",
         )
     words, numbers, _ = job.quota
     if words:
-        return Status(State.INCOMPLETE, Code.QUOTA, f"{here} of {least} pods exist; {words}", numbers)
+        return Status(State.INCOMPLETE, Reason.QUOTA, f"{here} of {least} pods exist; {words}", numbers)
     missing = [f"{r.min - present[r.name]} {r.name}" for r in job.roles if present[r.name] < r.min]
     return Status(
         State.INCOMPLETE,
-        Code.PODS_MISSING,
+        Reason.PODS_MISSING,
         f"{here} of {least} pods exist; missing: {', '.join(missing)}",
     )
 
@@ -118,15 +118,17 @@ def incomplete(job: Job, present: Mapping[str, int], held_back: int) -> Status:
 def over(job: Job) -> Status:
     """Of a job that has no replica left and whose owner wants none: for ever, or for now."""
     if job.over:
-        return Status(State.FINISHED, Code.OK, job.over)
-    return Status(State.SUSPENDED, Code.SUSPENDED, "its owner is suspended; it goes on when that is resumed")
+        return Status(State.FINISHED, Reason.OK, job.over)
+    return Status(
+        State.SUSPENDED, Reason.SUSPENDED, "its owner is suspended; it goes on when that is resumed"
+    )
 
 
 def backing_off(job: Job, snapshot: Snapshot) -> Status:
     """After a start that failed."""
     return Status(
         State.WAITING,
-        Code.BACKING_OFF,
+        Reason.BACKING_OFF,
         "its last start did not complete; it tries again after a pause",
         f"in {duration(job.not_before - snapshot.now)}",
     )
@@ -142,11 +144,11 @@ def refusal(
     words = needs_words(job, needs)
     if job.topology_required:
         free = _best_domain(capacity, job, needs)
-        return Status(State.WAITING, Code.TOPOLOGY, words, free)
+        return Status(State.WAITING, Reason.TOPOLOGY, words, free)
     for plugin in profile.filters:
         words_of_plugin = _plugin_words(plugin, capacity, job, needs, snapshot)
         if words_of_plugin:
-            return Status(State.WAITING, Code.PLUGIN, words_of_plugin)
+            return Status(State.WAITING, Reason.PLUGIN, words_of_plugin)
     parts = []
     for need in needs:
         fits = min(capacity.total_fits(need.role.shape), need.count)
@@ -157,7 +159,7 @@ def refusal(
             )
     return Status(
         State.WAITING,
-        Code.RESOURCES,
+        Reason.RESOURCES,
         words,
         "; ".join(parts) or _apart(job, snapshot),
     )
@@ -168,7 +170,7 @@ def never_fits(
 ) -> Status | None:
     """Said of a job that could not start on the empty cluster either; None where it could."""
     why = _never(nodes, job, needs, profile, snapshot)
-    return Status(State.WAITING, Code.NEVER_FITS, f"{needs_words(job, needs)}: {why}") if why else None
+    return Status(State.WAITING, Reason.NEVER_FITS, f"{needs_words(job, needs)}: {why}") if why else None
 
 
 def _apart(job: Job, snapshot: Snapshot) -> str:
@@ -264,7 +266,7 @@ def starting(reservations: Sequence[Reservation]) -> Status:
     words = "all replicas have a place; they are being started"
     if absent:
         words = f"all replicas have a place; {plural(absent, 'pod')} not created yet"
-    return Status(State.STARTING, Code.BINDING, words)
+    return Status(State.STARTING, Reason.BINDING, words)
 
 
 def owner_pauses(job: Job) -> Status:
@@ -272,20 +274,20 @@ def owner_pauses(job: Job) -> Status:
     short = sum(max(0, role.min - role.bound) for role in job.roles)
     if any(rolls_out(role) for role in job.roles):
         words = f"its owner rolls out another template; {plural(short, 'replica')} still to be bound"
-        return Status(State.STARTING, Code.BINDING, words)
+        return Status(State.STARTING, Reason.BINDING, words)
     created = to_come(job)
     if not created:
         carries = "carries" if short == 1 else "carry"
         words = f"{plural(short, 'pod')} still to be bound {carries} another scheduling gate"
-        return Status(State.STARTING, Code.NOT_OURS_YET, words)
+        return Status(State.STARTING, Reason.NOT_OURS_YET, words)
     words = f"waits for its owner to create {plural(created, 'more pod')}"
     ending = sum(len(role.on) - role.bound for role in job.roles)
     if ending:
         words += f"; {plural(ending, 'pod')} that {'is' if ending == 1 else 'are'} ending may have to be gone first"
     quota, numbers, _ = job.quota
     if quota:
-        return Status(State.STARTING, Code.QUOTA, f"{words}; {quota}", numbers)
-    return Status(State.STARTING, Code.PODS_MISSING, words)
+        return Status(State.STARTING, Reason.QUOTA, f"{words}; {quota}", numbers)
+    return Status(State.STARTING, Reason.PODS_MISSING, words)
 
 
 def stuck(pod: str, why: str, *, started: bool = True) -> Status:
@@ -293,7 +295,7 @@ def stuck(pod: str, why: str, *, started: bool = True) -> Status:
     back meanwhile, and it waits for its turn to try again."""
     return Status(
         State.STARTING if started else State.WAITING,
-        Code.STUCK,
+        Reason.STUCK,
         f"pod {pod} is pinned and cannot start: {why}; it has no owner that would create it again, "
         "so delete it and create it anew, or mend the node",
     )
@@ -303,21 +305,21 @@ def running(job: Job, reservations: Sequence[Reservation]) -> Status:
     """At or above the minimum."""
     if reservations:
         grown = job.bound + len(reservations)
-        return Status(State.RESIZING, Code.BINDING, f"grows from {job.bound} to {grown} replicas")
+        return Status(State.RESIZING, Reason.BINDING, f"grows from {job.bound} to {grown} replicas")
     return _steady(job.bound, job.max)
 
 
 def shrinking(job: Job, leaving: int) -> Status:
     """Some of its replicas leave."""
     return Status(
-        State.RESIZING, Code.SHARE, f"shrinks from {job.bound} to {max(0, job.bound - leaving)} replicas"
+        State.RESIZING, Reason.SHARE, f"shrinks from {job.bound} to {max(0, job.bound - leaving)} replicas"
     )
 
 
 @lru_cache(4096)
 def _steady(bound: int, most: int) -> Status:
     more = f"; up to {most} as capacity is free" if bound < most else ""
-    return Status(State.RUNNING, Code.OK, f"{plural(bound, 'replica')} running{more}")
+    return Status(State.RUNNING, Reason.OK, f"{plural(bound, 'replica')} running{more}")
 
 
 NO_PLAN = "muster has no plan for this pod"

@@ -20,8 +20,9 @@ from muster.core.reasons.shares import discreet
 from muster.core.sharing.gpu_sharing import put_beside
 from muster.core.sharing.grants import ALONE, waits
 from muster.core.sharing.grow import grow_granted, start_granted
+from muster.core.sharing.moving import can_change, on_shared_gpus
 from muster.core.sharing.shrink import leave_all, leave_to_move, leave_whole, must_move, shrink
-from muster.types import Grant, Grants, Job, JobKey, Move, Phase, Reservation, SharingSnapshot
+from muster.types import Grant, Grants, Job, JobKey, Move, Reservation, SharingSnapshot
 
 
 def carry_out(
@@ -154,13 +155,12 @@ def _keep_for_later(statement: Statement) -> None:
 
 
 def _place_elsewhere(statement: Statement, move: Move) -> None:
-    """A running job, or a role of it, somewhere else; nothing changes if it finds no place."""
+    """A running job, or a role of it, somewhere else; nothing changes if it finds no place, or is rigid and its owner
+    never said that it can be restarted."""
     job = statement.snapshot.jobs.get(move.job)
-    if job is None or not job.started or job.shrink_blocked_by or job.key in statement.leaving:
+    if job is None or not job.started or job.key in statement.leaving or job.key in statement.whole:
         return
-    if job.key in statement.whole:
-        return
-    if not all(m.evictable for role in job.roles for m in role.members if m.phase is Phase.BOUND):
+    if not can_change(job, on_shared_gpus(statement.snapshot)):
         return
     nodes = statement.snapshot.nodes
     after = statement.later_room()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from muster.core.placement.reservations import placed
-from muster.types import Code, Grant, Job, Reservation, State, Status, elastic_role
+from muster.types import Grant, Job, Reason, Reservation, State, Status, elastic_role
 
 ALONE = Grant()
 
@@ -26,5 +26,5 @@ def targets(job: Job, target: int, grant: Grant, reservations: Sequence[Reservat
 def waits(why: str) -> Status:
     """A job whose share is 0."""
     return Status(
-        State.WAITING, Code.SHARE, why or "its share is 0: GPUs that would take it go to others first"
+        State.WAITING, Reason.SHARE, why or "its share is 0: GPUs that would take it go to others first"
     )

@@ -10,12 +10,13 @@ of higher priority what they have then.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from muster.types import Grant, Grants, IntArray, Table
+from muster.core.sharing.gpu_budget import GpuBudget, gpus_used
+from muster.types import Grants, IntArray, Table
 
 WHY = "GPUs go to a job of higher priority first"
 
@@ -40,7 +41,7 @@ def _served(shares: Grants, table: Table, fixed: Sequence[int], *, stop: bool) -
     plan = _Plan(shares, table, fixed, stop=stop)
     for row in waiting[np.argsort(-table.priority[waiting], kind="stable")].tolist():
         plan.grant(row)
-    return plan.shares()
+    return plan.shares() if plan.changed else shares
 
 
 def _told(shares: Grants, table: Table) -> Grants:
@@ -51,7 +52,7 @@ def _told(shares: Grants, table: Table) -> Grants:
     if not len(stopped):
         return shares
     least = (table.request if shares.whole else table.min) * table.unit + table.fixed
-    used = _gpus(table, shares.replicas, shares.details)
+    used = gpus_used(table, shares.replicas, shares.details)
     free, firm, why = table.gpus - int(used.sum()), np.minimum(used, least), dict(shares.why)
     for row in stopped.tolist():
         higher = int(firm[table.priority > table.priority[row]].sum())
@@ -60,21 +61,12 @@ def _told(shares: Grants, table: Table) -> Grants:
     return replace(shares, why=why)
 
 
-def _gpus(table: Table, replicas: IntArray, grants: Mapping[int, Grant]) -> IntArray:
-    """(J,) GPUs of so many replicas of each; none of its own for a job beside another."""
-    used: IntArray = replicas * table.unit + np.where(replicas > 0, table.fixed, 0)
-    used[[row for row, grant in grants.items() if grant.beside is not None]] = 0
-    return used
-
-
-class _Plan:
-    """The shares while they change. floor: (J,) replicas that each row keeps at least."""
+class _Plan(GpuBudget):
+    """floor: (J,) replicas that each row keeps at least."""
 
     def __init__(self, shares: Grants, table: Table, fixed: Sequence[int], *, stop: bool) -> None:
-        self.given, self.table = shares, table
-        self.replicas, self.wants, self.why = shares.replicas.copy(), dict(shares.details), dict(shares.why)
+        super().__init__(shares, table)
         self.floor = self._floor(fixed, stop=stop)
-        self.free = table.gpus - int(_gpus(table, self.replicas, self.wants).sum())
         self.changed = False
         self._kept: dict[int, tuple[IntArray, int]] = {}
 
@@ -91,7 +83,7 @@ class _Plan:
 
     def _sharing(self) -> Iterable[int]:
         """Rows of jobs that share another's GPUs, and of those whose GPUs are shared."""
-        for row, grant in self.wants.items():
+        for row, grant in self.details.items():
             if grant.beside is not None:
                 yield row
                 if grant.beside in self.table.row:
@@ -101,81 +93,61 @@ class _Plan:
         """Its least, if those of lower priority can give it; else nothing changes."""
         table = self.table
         count = int(table.request[row] if self.given.whole else table.min[row])
-        need = int(count * table.unit[row] + table.fixed[row]) - self.free
+        cost = int(count * table.unit[row] + table.fixed[row])  # wherever the policy would have had it
         lower, spare = self._below(int(table.priority[row]))
-        if not len(lower) or need > spare:
+        if not len(lower) or cost - self.free > spare:
             return
-        before = self.replicas.copy()
+        before, free = self.replicas.copy(), self.free
         givers = lower[np.lexsort((-lower, table.priority[lower]))].tolist()
         for step in (self._extra, self._start, self._stop):
             for giver in givers:
-                if need > 0:
-                    need -= step(giver, need)
-        if need > 0:  # what is left of them is of no legal size
-            self.replicas = before
+                if cost > self.free:
+                    step(giver, cost - self.free)
+        if cost > self.free:  # what is left of them is of no legal size
+            self.replicas, self.free = before, free
             return
         for giver in reversed(givers):
-            need += self._give_back(giver, int(before[giver]), -need)
+            self._give_back(giver, int(before[giver]), self.free - cost)
         self.replicas[row] = count
-        self.free = -need
+        self.free -= cost
         for giver in givers:
             if self.replicas[giver] < before[giver]:
                 self.why[giver] = WHY
             if not self.replicas[giver]:
-                self.wants.pop(giver, None)
+                self.details.pop(giver, None)
         self.changed = True
         self._kept.clear()
 
     def _below(self, priority: int) -> tuple[IntArray, int]:
         """Rows of lower priority that can give something, and the GPUs that they can give in all."""
         if priority not in self._kept:
-            lower = np.flatnonzero((self.replicas > self.floor) & (self.table.priority < priority))
-            gives = _gpus(self.table, self.replicas, self.wants) - _gpus(self.table, self.floor, self.wants)
+            table, details = self.table, self.details
+            lower = np.flatnonzero((self.replicas > self.floor) & (table.priority < priority))
+            gives = gpus_used(table, self.replicas, details) - gpus_used(table, self.floor, details)
             self._kept[priority] = lower, int(gives[lower].sum())
         return self._kept[priority]
 
-    def _extra(self, row: int, need: int) -> int:
-        """GPUs that it gives and runs on: as few replicas as are enough, down to its least."""
+    def _extra(self, row: int, need: int) -> None:
+        """It gives and runs on: as few replicas as are enough, down to its least."""
         if self.given.whole:
-            return 0
-        table, have = self.table, int(self.replicas[row])
-        low = max(int(table.min[row]), int(self.floor[row]))
-        legal = [n for n in table.sizes.get(row, range(low, have)) if low <= n < have]
-        unit = int(table.unit[row])
-        to = max((n for n in legal if (have - n) * unit >= need), default=min(legal, default=have))
-        self.replicas[row] = to
-        return (have - to) * unit
+            return
+        have, unit = int(self.replicas[row]), int(self.table.unit[row])
+        legal = self.sizes(row, int(self.floor[row]) - 1, have - 1)
+        self.put(row, max((n for n in legal if (have - n) * unit >= need), default=min(legal, default=have)))
 
-    def _start(self, row: int, need: int) -> int:  # noqa: ARG002
-        """GPUs that it gives by not starting."""
-        return 0 if self.table.have[row] else self._none(row)
+    def _start(self, row: int, need: int) -> None:
+        """It gives by not starting."""
+        if not self.table.have[row]:
+            self._stop(row, need)
 
-    def _stop(self, row: int, need: int) -> int:  # noqa: ARG002
-        """GPUs that it gives by being stopped, where it may be."""
-        return self._none(row)
+    def _stop(self, row: int, need: int) -> None:  # noqa: ARG002
+        """It gives by being stopped, where it may be."""
+        if not self.floor[row]:
+            self.put(row, 0)
 
-    def _none(self, row: int) -> int:
-        if self.floor[row]:
-            return 0
-        gives = int(_gpus(self.table, self.replicas, self.wants)[row])
-        self.replicas[row] = 0
-        return gives
-
-    def _give_back(self, row: int, before: int, spare: int) -> int:
-        """GPUs that it takes back of what turns out not to be needed: as many as `spare` are enough for."""
-        table, now = self.table, int(self.replicas[row])
-        fixed = 0 if now else int(table.fixed[row])
-        least = before if self.given.whole else int(table.min[row])
-        legal = [
-            before,
-            *(n for n in table.sizes.get(row, range(least, before)) if now < n < before and n >= least),
-        ]
-        cost = {n: (n - now) * int(table.unit[row]) + fixed for n in legal if n > now}
-        to = max((n for n, gpus in cost.items() if gpus <= spare), default=now)
-        self.replicas[row] = to
-        return cost.get(to, 0)
-
-    def shares(self) -> Grants:
-        if not self.changed:
-            return self.given
-        return replace(self.given, replicas=self.replicas, details=self.wants, why=self.why)
+    def _give_back(self, row: int, before: int, spare: int) -> None:
+        """It takes back of what turns out not to be needed, as much as `spare` GPUs are enough for."""
+        now = int(self.replicas[row])
+        smaller = [] if self.given.whole else self.sizes(row, now, before - 1)
+        limit = spare + self.gpus(row, now)
+        self.put(row, next((n for n in [before, *smaller] if n > now and self.gpus(row, n) <= limit), now))

@@ -30,12 +30,12 @@ from muster.core.sharing.grants import ALONE, targets, waits
 from muster.core.sharing.job_table import narrowed
 from muster.types import (
     GPU,
-    Code,
     Grant,
     Grants,
     Job,
     JobKey,
     Move,
+    Reason,
     SharingSnapshot,
     Status,
     Table,
@@ -185,7 +185,7 @@ def _unplaced(
             limits.refused[job.key] = status
             if not shares.whole and grant is ALONE:
                 kinds.add(kind_of(run, job, short=False))
-            if first is None and status.code not in (Code.NEVER_FITS, Code.PLUGIN):
+            if first is None and status.reason not in (Reason.NEVER_FITS, Reason.PLUGIN):
                 first = job
     if kinds:
         limits.out |= {
@@ -261,8 +261,8 @@ def fill(
                 status = waiting.RESERVED
         if status is not told:
             statuses[key] = status
-        if status.code is not Code.SHARE:
-            why[rows[key]] = status.waits
+        if status.reason is not Reason.SHARE:
+            why[rows[key]] = status.message
     return replace(shares, replicas=replicas, why=why)
 
 

@@ -27,84 +27,90 @@ KEEPS_FIRST, KEEPS_MOST, KEEPS_WHOLE = 5.0, 300.0, 1800.0
 where the whole job was to go: a budget that lets a part of it go costs it a restart for nothing each time."""
 
 
-def budgets_seen(memory: LedgerState, namespace: str, found: tuple[Budget, ...], now: float) -> None:
+def budgets_seen(state: LedgerState, namespace: str, found: tuple[Budget, ...], now: float) -> None:
     """News of a namespace's budgets; jobs that one kept large are tried again as soon as it allows that."""
-    news = memory.budgets.get(namespace) != found
-    memory.budgets[namespace] = found
-    for key in [key for key in memory.guarded_jobs if key.namespace == namespace]:
-        entry = memory.entries[key]
-        if entry.shrink_blocked_for < KEEPS_ANYWAY and disruption_budgets.allows(
-            entry.shrink_blocked_by, found
+    news = state.budgets.get(namespace) != found
+    state.budgets[namespace] = found
+    for key in [key for key in state.guarded_jobs if key.namespace == namespace]:
+        job_state = state.entries[key]
+        if job_state.shrink_blocked_for < KEEPS_ANYWAY and disruption_budgets.allows(
+            job_state.shrink_blocked_by, found
         ):
-            entry.shrink_blocked_until = now
-            memory.dirty.add(key)
+            job_state.shrink_blocked_until = now
+            state.dirty.add(key)
         elif news:
-            memory.dirty.add(key)
+            state.dirty.add(key)
 
 
-def keeps(memory: LedgerState, entry: JobState, job: Job) -> str:
+def keeps(state: LedgerState, job_state: JobState, job: Job) -> str:
     """Why it can't become smaller, as far as the budget that refused is known."""
-    known = memory.budgets.get(entry.key.namespace, ())
-    return disruption_budgets.words(entry.shrink_blocked_by, known, job) if entry.shrink_blocked_by else ""
+    known = state.budgets.get(job_state.key.namespace, ())
+    return (
+        disruption_budgets.words(job_state.shrink_blocked_by, known, job)
+        if job_state.shrink_blocked_by
+        else ""
+    )
 
 
-def forget_budgets(memory: LedgerState) -> None:
+def forget_budgets(state: LedgerState) -> None:
     """Those of namespaces where none keeps a job from becoming smaller any more, and which are to be read now."""
-    wanted = frozenset((key.namespace,) for key in memory.guarded_jobs)
-    if wanted != memory.guarded:
-        memory.guarded = wanted
-        for namespace in memory.budgets.keys() - {name for (name,) in wanted}:
-            del memory.budgets[namespace]
+    wanted = frozenset((key.namespace,) for key in state.guarded_jobs)
+    if wanted != state.guarded:
+        state.guarded = wanted
+        for namespace in state.budgets.keys() - {name for (name,) in wanted}:
+            del state.budgets[namespace]
 
 
-def tell_guarded(memory: LedgerState, key: JobKey, now: float) -> Iterator[Action]:
+def tell_guarded(state: LedgerState, key: JobKey, now: float) -> Iterator[Action]:
     """The owner of a job that a PodDisruptionBudget keeps from becoming smaller is told."""
-    entry = memory.entries[key]
-    job = entry.job
-    if job is None or not job.shrink_blocked_by or job.shrink_blocked_by == entry.shrink_blocked_event:
+    job_state = state.entries[key]
+    job = job_state.job
+    if job is None or not job.shrink_blocked_by or job.shrink_blocked_by == job_state.shrink_blocked_event:
         return
     if (
-        key.namespace not in memory.budgets
-        and entry.shrink_blocked_until - now > entry.shrink_blocked_for - BUDGETS_READ
+        key.namespace not in state.budgets
+        and job_state.shrink_blocked_until - now > job_state.shrink_blocked_for - BUDGETS_READ
     ):
-        memory.requeue_at.add(entry.shrink_blocked_until - entry.shrink_blocked_for + BUDGETS_READ)
+        state.requeue_at.add(job_state.shrink_blocked_until - job_state.shrink_blocked_for + BUDGETS_READ)
         return
-    entry.shrink_blocked_event = job.shrink_blocked_by
-    yield from told(key, job, "DisruptionBudget", job.shrink_blocked_by, warning=True)
+    job_state.shrink_blocked_event = job.shrink_blocked_by
+    yield from told(
+        key, job, job_state.recorded.gang, "DisruptionBudget", job.shrink_blocked_by, warning=True
+    )
 
 
-def stays(memory: LedgerState, entry: JobState, outcome: Outcome, length: float, now: float) -> None:
+def stays(state: LedgerState, job_state: JobState, outcome: Outcome, length: float, now: float) -> None:
     """A PodDisruptionBudget does not let it go: it keeps its size for so many seconds, and its owner is told."""
-    entry.shrink_blocked_for = length
-    entry.shrink_blocked_by, entry.shrink_blocked_until = outcome.message, now + length
-    memory.again(entry.key, entry.shrink_blocked_until)
-    memory.guarded_jobs.add(entry.key)
+    job_state.shrink_blocked_for = length
+    job_state.shrink_blocked_by, job_state.shrink_blocked_until = outcome.message, now + length
+    state.again(job_state.key, job_state.shrink_blocked_until)
+    state.guarded_jobs.add(job_state.key)
 
 
-def ask_for_quotas(memory: LedgerState, entry: JobState, now: float) -> None:
+def ask_for_quotas(state: LedgerState, job_state: JobState, now: float) -> None:
     """Where an owner's pods don't appear, a quota may be why."""
-    if now - entry.newest_pod >= QUIET:
-        memory.short_jobs.add(entry.key)
-        memory.short_since.setdefault(entry.key.namespace, now)
+    if now - job_state.newest_pod >= QUIET:
+        state.short_jobs.add(job_state.key)
+        state.short_since.setdefault(job_state.key.namespace, now)
     else:
-        memory.requeue_at.add(entry.newest_pod + QUIET)
+        state.requeue_at.add(job_state.newest_pod + QUIET)
 
 
-def forget_quotas(memory: LedgerState) -> None:
+def forget_quotas(state: LedgerState) -> None:
     """Those of namespaces where no job is short of pods any more, and which are to be read now."""
-    wanted = frozenset((key.namespace,) for key in memory.short_jobs)
-    if wanted != memory.short:
-        memory.short = wanted
+    wanted = frozenset((key.namespace,) for key in state.short_jobs)
+    if wanted != state.short:
+        state.short = wanted
         names = {name for (name,) in wanted}
-        for namespace in memory.quotas.keys() - names:
-            del memory.quotas[namespace]
-        for namespace in memory.short_since.keys() - names:
-            del memory.short_since[namespace]
+        for namespace in state.quotas.keys() - names:
+            del state.quotas[namespace]
+        for namespace in state.short_since.keys() - names:
+            del state.short_since[namespace]
 
 
-def quotas_awaited(memory: LedgerState, entry: JobState) -> float:
+def quotas_awaited(state: LedgerState, job_state: JobState) -> float:
     """Until when (Unix s) the quotas that may keep its pods out are awaited; 0 where none are, or they are known."""
-    name = entry.key.namespace
-    if entry.key not in memory.short_jobs or name in memory.quotas:
+    name = job_state.key.namespace
+    if job_state.key not in state.short_jobs or name in state.quotas:
         return 0.0
-    return memory.short_since[name] + QUOTAS_READ
+    return state.short_since[name] + QUOTAS_READ

@@ -12,62 +12,61 @@ from muster.core.state.job_state import JobState, reopened
 from muster.core.workload import identity
 from muster.core.workload.annotations import Declared, RoleSize, declared, declared_of, merge, role_bounds
 from muster.core.workload.identity import DEFAULT_ROLE
+from muster.core.workload.in_place import refused
 from muster.core.workload.owners import Owners, ended_well, larger
 from muster.core.workload.quotas import Quotas, short
 from muster.core.workload.whole import minimum
 from muster.errors import InputError
 from muster.points import Profile
-from muster.types import DeclaredRole, Job, Member, Owner, Phase, PodRecord, Reservation, Role, Shape
+from muster.types import DeclaredRole, Job, Member, Owner, Phase, PodRecord, Reservation, Role, Shape, Ungate
 
 
 @dataclass(frozen=True)
 class JobBuilder:
-    """Where a Job's facts come from, beside its own entry.
+    """Where a Job's facts come from, beside what is kept of the job.
 
     groups: minimum by namespace and name of a PodGroup; refused_at: when a refusal of a pod was first seen (Unix s);
-    in_flight: (kind of action, uid) under way; shrinking: uids of pods that leave by our hand: on their node
-    still, but no replicas any more; quotas: by namespace, where they were asked for; came_bound: uids of pods that
-    were made with a node of their own; outside: whether a namespace has not opted in.
+    quotas: by namespace, where they were asked for; came_bound: uids of pods that were made with a node of their own;
+    outside: whether a namespace has not opted in; in_place: devices are given in place.
     """
 
     owners: Owners
     groups: Mapping[tuple[str, str], int]
     refused_at: Mapping[str, float]
-    in_flight: AbstractSet[tuple[str, str]]
-    shrinking: AbstractSet[str]
     quotas: Quotas
     came_bound: AbstractSet[str] = frozenset()
     outside: Callable[[str], bool] = lambda _: False
+    in_place: bool = False
 
-    def job(self, entry: JobState, profile: Profile, *, returns: bool = False) -> Job:
+    def job(self, job_state: JobState, profile: Profile, *, returns: bool = False) -> Job:
         """The job now. The profile decides, after its owner, whether it is pinned or scored; returns: it has no
         living pod since we evicted the last one."""
-        pods = sorted(entry.pods.values(), key=lambda p: (p.created, p.name))
+        pods = sorted(job_state.pods.values(), key=lambda p: (p.created, p.name))
         live = [p for p in pods if is_alive(p)]
-        reservations = _normal_holds(entry, live, self.shrinking)
+        reservations = _normal_holds(job_state, live)
         if not any(p.phase in (Phase.BOUND, Phase.UNGATED) for p in live):
-            entry.desired.preempted = ""  # all of it is back, or on its way
-        tops = self.owners.topmost_of(pods, entry.owner)
+            job_state.desired.preempted = ""  # all of it is back, or on its way
+        tops = self.owners.topmost_of(pods, job_state.owner)
         over = next((why for owner in tops if (why := self.owners.over(owner.uid))), "")
         suspended = not over and self._suspended(tops, live)
-        lives = bool(pods) or self.owners.lives(entry.key, entry.owner)
+        lives = bool(pods) or self.owners.lives(job_state.key, job_state.owner)
         absent = not live if suspended else not pods and lives
-        if entry.job is not None and not over and (returns or absent):
-            return _without_pods(entry.job, entry, reservations, suspended=suspended)
+        if job_state.job is not None and not over and (returns or absent):
+            return _without_pods(job_state.job, job_state, reservations, suspended=suspended)
         notes = [(p.name, declared(p)) for p in pods]
         invalid = ""
         try:
             job, sizes = merge(_told_last(pods, notes))
         except InputError as error:
             job, sizes, invalid = Declared(), {}, str(error)
-        invalid = self._past_the_queue(live) or invalid
+        invalid = self._past_the_queue(live) or invalid or refused(live, enabled=self.in_place)
         held = {h.uid: h.node for h in reservations if h.uid}
         owned = self.owners.roles_of_owners(tops if lives else (), {part.role for _, part in notes})
-        roles, rigid = self._roles(entry, pods, [part.role for _, part in notes], job, sizes, held, owned)
-        roles, large = bounded(roles, entry.owner or self.owners.owner(pods))
+        roles, rigid = self._roles(job_state, pods, [part.role for _, part in notes], job, sizes, held, owned)
+        roles, large = bounded(roles, job_state.owner or self.owners.owner(pods))
         invalid = invalid or large or next((f"pod {p.name}: {p.beyond}" for p in live if p.beyond), "")
-        if not pods and lives and entry.recorded.gang is not None:
-            roles = roles or tuple(Role(*size, shape=Shape()) for size in entry.recorded.gang.sizes)
+        if not pods and lives and job_state.recorded.gang is not None:
+            roles = roles or tuple(Role(*size, shape=Shape()) for size in job_state.recorded.gang.sizes)
         if over or suspended:
             roles = tuple(_as_it_runs(role, suspended=suspended) for role in roles)
             reservations = tuple(
@@ -83,7 +82,7 @@ class JobBuilder:
         started = any(
             m.phase is Phase.BOUND
             or (m.phase is Phase.UNGATED and bool(m.node))
-            or ("ungate", m.uid) in self.in_flight
+            or job_state.in_flight.of(m.uid).sent is Ungate
             for r in roles
             for m in r.members
         )
@@ -93,19 +92,19 @@ class JobBuilder:
             and all(self.owners.will_create(p) for p in live)
             and (started or len(roles) == 1 or not self._lacks_an_owner(roles, pods, live, owned))
         )
-        quotas = self.quotas.get(entry.key.namespace, ()) if expects else ()
+        quotas = self.quotas.get(job_state.key.namespace, ()) if expects else ()
         return Job(
-            key=entry.key,
+            key=job_state.key,
             priority=newest.priority if newest else 0,
-            submitted=entry.submitted,
+            submitted=job_state.submitted,
             roles=roles,
-            owner=entry.owner or self.owners.owner(pods),
+            owner=self._owner(job_state, pods),
             reservations=reservations,
             started=started,
-            started_at=entry.started_at,
-            once_whole=entry.whole is not None,
-            below_since=entry.clock.since,
-            since=entry.since,
+            started_at=job_state.started_at,
+            once_whole=job_state.whole is not None,
+            below_since=job_state.clock.since,
+            since=job_state.since,
             topology_required=job.topology_required,
             topology_preferred=job.topology_preferred,
             placement_mode=job.placement,
@@ -115,23 +114,23 @@ class JobBuilder:
             invalid=invalid,
             stuck=next(
                 (
-                    (p.uid, p.name, entry.given_up[p.uid])
+                    (p.uid, p.name, job_state.given_up[p.uid])
                     for p in live
-                    if p.uid in entry.given_up and not p.node
+                    if p.uid in job_state.given_up and not p.node
                 ),
                 ("", "", ""),
             )
-            if entry.given_up
+            if job_state.given_up
             else ("", "", ""),
             expects=expects,
             quota=short(roles, quotas) if quotas else ("", "", False),
             ordered=any(role.ordered for role in roles),
             suspended=suspended,
             over=over,
-            newest_pod=entry.newest_pod,
-            not_before=entry.not_before,
-            preempted=entry.desired.preempted,
-            ends=entry.desired.ends,
+            newest_pod=job_state.newest_pod,
+            not_before=job_state.not_before,
+            preempted=job_state.desired.preempted,
+            ends=job_state.desired.ends,
             rigid=rigid or (_kept_as_they_are(roles, live) if sizes else ""),
             request=job.request,
             model=job.model,
@@ -139,6 +138,14 @@ class JobBuilder:
             resize="restart" if job.resize == "restart" else "",
             resize_at=job.resize_at,
         )
+
+    def _owner(self, job_state: JobState, pods: list[PodRecord]) -> Owner | None:
+        """Whose the job is: whom it is named after, as long as its Gang says so where that can't be read."""
+        owner, gang = job_state.owner or self.owners.owner(pods), job_state.recorded.gang
+        above = self.owners.named_after(owner, job_state.key.namespace)
+        if above is None and gang is not None and gang.declared_by is not None:
+            above = gang.owner
+        return above if above is not None and above.uid == job_state.key.uid else owner
 
     def _suspended(self, tops: Sequence[Owner], live: list[PodRecord]) -> bool:
         """Whether every owner of the job wants no pods for now; of pods that an owner nobody knows has, whoever
@@ -182,7 +189,7 @@ class JobBuilder:
 
     def _roles(
         self,
-        entry: JobState,
+        job_state: JobState,
         pods: list[PodRecord],
         roles_of: Sequence[str],
         job: Declared,
@@ -193,7 +200,7 @@ class JobBuilder:
         """Its roles, and why one of them that was to be elastic has one size only ("" = none has). roles_of: the role
         of each of the pods."""
         rigid = ""
-        needed = entry.begun if entry.whole is None else entry.whole
+        needed = job_state.begun if job_state.whole is None else job_state.whole
         counts = dict(job.roles)
         of: dict[str, list[PodRecord]] = {}
         for pod, role in zip(pods, roles_of, strict=True):
@@ -213,7 +220,7 @@ class JobBuilder:
             else:  # a status may be late: of one that begins anew, what is there is not done
                 here = sum(1 for p in alive if p.phase is not Phase.ENDING)
                 wanted = max(told.count - max(ended, told.done), min(told.count - ended, here), 0)
-            group = self.groups.get((entry.key.namespace, identity.group_of(mine[0]))) if mine else None
+            group = self.groups.get((job_state.key.namespace, identity.group_of(mine[0]))) if mine else None
             size = sizes.get(name, RoleSize())
             if not mine and told is not None:
                 size = declared_of(name, told.notes)
@@ -233,13 +240,13 @@ class JobBuilder:
             why = self.owners.rigid(mine) if least < most else ""
             if why:
                 least, rigid = most, rigid or why
-            if wanted is None and size.min is None and name not in counts and entry.whole is not None:
+            if wanted is None and size.min is None and name not in counts and job_state.whole is not None:
                 least = max(
-                    least, min(most, entry.whole.get(name, 0))
+                    least, min(most, job_state.whole.get(name, 0))
                 )  # its owner is not known at this moment
             declared_least, least = least, minimum(least, name, needed)
             members = sorted(
-                (self._member(p, held) for p in alive), key=lambda m: (m.index, m.created, m.pod)
+                (self._member(job_state, p, held) for p in alive), key=lambda m: (m.index, m.created, m.pod)
             )
             roles.append(
                 Role(
@@ -262,14 +269,15 @@ class JobBuilder:
             return pod.annotations.get(identity.EVICTABLE) == "true"
         return not (pod.phase.on_node and self.owners.fragile(pod))
 
-    def _member(self, pod: PodRecord, held: Mapping[str, str]) -> Member:
+    def _member(self, job_state: JobState, pod: PodRecord, held: Mapping[str, str]) -> Member:
+        leaves = pod.phase is Phase.BOUND and pod.uid in job_state.desired.leaving
         node = pod.node or pod.pin
         if pod.phase is Phase.UNGATED and not node:
             node = held.get(pod.uid, "")
         return Member(
             uid=pod.uid,
             pod=pod.name,
-            phase=Phase.ENDING if pod.phase is Phase.BOUND and pod.uid in self.shrinking else pod.phase,
+            phase=Phase.ENDING if leaves else pod.phase,
             shape=pod.shape,
             index=identity.index_of(pod),
             node=node,
@@ -339,18 +347,16 @@ def is_alive(pod: PodRecord) -> bool:
     return not pod.phase.ended and not (pod.deleting and not pod.phase.on_node)
 
 
-def _normal_holds(
-    entry: JobState, live: list[PodRecord], leaving: AbstractSet[str]
-) -> tuple[Reservation, ...]:
+def _normal_holds(job_state: JobState, live: list[PodRecord]) -> tuple[Reservation, ...]:
     """Holds of bound pods are done; holds of pods that are gone are open for their successors. One that is pinned has
     its place, whatever was planned since: it can go nowhere else (its eviction was called back)."""
     phase = {p.uid: p.phase for p in live}
-    kept = [h for h in entry.planned if not (h.uid in phase and phase[h.uid].on_node)]
+    kept = [h for h in job_state.planned if not (h.uid in phase and phase[h.uid].on_node)]
     held = {h.uid for h in kept}
     pinned = [
         Reservation(identity.role_of(p), p.pin, p.name, p.uid)
         for p in live
-        if p.phase is Phase.UNGATED and p.pin and p.uid not in held and p.uid not in leaving
+        if p.phase is Phase.UNGATED and p.pin and p.uid not in held and p.uid not in job_state.desired.leaving
     ]
     return reopened((*kept, *pinned), {h.uid for h in kept if h.uid and h.uid not in phase})
 
@@ -376,19 +382,19 @@ def _as_it_runs(role: Role, *, suspended: bool) -> Role:
 
 
 def _without_pods(
-    job: Job, entry: JobState, reservations: tuple[Reservation, ...], *, suspended: bool
+    job: Job, job_state: JobState, reservations: tuple[Reservation, ...], *, suspended: bool
 ) -> Job:
     """A job as it was, whose owner makes its pods again, or is to."""
     return replace(
         job,
-        submitted=entry.submitted,
+        submitted=job_state.submitted,
         roles=tuple(replace(role, members=()) for role in job.roles),
         reservations=() if suspended else reservations,
         started=False,
-        started_at=entry.started_at,
-        below_since=entry.clock.since,
-        since=entry.since,
+        started_at=job_state.started_at,
+        below_since=job_state.clock.since,
+        since=job_state.since,
         expects=False,
-        not_before=entry.not_before,
+        not_before=job_state.not_before,
         suspended=suspended,
     )

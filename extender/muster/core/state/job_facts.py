@@ -30,63 +30,63 @@ LISTENED = 10.0
 """Silences are looked for at whole multiples of this (s), all that are due together: a thousand jobs report."""
 
 
-def lived(memory: LedgerState, entry: JobState, job: Job, now: float) -> Job:
+def lived(state: LedgerState, job_state: JobState, job: Job, now: float) -> Job:
     """The job with what it has attained and reported so far."""
-    config = report_filter.config_of(job, memory.product_of)
+    config = report_filter.config_of(job, state.product_of)
     changing = bool(job.reservations) or any(len(role.on) > role.bound for role in job.roles)
-    before = entry.track.config
-    if config != before or (entry.track.change is not None and not changing):
-        stops = entry.desired.sent_back
+    before = job_state.track.config
+    if config != before or (job_state.track.change is not None and not changing):
+        stops = job_state.desired.sent_back
         cause = "stop" if stops else "start" if not before.roles else "resize"
         if cause == "resize" and config.roles == before.roles:
             cause = "move"
-        entry.track = changed(entry.track, config, now, cause, whole=not changing)
-    costs = report_filter.costs(entry.track)
-    facts = entry.facts
+        job_state.track = changed(job_state.track, config, now, cause, whole=not changing)
+    costs = report_filter.costs(job_state.track)
+    facts = job_state.facts
     if job.running or facts is not UNTOUCHED:
         facts = attained(facts, job.roles, config, job.speed, now, changing=changing)
     if facts.costs != costs:
-        facts = replace(facts, last_cost=report_filter.cost(entry.track), costs=costs)
-    entry.facts = facts
-    if entry.shrink_blocked_by:
-        if entry.shrink_blocked_until <= now:
-            entry.shrink_blocked_by = ""
-            memory.guarded_jobs.discard(entry.key)
+        facts = replace(facts, last_cost=report_filter.cost(job_state.track), costs=costs)
+    job_state.facts = facts
+    if job_state.shrink_blocked_by:
+        if job_state.shrink_blocked_until <= now:
+            job_state.shrink_blocked_by = ""
+            state.guarded_jobs.discard(job_state.key)
         else:
-            memory.again(entry.key, entry.shrink_blocked_until)
-    until = entry.returning + SUCCESSOR
+            state.again(job_state.key, job_state.shrink_blocked_until)
+    until = job_state.returning + SUCCESSOR
     if any(len(role.members) + role.ended < role.max for role in job.roles):
-        until = max(until, entry.newest_pod + CREATING)
+        until = max(until, job_state.newest_pod + CREATING)
     if job.expects and now < until:
-        memory.again(entry.key, until)
+        state.again(job_state.key, until)
         job = replace(job, returning=True)
     if not changing and job.bound:
-        entry.desired.changing = ""
-    if job.model and entry.facts is UNTOUCHED and learned.MEMORY not in entry.memory:
-        taught = memory.lessons.of(job)
+        job_state.desired.changing = ""
+    if job.model and job_state.facts is UNTOUCHED and learned.MEMORY not in job_state.memory:
+        taught = state.lessons.of(job)
         if taught is not None:
-            entry.memory = {**entry.memory, learned.MEMORY: learned.plain_lesson(taught)}
-    if entry.facts is UNTOUCHED and entry.track is report_filter.EMPTY and not entry.memory:
+            job_state.memory = {**job_state.memory, learned.MEMORY: learned.plain_lesson(taught)}
+    if job_state.facts is UNTOUCHED and job_state.track is report_filter.EMPTY and not job_state.memory:
         return job  # nearly every job of a long queue
     known: dict[str, Any] = dict(zip(FIELDS, _values(job), strict=True))
     known |= {
-        "facts": entry.facts,
-        "report": report_filter.report(entry.track),
-        "samples": report_filter.samples(entry.track),
-        "memory": entry.memory,
-        "grant": entry.desired.grant,
-        "shrink_blocked_by": keeps(memory, entry, job),
-        "silent": _silent(memory, entry, now),
+        "facts": job_state.facts,
+        "report": report_filter.report(job_state.track),
+        "samples": report_filter.samples(job_state.track),
+        "memory": job_state.memory,
+        "grant": job_state.desired.grant,
+        "shrink_blocked_by": keeps(state, job_state, job),
+        "silent": _silent(state, job_state, now),
     }
     return Job(**known)
 
 
-def _silent(memory: LedgerState, entry: JobState, now: float) -> float:
+def _silent(state: LedgerState, job_state: JobState, now: float) -> float:
     """Job.silent; where it is 0, the job is looked at again when it could be silent."""
-    listens = math.inf if memory.listens is None else memory.listens
-    begins = report_filter.silent_from(entry.track, listens)
+    listens = math.inf if state.listens is None else state.listens
+    begins = report_filter.silent_from(job_state.track, listens)
     if begins <= now:
-        return entry.track.heard
+        return job_state.track.heard
     if begins < math.inf:
-        memory.again(entry.key, math.ceil(begins / LISTENED) * LISTENED)
+        state.again(job_state.key, math.ceil(begins / LISTENED) * LISTENED)
     return 0.0

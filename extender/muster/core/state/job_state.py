@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from muster.core.progress.report_filter import EMPTY, Track
 from muster.core.workload.whole import STILL, Clock, Whole
+from muster.errors import InvariantError
 from muster.types import (
+    Action,
+    Condition,
     EndReason,
     Facts,
     GangRecord,
@@ -23,6 +26,7 @@ from muster.types import (
     Reservation,
     Status,
     Step,
+    Turn,
 )
 
 UNTOUCHED = Facts()
@@ -45,7 +49,9 @@ class Recorded:
     carried_at: float = 0.0
     """When we put it there; 0 where an earlier leader did."""
     told: tuple[str, str, str, str] = ("", "", "", "")
-    """The Gang's state, code, reason and replicas."""
+    """The Gang's state, reason, message and replicas."""
+    old: bool = False
+    """An older version wrote the Gang, with other names of fields."""
     sizes: tuple[tuple[str, int, int], ...] | None = None
     """The Gang's roles: name, min and max, by name."""
     node_backoffs: frozenset[NodeBackoff] = frozenset()
@@ -58,6 +64,8 @@ class Recorded:
     """The Gang's status.keeps: why it can't become smaller."""
     silent: float = 0.0
     """Since when its training is silent, as shareReason says (Job.silent)."""
+    turn: Turn | None = None
+    """What the Gang tells of its turn in the queue; None: nothing, since it doesn't wait."""
     observed: tuple[object, ...] = (UNTOUCHED, EMPTY, NO_MEMORY, None)
     """The Gang's status.ledger.elastic, as `JobState.observed` was then."""
     observed_at: float = 0.0
@@ -82,25 +90,90 @@ class Desired:
     """The word on its pods, of the last time that all of it was to go."""
     sent_back: bool = False
     """All of it was to go back to the gate, and it has not run since."""
+    leaving: frozenset[str] = frozenset()
+    """uids of pods that are to leave while the job goes on: on their node still, but no replicas any more."""
+
+
+class Request(NamedTuple):
+    """Requests about one object of the API, one at a time: `sends`, and then `taken`, `refused` or `dropped`. The
+    answer to another kind of request than the one under way (an earlier term sent it) ends nothing."""
+
+    sent: type[Action] | None = None
+    """What is under way; None: nothing is."""
+    not_before: float = 0.0
+    """When the next may be sent (Unix s)."""
+    refusals: int = 0
+    """In a row; an answer of a server that is away is none."""
+
+    def sends(self, kind: type[Action], not_before: float = 0.0) -> Request:
+        """A request of that kind is sent. not_before: of the one after it, where this one changes nothing."""
+        if self.sent is not None:
+            raise InvariantError(f"{kind.__name__} is sent while {self.sent.__name__} is under way")
+        return Request(kind, max(self.not_before, not_before), self.refusals)
+
+    def taken(self, kind: type[Action]) -> Request:
+        """The API has done it."""
+        return self.dropped(kind)._replace(refusals=0)
+
+    def refused(self, kind: type[Action], not_before: float, refusals: int) -> Request:
+        """The API has not done it, and it is not asked again before then."""
+        return self.dropped(kind)._replace(not_before=not_before, refusals=refusals)
+
+    def dropped(self, kind: type[Action] | None = None) -> Request:
+        """It is not awaited any more, whatever became of it; None: whatever it was."""
+        return self._replace(sent=None) if kind is None or kind is self.sent else self
+
+
+IDLE = Request()
 
 
 @dataclass
 class InFlight:
-    """Requests for a job as a whole whose answers are awaited, and when what was refused may be sent again (Unix s).
-    Those for its pods are in LedgerState, by uid."""
+    """Requests for a job whose answers are awaited, and when what was refused may be sent again."""
 
-    gang: bool = False
-    """Its Gang is being written or deleted."""
-    gang_retry_at: float = 0.0
-    """Not before, after a refusal (core.actions.outcomes)."""
-    gang_refusals: int = 0
-    """Of the Gang, in a row."""
+    gang: Request = IDLE
+    """About its Gang: written or deleted."""
+    nodes: Request = IDLE
+    """About its ProvisioningRequest: an autoscaler is asked for nodes, or told that none are needed."""
     start: bool = False
     """The patch of its first pod, which carries the placement, is being sent."""
-    nodes: bool = False
-    """An autoscaler is being asked for nodes, or told that none are needed."""
-    nodes_retry_at: float = 0.0
-    """Not before, after a refusal (core.actions.provisioning)."""
+    pods: dict[str, Request] = field(default_factory=dict)
+    """About its pods, by uid, where there is anything to say."""
+
+    def of(self, uid: str) -> Request:
+        """About one of its pods."""
+        return self.pods.get(uid, IDLE)
+
+    def keep(self, uid: str, request: Request) -> None:
+        """What is about one of its pods from now on."""
+        if request == IDLE:
+            self.pods.pop(uid, None)
+        else:
+            self.pods[uid] = request
+
+    def drop(self) -> None:
+        """Nothing is awaited any more."""
+        self.gang, self.nodes, self.start = self.gang.dropped(), self.nodes.dropped(), False
+        for uid, request in list(self.pods.items()):
+            self.keep(uid, request.dropped())
+
+
+class Size(NamedTuple):
+    """Of a job's elastic role, as an Event told it: its name, replicas that run, as many as it may have, and those
+    that have run to their end."""
+
+    role: str
+    replicas: int
+    most: int
+    ended: int = 0
+
+
+class Untold(NamedTuple):
+    """An Event of a job that had no Gang yet."""
+
+    reason: str
+    message: str
+    warning: bool
 
 
 @dataclass
@@ -128,8 +201,12 @@ class JobState:
     state: str = ""
     since: float = 0.0
     story: tuple[Step, ...] = ()  # how it came to it
+    conditions: tuple[Condition, ...] = ()  # what its Gang says of it (core.actions.conditions)
     started_at: float = 0.0
     ended_at: float = 0.0
+    size: Size | None = None  # as an Event told it last, or as it started (core.actions.resize_events)
+    size_told_at: float = 0.0
+    untold: Untold | None = None  # what its Gang is to be told, too, when that is there
     clock: Clock = STILL
     whole: Whole | None = None  # what it was whole with
     begun: Whole | None = None  # the minimum with which the start began that is under way, until it is whole
@@ -157,6 +234,7 @@ class JobState:
         """All that is kept as it is now, for `restored`."""
         kept = [dict(vars(part)) for part in (self, self.recorded, self.desired, self.in_flight)]
         kept[0]["node_backoffs"] = dict(self.node_backoffs)
+        kept[3]["pods"] = dict(self.in_flight.pods)
         return kept
 
     def restored(self, before: Sequence[Mapping[str, Any]]) -> None:
@@ -190,14 +268,15 @@ class JobState:
         return (reservation.uid, reservation.node) in self.recorded.places or reservation in self.carried
 
 
-def fresh_start(entry: JobState) -> JobState:
+def fresh_start(job_state: JobState) -> JobState:
     """For a job whose name is used again after it ended; its Gang is written over."""
     return JobState(
-        entry.key,
-        Recorded(gang=entry.recorded.gang),
-        Desired(reservations=()),
-        owner=entry.owner,
-        pods=dict(entry.pods),
+        job_state.key,
+        Recorded(gang=job_state.recorded.gang),
+        Desired(reservations=(), leaving=job_state.desired.leaving),
+        InFlight(pods=job_state.in_flight.pods),
+        owner=job_state.owner,
+        pods=dict(job_state.pods),
     )
 
 

@@ -1,7 +1,7 @@
 """What raises is put aside, alone: an object that can't be taken in, a job that can't be built, planned or adopted.
 
 Nothing here is expected to happen: everything that a tenant writes is bounded where it enters (core.bounds). What
-raises all the same costs its own job its turn and nobody else anything: the job is Invalid with the code Internal,
+raises all the same costs its own job its turn and nobody else anything: the job is Invalid with the reason Internal,
 what it uses stays charged, what runs of it goes on, and it does not start. It is tried again when something of it
 changes, at most after PAUSE_FIRST seconds, doubling to PAUSE_MOST. Each new error is a Fault for the driver's log and
 counter; the sentence that its owner reads says nothing of it, nor of anybody else's objects.
@@ -26,13 +26,13 @@ from muster.core.state.state import LedgerState, Quarantined
 from muster.core.workload import identity
 from muster.points import Profile
 from muster.types import (
-    Code,
     Fault,
     Job,
     JobKey,
     Member,
     Phase,
     Plan,
+    Reason,
     Role,
     Shape,
     Snapshot,
@@ -69,44 +69,44 @@ def sentence(stage: str) -> str:
 
 
 def set_aside(
-    memory: LedgerState, key: JobKey, stage: str, error: Exception, now: float, what: str = ""
+    state: LedgerState, key: JobKey, stage: str, error: Exception, now: float, what: str = ""
 ) -> None:
     """Put a job aside for a while; the error is a Fault where it is another one than last time. what: over which of
     its objects it was raised."""
-    before = memory.quarantined.get(key)
+    before = state.quarantined.get(key)
     said = f"{stage}: {error!r}"[:400]
     subject = f"{key} ({what})" if what else str(key)
-    memory.faults.append(Fault(stage, subject, error, again=before is not None and before.said == said))
+    state.faults.append(Fault(stage, subject, error, again=before is not None and before.said == said))
     if before is not None and now < before.until:
         return  # it is, and not even that can be told
     length = PAUSE_FIRST if before is None else min(2.0 * before.length, PAUSE_MOST)
-    memory.quarantined[key] = Quarantined(now + length, length, stage, said)
-    memory.again(key, now + length)
-    if key in memory.entries:
-        memory.dirty.add(key)
+    state.quarantined[key] = Quarantined(now + length, length, stage, said)
+    state.again(key, now + length)
+    if key in state.entries:
+        state.dirty.add(key)
 
 
-def stumbled(memory: LedgerState, stage: str, error: Exception) -> None:
+def stumbled(state: LedgerState, stage: str, error: Exception) -> None:
     """What raised over no job in particular: said, and once only while it is the same."""
     said = f"{stage}: {error!r}"[:400]
-    memory.faults.append(Fault(stage, "", error, again=memory.stumbled.get(stage) == said))
-    memory.stumbled[stage] = said
+    state.faults.append(Fault(stage, "", error, again=state.stumbled.get(stage) == said))
+    state.stumbled[stage] = said
 
 
-def put_aside(memory: LedgerState, key: JobKey, now: float) -> str:
+def put_aside(state: LedgerState, key: JobKey, now: float) -> str:
     """The stage in which the job was put aside, "" where it is not, or is to be tried again."""
-    kept = memory.quarantined.get(key)
+    kept = state.quarantined.get(key)
     if kept is None:
         return ""
     if now < kept.until:
-        memory.again(key, kept.until)
+        state.again(key, kept.until)
         return kept.stage
     if now >= kept.until + kept.length:
-        del memory.quarantined[key]  # it was tried, and went well since
+        del state.quarantined[key]  # it was tried, and went well since
     return ""
 
 
-def bare_job(entry: JobState, stage: str) -> Job:
+def bare_job(job_state: JobState, stage: str) -> Job:
     """A job put aside: what is there of it, and nothing that it declares."""
     members = tuple(
         Member(
@@ -119,21 +119,21 @@ def bare_job(entry: JobState, stage: str) -> Job:
             evictable=False,
             pinned=bool(pod.pin),
         )
-        for pod in sorted(entry.pods.values(), key=lambda p: (p.created, p.name))
+        for pod in sorted(job_state.pods.values(), key=lambda p: (p.created, p.name))
         if is_alive(pod)
     )
     shape = members[0].shape if members else Shape()
     started = any(m.phase.on_node or (m.phase is Phase.UNGATED and bool(m.node)) for m in members)
     role = Role(identity.DEFAULT_ROLE, max(1, len(members)), max(1, len(members)), shape, members=members)
     return Job(
-        entry.key,
-        submitted=entry.submitted,
+        job_state.key,
+        submitted=job_state.submitted,
         roles=(role,),
-        owner=entry.job.owner if entry.job is not None else None,
-        reservations=entry.planned,
+        owner=job_state.job.owner if job_state.job is not None else None,
+        reservations=job_state.planned,
         started=started,
-        started_at=entry.started_at,
-        since=entry.since,
+        started_at=job_state.started_at,
+        since=job_state.since,
         invalid=sentence(stage),
         quarantined=True,
     )
@@ -193,7 +193,7 @@ def _without(plan: Plan, snapshot: Snapshot, culprits: Mapping[JobKey, Exception
         return plan
     jobs = [snapshot.jobs[key] for key in culprits]
     given_up = {job.key: () for job in jobs if job.reservations and not job.started}
-    statuses = {key: Status(State.INVALID, Code.INTERNAL, sentence("plan")) for key in culprits}
+    statuses = {key: Status(State.INVALID, Reason.INTERNAL, sentence("plan")) for key in culprits}
     return replace(
         plan, reservations={**plan.reservations, **given_up}, statuses={**plan.statuses, **statuses}
     )

@@ -17,55 +17,58 @@ from muster.core.reasons.words import duration
 from muster.core.state.job_state import JobState
 from muster.core.state.state import LedgerState
 from muster.core.workload.job_events import told
-from muster.types import Action, Code, GangRecord, Job, JobKey, Seconds, State
+from muster.types import Action, GangRecord, Job, JobKey, Reason, Seconds, State
 
 TOO_LONG, ANEW = "IncompleteTooLong", "QueuesFromNow"
 
 
-def seniority(memory: LedgerState, entry: JobState, job: Job, now: float) -> Job:
+def seniority(state: LedgerState, job_state: JobState, job: Job, now: float) -> Job:
     """The job with its place in the queue; its clock goes on while it is not whole through its own doing."""
-    patience = memory.profile.incomplete
+    patience = state.profile.incomplete
     if job.started or job.over:
-        entry.short_since, entry.short_told = 0.0, False
+        job_state.short_since, job_state.short_told = 0.0, False
     elif _own_doing(job):
-        entry.short_since = entry.short_since or now
-        if entry.short_since + patience > now:
-            memory.again(entry.key, entry.short_since + patience)
-        elif not entry.short_told:
-            entry.short_told = True
-            memory.to_tell[entry.key] = (TOO_LONG, now - entry.short_since)
-    elif entry.short_since and _whole(job):
-        length = now - entry.short_since
+        job_state.short_since = job_state.short_since or now
+        if job_state.short_since + patience > now:
+            state.again(job_state.key, job_state.short_since + patience)
+        elif not job_state.short_told:
+            job_state.short_told = True
+            state.to_tell[job_state.key] = (TOO_LONG, now - job_state.short_since)
+    elif job_state.short_since and _whole(job):
+        length = now - job_state.short_since
         if length >= patience:
-            entry.queued_from = now
-            memory.to_tell[entry.key] = (ANEW, length)
-        entry.short_since, entry.short_told = 0.0, False
-    elif job.quota[0] and not entry.short_told:
-        entry.short_since = 0.0
-    at = submission(memory, entry)
+            job_state.queued_from = now
+            state.to_tell[job_state.key] = (ANEW, length)
+        job_state.short_since, job_state.short_told = 0.0, False
+    elif job.quota[0] and not job_state.short_told:
+        job_state.short_since = 0.0
+    at = submission(state, job_state)
     return job if at == job.submitted else replace(job, submitted=at)  # a Job is much to make
 
 
 def short_since(gang: GangRecord) -> float:
     """Since when the job of a Gang was not whole through its own doing, as far as the Gang tells; 0 = it was."""
-    short = gang.state == State.SUSPENDED or (gang.state == State.INCOMPLETE and gang.code != Code.QUOTA)
+    short = gang.state == State.SUSPENDED or (gang.state == State.INCOMPLETE and gang.reason != Reason.QUOTA)
     return gang.since if short else 0.0
 
 
-def submission(memory: LedgerState, entry: JobState) -> float:
+def submission(state: LedgerState, job_state: JobState) -> float:
     """When the job was submitted (Unix s), by its pods, its Gang and its owner."""
-    at, gang = entry.submitted, entry.recorded.gang
-    record = memory.owners.records.get(entry.owner.uid if entry.owner is not None else entry.key.uid)
-    made = record.created if record is not None and record.namespace == entry.key.namespace else 0.0
-    if entry.recorded.submitted and (not at or entry.recorded.submitted < at):
-        written = gang.created - memory.profile.incomplete if gang is not None and gang.created else 0.0
-        at = min(at or entry.recorded.submitted, max(entry.recorded.submitted, made or written))
-    return max(at, made, entry.queued_from)
+    at, gang = job_state.submitted, job_state.recorded.gang
+    record = state.owners.records.get(
+        job_state.owner.uid if job_state.owner is not None else job_state.key.uid
+    )
+    made = record.created if record is not None and record.namespace == job_state.key.namespace else 0.0
+    if job_state.recorded.submitted and (not at or job_state.recorded.submitted < at):
+        written = gang.created - state.profile.incomplete if gang is not None and gang.created else 0.0
+        at = min(at or job_state.recorded.submitted, max(job_state.recorded.submitted, made or written))
+    return max(at, made, job_state.queued_from)
 
 
-def tell(memory: LedgerState, key: JobKey, reason: str, length: float) -> Iterator[Action]:
+def tell(state: LedgerState, key: JobKey, reason: str, length: float) -> Iterator[Action]:
     """An Event for a job that loses its place, or that has lost it. length: seconds in which it was not whole."""
-    job = memory.entries[key].job
+    job_state = state.entries[key]
+    job = job_state.job
     if job is None:
         return
     for_so_long = duration(Seconds(length))
@@ -76,7 +79,9 @@ def tell(memory: LedgerState, key: JobKey, reason: str, length: float) -> Iterat
         else f"the job is whole now, after {for_so_long} in which it was not: its place in the queue counts from "
         "now"
     )
-    yield from told(key, job, reason, message, warning=reason == TOO_LONG)
+    yield from told(
+        key, job, job_state.recorded.gang, reason, message, warning=reason == TOO_LONG, waits=True
+    )
 
 
 def _whole(job: Job) -> bool:

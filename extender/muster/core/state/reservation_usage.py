@@ -13,51 +13,53 @@ from muster.core.workload import identity
 from muster.types import PodRecord, Reservation, Shape
 
 
-def charge_pod(memory: LedgerState, entry: JobState, pod: PodRecord) -> None:
+def charge_pod(state: LedgerState, job_state: JobState, pod: PodRecord) -> None:
     """At the node that it is on, is pinned to or has a place on; nowhere once it is no replica any more."""
     if not is_alive(pod):
         node = ""
     elif pod.phase.on_node:
         node = pod.node
     else:
-        reservation = next((h for h in entry.planned if h.uid == pod.uid), None)
+        reservation = next((h for h in job_state.planned if h.uid == pod.uid), None)
         node = pod.pin or (reservation.node if reservation else "")
-    memory.charges.charge(pod.uid, node, pod.shape, ours=True)
+    state.charges.charge(pod.uid, node, pod.shape, ours=True)
 
 
-def set_holds(memory: LedgerState, entry: JobState, reservations: tuple[Reservation, ...]) -> None:
+def set_holds(state: LedgerState, job_state: JobState, reservations: tuple[Reservation, ...]) -> None:
     """The job's places are these from now on; what the others used is free."""
-    gone = {h.uid for h in entry.planned if h.uid} - {h.uid for h in reservations}
-    entry.desired.reservations = reservations
-    charge_holds(memory, entry)
+    gone = {h.uid for h in job_state.planned if h.uid} - {h.uid for h in reservations}
+    job_state.desired.reservations = reservations
+    charge_holds(state, job_state)
     for uid in gone:
-        pod = entry.pods.get(uid)
+        pod = job_state.pods.get(uid)
         if pod is not None:
-            charge_pod(memory, entry, pod)
+            charge_pod(state, job_state, pod)
         else:
-            memory.charges.charge(uid, "", Shape(), ours=True)
+            state.charges.charge(uid, "", Shape(), ours=True)
 
 
-def charge_holds(memory: LedgerState, entry: JobState) -> None:
+def charge_holds(state: LedgerState, job_state: JobState) -> None:
     """Holds of pods are charged by uid, open ones by number, so that none counts twice. One of a pod that is deleted
     before it was on its node is open from then on, though the pod may be there until its owner has taken note."""
-    shapes = _shapes(entry)
+    shapes = _shapes(job_state)
     number = 0
-    for reservation in entry.planned:
-        pod = entry.pods.get(reservation.uid) if reservation.uid else None
+    for reservation in job_state.planned:
+        pod = job_state.pods.get(reservation.uid) if reservation.uid else None
         if pod is not None and is_alive(pod):
-            charge_pod(memory, entry, pod)
+            charge_pod(state, job_state, pod)
         elif reservation.role in shapes:
-            memory.charges.charge((entry.key, number), reservation.node, shapes[reservation.role], ours=True)
+            state.charges.charge(
+                (job_state.key, number), reservation.node, shapes[reservation.role], ours=True
+            )
             number += 1
-    while memory.charges.charged((entry.key, number)):
-        memory.charges.charge((entry.key, number), "", Shape(), ours=True)
+    while state.charges.charged((job_state.key, number)):
+        state.charges.charge((job_state.key, number), "", Shape(), ours=True)
         number += 1
 
 
-def _shapes(entry: JobState) -> dict[str, Shape]:
+def _shapes(job_state: JobState) -> dict[str, Shape]:
     """What a replica that does not exist yet is expected to ask for, by role."""
-    shapes = {identity.role_of(p): p.shape for p in entry.pods.values()}
-    if entry.job is not None:
-        shapes |= {role.name: role.shape for role in entry.job.roles}
+    shapes = {identity.role_of(p): p.shape for p in job_state.pods.values()}
+    if job_state.job is not None:
+        shapes |= {role.name: role.shape for role in job_state.job.roles}
     return shapes

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from muster.core.progress import report_filter
-from muster.core.state.job_state import NO_MEMORY, JobState
-from muster.core.state.pods import belongs, trust_recorded
+from muster.core.state.job_state import NO_MEMORY, InFlight, JobState, Size
+from muster.core.state.pods import belongs, rejoin, trust_recorded
 from muster.core.state.quarantine import set_aside
 from muster.core.state.queue_time import short_since
 from muster.core.state.reservation_usage import charge_holds, set_holds
@@ -21,108 +21,128 @@ PAUSES = tuple(state for state in State if state not in RAN)
 """States of a job whose next start may have to wait; in any other, somebody has edited the Gang that says so."""
 
 
-def gang_seen(memory: LedgerState, gang: GangRecord) -> None:
+def gang_seen(state: LedgerState, gang: GangRecord) -> None:
     """A Gang as the watch, or the answer to a write, has it; one older than what is known is passed over."""
-    if gang.object_uid in memory.gone:
+    if gang.object_uid in state.gone:
         return
-    known = memory.gang_names.get((gang.key.namespace, gang.name))
+    known = state.gang_names.get((gang.key.namespace, gang.name))
     if known is not None and known.object_uid == gang.object_uid and _older(gang.version, known.version):
         return
     if known == gang:
         return  # what a write of ours answered comes by the watch, too
-    memory.gang_names[(gang.key.namespace, gang.name)] = gang
-    entry = memory.entries.get(gang.key)
-    if entry is None:
-        entry = memory.entries[gang.key] = JobState(gang.key)
-    first = entry.recorded.gang is None
-    entry.recorded.gang = placed_by_us(memory, gang)
-    entry.recorded.places = frozenset((h.uid, h.node) for h in gang.placement if h.uid)
-    if gang.owner is not None and entry.owner is None and gang.owner.uid:
-        belongs(memory, entry, gang.owner)
-    trust_recorded(memory, entry)
+    state.gang_names[(gang.key.namespace, gang.name)] = gang
+    job_state = state.entries.get(gang.key)
+    if job_state is None:
+        job_state = state.entries[gang.key] = JobState(gang.key)
+    first = job_state.recorded.gang is None
+    job_state.recorded.gang = placed_by_us(state, gang)
+    job_state.recorded.places = frozenset((h.uid, h.node) for h in gang.placement if h.uid)
+    owner = gang.declared_by or gang.owner
+    if owner is not None and job_state.owner is None and owner.uid:
+        belongs(state, job_state, owner)
+    trust_recorded(state, job_state)
     if first:
-        _recall(memory, entry)
-    if entry.desired.reservations is None:
-        charge_holds(memory, entry)
-    memory.dirty.add(gang.key)
+        _recall(state, job_state)
+        if owner is not None and gang.key.uid and len(state.owners.jobs_of(owner.uid)) > 1:
+            rejoin(state, owner)  # its pods came first, and had to be named without it
+    if job_state.desired.reservations is None:
+        charge_holds(state, job_state)
+    state.dirty.add(gang.key)
 
 
-def _recall(memory: LedgerState, entry: JobState) -> None:
+def _recall(state: LedgerState, job_state: JobState) -> None:
     """Take over what an earlier leader wrote."""
-    gang = entry.recorded.gang
+    gang = job_state.recorded.gang
     if gang is None:
         return
-    entry.recorded.told = (gang.state, gang.code, gang.reason, gang.replicas)
-    entry.state = gang.state if gang.state in KNOWN else ""
-    entry.since, entry.story = gang.since, gang.story
-    entry.recorded.submitted = 0.0 if gang.ended else gang.submitted  # else the next job of that name
-    entry.queued_from = max(entry.queued_from, gang.queued_from)
-    entry.short_since = short_since(gang)
-    entry.started_at = gang.started
-    entry.backoff = gang.backoff
-    entry.not_before = gang.not_before if gang.state in PAUSES else 0.0
-    entry.ended_at = gang.ended
-    entry.recorded.sizes = gang.sizes or None
-    entry.whole = gang.whole
+    job_state.recorded.told = (gang.state, gang.reason, gang.message, gang.replicas)
+    job_state.recorded.turn = gang.turn
+    if gang.turn is not None and gang.turn.position:
+        state.turns_told.add(job_state.key)
+    job_state.recorded.old = gang.old
+    job_state.state = gang.state if gang.state in KNOWN else ""
+    job_state.since, job_state.story = gang.since, gang.story
+    job_state.conditions = tuple(one for one in gang.conditions if one.since)
+    job_state.recorded.submitted = 0.0 if gang.ended else gang.submitted  # else the next job of that name
+    job_state.queued_from = max(job_state.queued_from, gang.queued_from)
+    job_state.short_since = short_since(gang)
+    job_state.started_at = gang.started
+    job_state.size = _size(gang)
+    job_state.backoff = gang.backoff
+    job_state.not_before = gang.not_before if gang.state in PAUSES else 0.0
+    job_state.ended_at = gang.ended
+    job_state.recorded.sizes = gang.sizes or None
+    job_state.whole = gang.whole
     if gang.whole is None and gang.started and gang.state in RAN:  # an older version wrote it
-        entry.whole = {role: least for role, least, _ in gang.sizes}
+        job_state.whole = {role: least for role, least, _ in gang.sizes}
     if gang.state == State.STARTING and gang.sizes:
-        entry.begun = {role: least for role, least, _ in gang.sizes}
-    entry.recorded.keeps = gang.shrink_blocked_by
-    entry.recorded.node_backoffs = frozenset(gang.node_backoffs)
+        job_state.begun = {role: least for role, least, _ in gang.sizes}
+    job_state.recorded.keeps = gang.shrink_blocked_by
+    job_state.recorded.node_backoffs = frozenset(gang.node_backoffs)
     if gang.facts is not None:
-        entry.facts = gang.facts
+        job_state.facts = gang.facts
     if gang.track:
-        entry.track = report_filter.from_plain(gang.track)
-    entry.memory, entry.desired.grant, entry.desired.changing = gang.memory or NO_MEMORY, gang.grant, ""
-    entry.recorded.observed = entry.observed
-    entry.asked = entry.recorded.asked = gang.asked
-    (memory.asked.add if entry.asked else memory.asked.discard)(entry.key)
+        job_state.track = report_filter.from_plain(gang.track)
+    job_state.memory, job_state.desired.grant, job_state.desired.changing = (
+        gang.memory or NO_MEMORY,
+        gang.grant,
+        "",
+    )
+    job_state.recorded.observed = job_state.observed
+    job_state.asked = job_state.recorded.asked = gang.asked
+    (state.asked.add if job_state.asked else state.asked.discard)(job_state.key)
     for bar in gang.node_backoffs:
-        memory.back_off_node(entry, bar)
+        state.back_off_node(job_state, bar)
 
 
-def gang_gone(memory: LedgerState, namespace: str, name: str, object_uid: str) -> None:
+def _size(gang: GangRecord) -> Size | None:
+    """What it ran with when that was last written; only a role whose number may change has a size to tell."""
+    elastic = [size for size in gang.sizes if size[2] > size[1]] or gang.sizes
+    changes = gang.facts.shares if gang.facts is not None else ()
+    if gang.state not in RAN or not changes or not changes[-1][1] or not elastic:
+        return None
+    return Size(elastic[0][0], changes[-1][1], elastic[0][2])
+
+
+def gang_gone(state: LedgerState, namespace: str, name: str, object_uid: str) -> None:
     """Somebody deleted it: nothing is recorded any more, and it is written again while its job is there."""
-    memory.bury(object_uid)
-    known = memory.gang_names.get((namespace, name))
+    state.bury(object_uid)
+    known = state.gang_names.get((namespace, name))
     if known is None or known.object_uid != object_uid:
         return
-    del memory.gang_names[(namespace, name)]
-    entry = memory.entries.get(known.key)
-    if entry is not None:
-        if entry.desired.reservations is None:  # this replica followed: what the Gang said is all it knew
-            set_holds(memory, entry, entry.planned)
-        entry.recorded.gang, entry.recorded.places, entry.recorded.told = None, frozenset(), ("", "", "", "")
-        memory.dirty.add(entry.key)
+    del state.gang_names[(namespace, name)]
+    job_state = state.entries.get(known.key)
+    if job_state is not None:
+        if job_state.desired.reservations is None:  # this replica followed: what the Gang said is all it knew
+            set_holds(state, job_state, job_state.planned)
+        job_state.recorded.gang, job_state.recorded.places, job_state.recorded.told = (
+            None,
+            frozenset(),
+            ("", "", "", ""),
+        )
+        state.dirty.add(job_state.key)
 
 
-def take_over(memory: LedgerState, now: float) -> None:
+def take_over(state: LedgerState, now: float) -> None:
     """Become the one who plans: what the API says counts, intents of an earlier term are forgotten."""
-    memory.listens = None
-    memory.in_flight.clear()
-    memory.retry.clear()
-    memory.refusals.clear()
-    memory.shrinking.clear()
-    for entry in memory.entries.values():
-        if entry.desired.reservations is not None:
-            set_holds(memory, entry, ())
-            entry.desired.reservations = None
-        entry.in_flight.gang, entry.in_flight.gang_retry_at, entry.in_flight.start = False, 0.0, False
-        entry.in_flight.gang_refusals = 0
-        entry.in_flight.nodes, entry.in_flight.nodes_retry_at = False, 0.0
+    state.listens = None
+    for job_state in state.entries.values():
+        if job_state.desired.reservations is not None:
+            set_holds(state, job_state, ())
+            job_state.desired.reservations = None
+        job_state.in_flight, job_state.desired.leaving = InFlight(), frozenset()
         try:
-            _recall(memory, entry)
-            charge_holds(memory, entry)
+            _recall(state, job_state)
+            charge_holds(state, job_state)
         except Exception as error:
-            set_aside(memory, entry.key, "apply", error, now)
-        memory.dirty.add(entry.key)
+            set_aside(state, job_state.key, "apply", error, now)
+        state.dirty.add(job_state.key)
 
 
-def step_down(memory: LedgerState) -> None:
+def step_down(state: LedgerState) -> None:
     """Another replica plans: reports go to that one."""
-    memory.listens = math.inf
-    memory.dirty |= {key for key, job in memory.jobs.items() if job.silent}
+    state.listens = math.inf
+    state.dirty |= {key for key, job in state.jobs.items() if job.silent}
 
 
 def _older(version: str, than: str) -> bool:

@@ -13,6 +13,8 @@ from muster.core.state.queue_time import seniority
 from muster.core.state.reservation_usage import charge_holds, set_holds
 from muster.core.state.state import LedgerState
 from muster.core.state.unreadable import unread_of
+from muster.core.workload.identity import GPUS
+from muster.core.workload.in_place import parse_gpus
 from muster.types import Job, JobKey, Phase, Snapshot
 
 RETURN = 30.0
@@ -20,112 +22,122 @@ RETURN = 30.0
 to 1.2 s for a Job, design §1; operators take their time)."""
 
 
-def snapshot_of(memory: LedgerState, now: float) -> Snapshot:
+def snapshot_of(state: LedgerState, now: float) -> Snapshot:
     """Everything that a plan may depend on, at `now`."""
-    memory.listens = now if memory.listens is None else memory.listens
-    place_orphans(memory, [pod for pod, _ in memory.orphans.values()], now)
-    over = {key for key, until in memory.later.items() if until <= now}
+    state.listens = now if state.listens is None else state.listens
+    place_orphans(state, [pod for pod, _ in state.orphans.values()], now)
+    over = {key for key, until in state.later.items() if until <= now}
     for key in over:
-        del memory.later[key]
-    memory.dirty |= memory.returning | memory.heard | over
-    memory.returning.clear()
-    memory.heard.clear()
-    for key in list(memory.dirty):
-        _refresh(memory, key, now)
-    memory.dirty.clear()
-    memory.charges.moved = False
+        del state.later[key]
+    state.dirty |= state.returning | state.heard | over
+    state.returning.clear()
+    state.heard.clear()
+    for key in list(state.dirty):
+        _refresh(state, key, now)
+    state.dirty.clear()
+    state.charges.moved = False
     node_backoffs: dict[tuple[JobKey, str], dict[str, float]] = {}
-    for key in memory.with_node_backoffs:
-        for bar in memory.entries[key].node_backoffs.values():
+    for key in state.with_node_backoffs:
+        for bar in state.entries[key].node_backoffs.values():
             if bar.until > now:
                 node_backoffs.setdefault((key, bar.role), {})[bar.node] = bar.until
     return Snapshot(
         now=now,
-        nodes=memory.charges.columns(),
-        free=memory.charges.free(),
-        jobs=dict(memory.jobs),
-        ports=memory.charges.ports(),
+        nodes=state.charges.columns(),
+        free=state.charges.free(),
+        jobs=dict(state.jobs),
+        ports=state.charges.ports(),
         node_backoffs=node_backoffs,
-        ours_on=memory.charges.ours_on(),
-        shared_at=memory.shared_at,
+        ours_on=state.charges.ours_on(),
+        shared_at=state.shared_at,
     )
 
 
-def _anew(memory: LedgerState, entry: JobState, job: Job, now: float) -> Job:
+def in_place(state: LedgerState) -> dict[JobKey, tuple[int, ...]]:
+    """Numbers of GPUs that jobs in place can train on, as their newest living pod says."""
+    found = {}
+    for job_state in state.entries.values():
+        for pod in job_state.pods.values():
+            if GPUS in pod.annotations and is_alive(pod) and job_state.job and not job_state.job.invalid:
+                found[job_state.key] = parse_gpus(pod.annotations[GPUS])
+    return {key: sizes for key, sizes in found.items() if sizes}
+
+
+def _anew(state: LedgerState, job_state: JobState, job: Job, now: float) -> Job:
     """A job that ran and of which nothing does any more, not by our hand, while its owner wants all of it (a JobSet's
     failurePolicy, a LeaderWorkerSet's group): it has its place in the queue at once, for its pods are about to come.
     Its owner makes them when the last one has ended, so RETURN counts from that, and from each that comes."""
-    before = memory.jobs.get(entry.key)
-    if job.started or not memory.owners.lives(entry.key, entry.owner):
-        entry.anew_until = 0.0
+    before = state.jobs.get(job_state.key)
+    if job.started or not state.owners.lives(job_state.key, job_state.owner):
+        job_state.anew_until = 0.0
     elif (
         before is not None
         and before.started
-        and not (entry.desired.sent_back or job.preempted or now < entry.returning + RETURN)
+        and not (job_state.desired.sent_back or job.preempted or now < job_state.returning + RETURN)
     ):
-        entry.anew_at, entry.anew_until = now, now + RETURN
-    if entry.anew_until:
+        job_state.anew_at, job_state.anew_until = now, now + RETURN
+    if job_state.anew_until:
         ends = any(
             m.phase is Phase.ENDING for one in (before, job) if one for r in one.roles for m in r.members
         )
-        sign = now if ends else entry.newest_pod
-        most = entry.anew_at + memory.profile.incomplete
-        entry.anew_until = max(entry.anew_until, min(sign + RETURN, most))
-    if now >= entry.anew_until:
-        entry.anew_until = 0.0
+        sign = now if ends else job_state.newest_pod
+        most = job_state.anew_at + state.profile.incomplete
+        job_state.anew_until = max(job_state.anew_until, min(sign + RETURN, most))
+    if now >= job_state.anew_until:
+        job_state.anew_until = 0.0
         return job
-    memory.again(entry.key, entry.anew_until)
+    state.again(job_state.key, job_state.anew_until)
     return replace(job, restarting=True, expects=not job.quota[0])
 
 
-def _refresh(memory: LedgerState, key: JobKey, now: float) -> None:
+def _refresh(state: LedgerState, key: JobKey, now: float) -> None:
     """Rebuild one job's frozen view; forget a job of which nothing is left. One that can't be built is put aside."""
-    entry = memory.entries.get(key)
-    if entry is None:
+    job_state = state.entries.get(key)
+    if job_state is None:
         return
-    stage = unread_of(memory, key) or put_aside(memory, key, now)
+    stage = unread_of(state, key) or put_aside(state, key, now)
     try:
-        if _forgotten(memory, key, entry):
+        if _forgotten(state, key, job_state):
             return
         if not stage:
-            _build(memory, key, entry, now)
+            _build(state, key, job_state, now)
             return
     except Exception as error:
         stage = "build"
-        set_aside(memory, key, stage, error, now)
-    memory.jobs[key] = entry.job = bare_job(entry, stage)
+        set_aside(state, key, stage, error, now)
+    state.jobs[key] = job_state.job = bare_job(job_state, stage)
 
 
-def _forgotten(memory: LedgerState, key: JobKey, entry: JobState) -> bool:
+def _forgotten(state: LedgerState, key: JobKey, job_state: JobState) -> bool:
     """Whether nothing is left of the job; then all that is kept of it goes."""
-    if entry.pods or entry.recorded.gang is not None or memory.owners.lives(key, entry.owner):
+    if job_state.pods or job_state.recorded.gang is not None or state.owners.lives(key, job_state.owner):
         return False
-    if entry.desired.reservations:
-        set_holds(memory, entry, ())
-    memory.owners.forgotten(key, entry.owner)
-    memory.jobs.pop(key, None)
-    del memory.entries[key]
-    memory.with_node_backoffs.discard(key)
-    memory.asked.discard(key)
-    memory.guarded_jobs.discard(key)
-    memory.quarantined.pop(key, None)
-    memory.later.pop(key, None)
+    if job_state.desired.reservations:
+        set_holds(state, job_state, ())
+    state.owners.forgotten(key, job_state.owner)
+    state.jobs.pop(key, None)
+    del state.entries[key]
+    state.with_node_backoffs.discard(key)
+    state.asked.discard(key)
+    state.guarded_jobs.discard(key)
+    state.quarantined.pop(key, None)
+    state.later.pop(key, None)
     return True
 
 
-def _build(memory: LedgerState, key: JobKey, entry: JobState, now: float) -> None:
-    if entry.desired.reservations is None and entry.planned:
-        charge_holds(memory, entry)
+def _build(state: LedgerState, key: JobKey, job_state: JobState, now: float) -> None:
+    if job_state.desired.reservations is None and job_state.planned:
+        charge_holds(state, job_state)
     # Owners make again what we evicted. Where nobody tells us what an owner still wants, time decides.
     returns = (
-        now < entry.returning + RETURN
-        and (entry.owner.uid if entry.owner is not None else key.uid) not in memory.owners.records
-        and not any(is_alive(p) for p in entry.pods.values())
+        now < job_state.returning + RETURN
+        and (job_state.owner.uid if job_state.owner is not None else key.uid) not in state.owners.records
+        and not any(is_alive(p) for p in job_state.pods.values())
     )
     if returns:
-        memory.requeue_at.add(entry.returning + RETURN)
-        memory.returning.add(key)
-    job = seniority(memory, entry, memory.made.job(entry, memory.profile, returns=returns), now)
-    memory.jobs[key] = entry.job = lived(memory, entry, _anew(memory, entry, job, now), now)
-    if any(not reservation.uid for reservation in entry.planned):
-        charge_holds(memory, entry)  # what its owner's template asks for may be news
+        state.requeue_at.add(job_state.returning + RETURN)
+        state.returning.add(key)
+    job = seniority(state, job_state, state.made.job(job_state, state.profile, returns=returns), now)
+    state.jobs[key] = job_state.job = lived(state, job_state, _anew(state, job_state, job, now), now)
+    if any(not reservation.uid for reservation in job_state.planned):
+        charge_holds(state, job_state)  # what its owner's template asks for may be news

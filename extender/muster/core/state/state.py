@@ -1,8 +1,7 @@
 """What is kept across cycles: of every job (core.state.job_state), pod, Gang and owner, and what is under way.
 
-The modules that work on it: events in (`events`, `pods`, `recall`, `obstacles`, `outcomes`), frozen Snapshots out
-(`snapshots`, `lived`), and from a plan to actions (`ledger`, `endings`, `leaving`, `gates`, `writing`, `asking`,
-`teaching`).
+The modules that work on it: events in (core.events, core.actions.outcomes, and here `pods`, `restore`, `blockers`),
+frozen Snapshots out (`snapshot`, `job_builder`, `job_facts`), and from a plan to actions (core.ledger, core.actions).
 """
 
 from __future__ import annotations
@@ -10,20 +9,26 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
+from muster.core.devices.device_ledger import DeviceLedger
+from muster.core.devices.in_place import InPlace
 from muster.core.placement.feasibility import matches
 from muster.core.placement.usage import Usage
 from muster.core.progress import learned
 from muster.core.progress.estimate import declared
 from muster.core.state.job_builder import JobBuilder
-from muster.core.state.job_state import JobState
+from muster.core.state.job_state import JobState, Request
 from muster.core.workload.owners import Owners
 from muster.core.workload.volumes import Claim, Claims
 from muster.points import Estimation, Profile
 from muster.types import (
+    BEHIND,
     NAMESPACE_NAME,
+    NEVER,
     PRODUCT,
+    QUEUE_TOLD,
     Budget,
     EndReason,
     Fault,
@@ -33,8 +38,13 @@ from muster.types import (
     JobKey,
     NodeBackoff,
     Owner,
+    Plan,
     PodRecord,
     Quota,
+    Reason,
+    State,
+    Status,
+    Turn,
 )
 
 QUIET = 2.0
@@ -126,10 +136,8 @@ class LedgerState:
         self.blameless_until = 0.0  # a Share plugin fails, and until then nobody looks over which job
         self.faults: list[Fault] = []  # for the driver, which takes them
         # what is under way
-        self.in_flight: set[tuple[str, str]] = set()  # kind of action, uid
-        self.retry: dict[str, float] = {}  # by uid, not before
-        self.refusals: dict[str, int] = {}  # by uid, in a row
-        self.shrinking: set[str] = set()
+        self.shrinking: set[JobKey] = set()
+        """Jobs of which replicas are to leave while they go on (`Desired.leaving`), or were until the last plan."""
         self.ended: Counter[EndReason] = Counter()  # pods that were evicted, as the API has answered
         self.overtaken: frozenset[str] = frozenset()
         """Pods whose eviction is under way and not wanted any more: it is called back where it has not begun."""
@@ -138,6 +146,14 @@ class LedgerState:
         # what the last plan believed and said
         self.believed: Callable[[Job], Estimation] = lambda job: declared(job, 0.0)
         self.whys: Mapping[JobKey, str] = {}
+        self.shares: Mapping[JobKey, int] = {}
+        self.queue = Plan()  # in its order jobs wait
+        # what waiting jobs are told of their turn (core.actions.queue_turns)
+        self.turns: Mapping[JobKey, Turn] = {}  # as the queue was last played forward
+        self.turns_told: set[JobKey] = set()  # whose Gangs have a position
+        self.turns_at = 0.0  # the next look, Unix s
+        self.turns_seen: tuple[object, ...] = ()  # at the last
+        self.turn_writes: list[float] = []  # when those were that told nothing else, Unix s
         # the last lesson
         self.taught_at = -math.inf
         self.teacher = JobKey("", "")
@@ -145,20 +161,25 @@ class LedgerState:
             self.owners,
             self.groups,
             self.refused_at,
-            self.in_flight,
-            self.shrinking,
             self.quotas,
             self.came_bound,
             self.outside,
         )
+        self.in_place: InPlace | None = None  # devices of running pods change, where that is enabled
+
+    def give_devices(self, devices: DeviceLedger) -> None:
+        """From now on GPUs are given in place, to pods that declare it."""
+        self.in_place = InPlace(devices)
+        self.made = replace(self.made, in_place=True)
+        self.dirty |= self.entries.keys()
 
     def use(self, profile: Profile) -> None:
         """Plan with another profile from now on: what a job is like (scored or pinned) depends on it, too."""
         self.profile = profile
         self.lessons.shared = profile.shared_lessons
         self.shared_at = -1.0
-        for entry in self.entries.values():
-            entry.desired.grant, entry.desired.why = None, ""  # the other profile's
+        for job_state in self.entries.values():
+            job_state.desired.grant, job_state.desired.why = None, ""  # the other profile's
         self.dirty |= self.entries.keys()
 
     @property
@@ -191,15 +212,40 @@ class LedgerState:
         labels = {**(labels or {}), NAMESPACE_NAME: namespace}
         return not all(matches(labels.get(r.key), r) for r in chosen.selector)
 
+    def turn(self, key: JobKey, status: Status) -> Turn | None:
+        """What the job's Gang is to tell of its turn now; None for a job that does not wait for one."""
+        if status.state is not State.WAITING:
+            return None
+        position = self.queue.positions.get(key, 0)
+        if status.reason is Reason.NEVER_FITS:
+            return Turn(fits=status.detail, expected=NEVER)
+        if position > QUEUE_TOLD:
+            return Turn(expected=BEHIND)
+        if not position:
+            return None
+        seen = self.turns.get(key) or self.entries[key].recorded.turn
+        if seen is None or seen.expected in (BEHIND, NEVER):
+            seen = Turn()
+        return Turn(position, status.detail, seen.blocker, seen.start, seen.expected)
+
     def again(self, key: JobKey, at: float) -> None:
         """Look at the job again at `at`, or before."""
         self.later[key] = min(at, self.later.get(key, at))
         self.requeue_at.add(at)
 
-    def back_off_node(self, entry: JobState, bar: NodeBackoff) -> None:
+    def waits(self, request: Request, now: float) -> bool:
+        """Whether no request about an object may be sent now: one is under way, or was refused a moment ago."""
+        if request.sent is not None:
+            return True
+        if request.not_before > now:
+            self.requeue_at.add(request.not_before)
+            return True
+        return False
+
+    def back_off_node(self, job_state: JobState, bar: NodeBackoff) -> None:
         """Leave a node out for a role of the job for a while."""
-        entry.node_backoffs[(bar.role, bar.node)] = bar
-        self.with_node_backoffs.add(entry.key)
+        job_state.node_backoffs[(bar.role, bar.node)] = bar
+        self.with_node_backoffs.add(job_state.key)
         self.requeue_at.add(bar.until)
 
     def bury(self, uid: str) -> None:

@@ -25,9 +25,9 @@ from muster.types import GangRecord, Phase, PodRecord, Requirement, Shape, Term
 NAME_FIELD = "metadata.name"
 
 
-def trusted(memory: LedgerState, entry: JobState, pod: PodRecord) -> PodRecord:
+def trusted(state: LedgerState, job_state: JobState, pod: PodRecord) -> PodRecord:
     """The pod with what may be believed of it; asked again (`trust_again`) when more is recorded."""
-    open_by_us = pod.uid not in memory.came_open and not memory.outside(pod.namespace)
+    open_by_us = pod.uid not in state.came_open and not state.outside(pod.namespace)
     if pod.phase is Phase.RELEASED and not open_by_us:
         pod = replace(pod, phase=Phase.UNGATED)
     if pod.carries and not (
@@ -37,49 +37,49 @@ def trusted(memory: LedgerState, entry: JobState, pod: PodRecord) -> PodRecord:
     if pod.phase is not Phase.UNGATED or not (pod.pin or pod.claimed):
         return pod
     node = pod.pin or pod.claimed
-    if open_by_us and _vouched(entry, pod, node):
+    if open_by_us and _vouched(job_state, pod, node):
         return pod if pod.pin else replace(pod, pin=node, claimed="", shape=_without(pod.shape))
     return replace(pod, pin="", claimed=node, shape=_with(pod.shape, node)) if pod.pin else pod
 
 
-def placed_by_us(memory: LedgerState, gang: GangRecord) -> GangRecord:
+def placed_by_us(state: LedgerState, gang: GangRecord) -> GangRecord:
     """The Gang without places of pods that came open: where a later leader planned them, it plans them again."""
-    if memory.outside(gang.key.namespace):
+    if state.outside(gang.key.namespace):
         return replace(gang, placement=())
-    if not any(h.uid in memory.came_open for h in gang.placement):
+    if not any(h.uid in state.came_open for h in gang.placement):
         return gang
-    return replace(gang, placement=tuple(h for h in gang.placement if h.uid not in memory.came_open))
+    return replace(gang, placement=tuple(h for h in gang.placement if h.uid not in state.came_open))
 
 
-def of_its_namespace(memory: LedgerState, pod: PodRecord) -> PodRecord:
+def of_its_namespace(state: LedgerState, pod: PodRecord) -> PodRecord:
     """A pod without a controller that is known to live in another namespace: such a reference counts for nothing, as
     in Kubernetes, whose garbage collector takes that owner for gone."""
     owner = pod.controller
-    record = memory.owners.records.get(owner.uid) if owner is not None and watched(owner) else None
+    record = state.owners.records.get(owner.uid) if owner is not None and watched(owner) else None
     if record is None or record.namespace == pod.namespace:
         return pod
-    memory.owners.left(pod)
-    memory.owners.leave(pod.uid)
+    state.owners.left(pod)
+    state.owners.leave(pod.uid)
     return replace(pod, controller=None)
 
 
-def trust_again(memory: LedgerState, entry: JobState) -> list[PodRecord]:
+def trust_again(state: LedgerState, job_state: JobState) -> list[PodRecord]:
     """Pods whose pin is recorded by now. One that came open was never pinned by us: it was nominated."""
-    if memory.outside(entry.key.namespace):
+    if state.outside(job_state.key.namespace):
         return []
-    claiming = [p for p in entry.pods.values() if p.claimed and p.uid not in memory.came_open]
-    return [p for p in claiming if _vouched(entry, p, p.claimed)]
+    claiming = [p for p in job_state.pods.values() if p.claimed and p.uid not in state.came_open]
+    return [p for p in claiming if _vouched(job_state, p, p.claimed)]
 
 
-def _vouched(entry: JobState, pod: PodRecord, node: str) -> bool:
-    if pod.uid in entry.given_up:
+def _vouched(job_state: JobState, pod: PodRecord, node: str) -> bool:
+    if pod.uid in job_state.given_up:
         return False
-    before = entry.pods.get(pod.uid)
+    before = job_state.pods.get(pod.uid)
     if before is not None and before.pin == node:  # it was believed, and a pin does not change
         return True
     place = (pod.uid, node)
-    return place in entry.recorded.places or any(
-        (h.uid, h.node) == place for h in (*pod.carries, *entry.carried)
+    return place in job_state.recorded.places or any(
+        (h.uid, h.node) == place for h in (*pod.carries, *job_state.carried)
     )
 
 

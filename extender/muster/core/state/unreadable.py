@@ -16,73 +16,73 @@ from muster.core.workload.identity import gang_name
 from muster.types import Fault, GangGone, Gone, GroupSeen, JobKey, OwnerGone, PodGone, PodRecord, Unreadable
 
 
-def taken_in(memory: LedgerState, pod: PodRecord, step: Callable[[], None], now: float) -> None:
+def taken_in(state: LedgerState, pod: PodRecord, step: Callable[[], None], now: float) -> None:
     """Take a pod in; one that can't be is charged where it stands, and its job put aside until it changes or goes."""
     try:
         step()
     except Exception as error:
-        memory.orphans.pop(pod.uid, None)
-        memory.versions.pop(pod.uid, None)  # the same version may be told again
-        key = memory.job_of.get(pod.uid) or _key_of(memory, pod)
-        memory.unread[PodGone(pod.uid)] = Unread(pod.namespace, key, "apply", repr(error)[:400])
-        set_aside(memory, key, "apply", error, now)
+        state.orphans.pop(pod.uid, None)
+        state.versions.pop(pod.uid, None)  # the same version may be told again
+        key = state.job_of.get(pod.uid) or _key_of(state, pod)
+        state.unread[PodGone(pod.uid)] = Unread(pod.namespace, key, "apply", repr(error)[:400])
+        set_aside(state, key, "apply", error, now)
         try:
-            memory.charges.charge(pod.uid, pod.node if pod.phase.on_node else "", pod.shape, ours=pod.ours)
+            state.charges.charge(pod.uid, pod.node if pod.phase.on_node else "", pod.shape, ours=pod.ours)
         except Exception as second:
-            stumbled(memory, "apply", second)
+            stumbled(state, "apply", second)
 
 
-def unreadable(memory: LedgerState, event: Unreadable, join: Callable[[PodRecord], None], now: float) -> None:
+def unreadable(state: LedgerState, event: Unreadable, join: Callable[[PodRecord], None], now: float) -> None:
     """An object that can't be decoded: what was known of it stays, and its jobs are put aside until it can be.
 
     join: puts a pod under its job, which is to be shown although nothing of the pod but its name can be read.
     """
     gone, error = event.gone, event.error
-    before = memory.unread.get(gone) if gone is not None else None
+    before = state.unread.get(gone) if gone is not None else None
     key = None
     if isinstance(gone, PodGone):
-        if gone.uid in memory.gone:
+        if gone.uid in state.gone:
             return
-        memory.versions.pop(gone.uid, None)  # the same version may be told again, and be read
-        known = memory.orphans.pop(gone.uid, (event.pod, 0.0))[0]
-        if gone.uid not in memory.job_of and known is not None and known.ours:
-            taken_in(memory, known, partial(join, known), now)
-        key = memory.job_of.get(gone.uid)
+        state.versions.pop(gone.uid, None)  # the same version may be told again, and be read
+        known = state.orphans.pop(gone.uid, (event.pod, 0.0))[0]
+        if gone.uid not in state.job_of and known is not None and known.ours:
+            taken_in(state, known, partial(join, known), now)
+        key = state.job_of.get(gone.uid)
     said = repr(error)[:400]
     if gone is not None:
-        memory.unread[gone] = Unread(event.namespace, key, "decode", said)
+        state.unread[gone] = Unread(event.namespace, key, "decode", said)
     found = {
         each
-        for each in memory.entries
-        if each.namespace == event.namespace and unread_of(memory, each) == "decode"
+        for each in state.entries
+        if each.namespace == event.namespace and unread_of(state, each) == "decode"
     }
     for each in sorted(found):
-        set_aside(memory, each, "decode", error, now, event.what)
+        set_aside(state, each, "decode", error, now, event.what)
     if not found:
         again = before is not None and before.said == said
-        memory.faults.append(Fault("decode", event.what, error, again=again))
+        state.faults.append(Fault("decode", event.what, error, again=again))
 
 
-def read_again(memory: LedgerState, gone: Gone) -> None:
+def read_again(state: LedgerState, gone: Gone) -> None:
     """There is news of an object that could not be read: its jobs are looked at again."""
-    unread = memory.unread.pop(gone, None)
+    unread = state.unread.pop(gone, None)
     if unread is not None:
-        memory.dirty |= {key for key in memory.entries if key.namespace == unread.namespace}
+        state.dirty |= {key for key in state.entries if key.namespace == unread.namespace}
 
 
-def unread_of(memory: LedgerState, key: JobKey) -> str:
+def unread_of(state: LedgerState, key: JobKey) -> str:
     """In which stage an object of the job can't be read, "" for none."""
-    if not memory.unread:
+    if not state.unread:
         return ""
-    entry = memory.entries.get(key)
+    job_state = state.entries.get(key)
     wanted: set[Gone] = set()
-    if entry is not None:
-        owners = {pod.controller for pod in entry.pods.values()} | {entry.owner}
-        owners |= set(memory.owners.topmost_of(entry.pods.values(), None))
+    if job_state is not None:
+        owners = {pod.controller for pod in job_state.pods.values()} | {job_state.owner}
+        owners |= set(state.owners.topmost_of(job_state.pods.values(), None))
         wanted |= {OwnerGone(owner.uid) for owner in owners if owner is not None}
-        wanted |= {PodGone(uid) for uid in entry.pods}
-        wanted |= {GroupSeen(key.namespace, identity.group_of(pod), 0) for pod in entry.pods.values()}
-    for gone, unread in memory.unread.items():
+        wanted |= {PodGone(uid) for uid in job_state.pods}
+        wanted |= {GroupSeen(key.namespace, identity.group_of(pod), 0) for pod in job_state.pods.values()}
+    for gone, unread in state.unread.items():
         own = isinstance(gone, GangGone) and (gone.namespace, gone.name) == (
             key.namespace,
             gang_name(key.name),
@@ -92,8 +92,8 @@ def unread_of(memory: LedgerState, key: JobKey) -> str:
     return ""
 
 
-def _key_of(memory: LedgerState, pod: PodRecord) -> JobKey:
+def _key_of(state: LedgerState, pod: PodRecord) -> JobKey:
     try:
-        return identity.job_key(pod, memory.owners.records)
+        return identity.job_key(pod, state.owners.records)
     except Exception:
         return JobKey(pod.namespace, f"pod-{pod.name}", pod.uid)

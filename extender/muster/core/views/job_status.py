@@ -1,7 +1,6 @@
 """Where each job stands, as its owner reads it: position, one honest sentence, expected start.
 
-Computed from a View when somebody reads it, and never written to the API: positions change with every job
-that starts.
+Computed from a View when somebody reads it; of the first of the queue it is written to their Gangs, too (`turns`).
 The one who reads names the namespaces that he may see; jobs of others are counts to him (issue 3, part 6).
 """
 
@@ -19,12 +18,24 @@ from muster.core.placement.feasibility import static_mask
 from muster.core.reasons.words import plural
 from muster.core.views.queue_eta import Expected, forecast
 from muster.core.views.view import View
-from muster.types import BoolArray, Code, Job, JobKey, Phase, Reservation, Role, State, Status
+from muster.types import (
+    QUEUE_TOLD,
+    BoolArray,
+    Job,
+    JobKey,
+    Phase,
+    Reason,
+    Reservation,
+    Role,
+    State,
+    Status,
+    Turn,
+)
 
 NAMED = 3
 """Holders that a sentence names; the rest is a count."""
-FREED_BY_OTHERS = frozenset({Code.RESOURCES, Code.TOPOLOGY, Code.NODES})
-"""Codes of jobs that start when other jobs give something back."""
+FREED_BY_OTHERS = frozenset({Reason.RESOURCES, Reason.TOPOLOGY, Reason.NODES})
+"""Reasons of jobs that start when other jobs give something back."""
 
 Sees = Callable[[str], bool]
 """Whether the reader may see the jobs of a namespace."""
@@ -51,8 +62,8 @@ class Standing:
 
     key: JobKey
     state: State
-    code: Code
-    reason: str
+    reason: Reason
+    message: str
     position: int | None
     since: float
     gpus: int
@@ -69,19 +80,43 @@ class _Reading:
     sees: Sees
     positions: Mapping[JobKey, int]
     holders: dict[tuple[object, ...], str] = field(default_factory=dict)
+    used: dict[tuple[object, ...], tuple[bool, list[tuple[int, JobKey]]]] = field(default_factory=dict)
+    """By what a job asks for: whether GPUs are counted, and how many of them each job has, largest first."""
 
 
 def standings(view: View, sees: Sees, namespace: str | None = None) -> list[Standing]:
     """All jobs that the reader sees (of one namespace, if given), by namespace, name and uid."""
-    reading = _Reading(view, sees, positions(view))
+    reading = _Reading(view, sees, view.plan.positions)
     jobs = view.snapshot.jobs
     keys = sorted(key for key in jobs if sees(key.namespace) and namespace in (None, key.namespace))
     return [_standing(reading, jobs[key]) for key in keys]
 
 
-def positions(view: View) -> dict[JobKey, int]:
-    """Place in the queue of each job that waits, from 1."""
-    return {key: i for i, key in enumerate(view.plan.order, start=1)}
+SURE = "by the run times that jobs declare or report; it may start sooner"
+
+
+def turns(view: View) -> dict[JobKey, Turn]:
+    """What the Gangs of the first QUEUE_TOLD of the queue tell of who has what they need and when they start, each in
+    words that its own namespace may read. Their positions and what fits are not in it (TurnsSeen)."""
+    expected = forecast(view)
+    used: dict[tuple[object, ...], tuple[bool, list[tuple[int, JobKey]]]] = {}
+    readings: dict[str, _Reading] = {}
+    found = {}
+    for key, position in view.plan.positions.items():
+        job = view.snapshot.jobs.get(key)
+        if position > QUEUE_TOLD or job is None:
+            continue
+        space = key.namespace
+        if space not in readings:
+            readings[space] = _Reading(view, space.__eq__, view.plan.positions, used=used)
+        freed = view.plan.statuses[key].reason in FREED_BY_OTHERS
+        start = expected.get(key, Expected())
+        found[key] = Turn(
+            blocker=_holders(readings[space], job) if freed else "",
+            start=start.start or 0.0,
+            expected=SURE if start.start is not None else f"not known: {start.unknown}",
+        )
+    return found
 
 
 def item(standing: Standing) -> dict[str, object]:
@@ -90,8 +125,8 @@ def item(standing: Standing) -> dict[str, object]:
         "namespace": standing.key.namespace,
         "name": standing.key.name,
         "state": standing.state.value,
-        "code": standing.code.value,
-        "reason": standing.reason,
+        "reason": standing.reason.value,
+        "message": standing.message,
         "position": standing.position,
         "since": timestamp(standing.since),
         "gpus": standing.gpus,
@@ -121,18 +156,18 @@ def _written(seconds: int) -> str | None:
 def _standing(reading: _Reading, job: Job) -> Standing:
     view = reading.view
     status = view.plan.statuses.get(job.key) or Status(
-        State.WAITING, Code.RESOURCES, "was seen after the last plan"
+        State.WAITING, Reason.RESOURCES, "was seen after the last plan"
     )
     reservations = view.plan.reservations.get(job.key, job.reservations)
     roles = {role.name: _role(role, reservations) for role in job.roles}
     granted = sum(r.shape.gpus * roles[r.name].granted for r in job.roles)
     position = reading.positions.get(job.key) if status.state is State.WAITING else None
-    expected = forecast(view).get(job.key, Expected()) if position is not None else Expected()
+    expected = forecast(view).get(job.key, Expected()) if status.state is State.WAITING else Expected()
     return Standing(
         key=job.key,
         state=status.state,
-        code=status.code,
-        reason=_sentence(reading, job, status, position),
+        reason=status.reason,
+        message=_sentence(reading, job, status, position),
         position=position,
         since=job.since,
         gpus=granted or job.gpus,
@@ -153,11 +188,11 @@ def _role(role: Role, reservations: Sequence[Reservation]) -> RoleStanding:
 
 def _sentence(reading: _Reading, job: Job, status: Status, position: int | None) -> str:
     """What it waits for, what stands in the way, how many are ahead, and who holds what it needs."""
-    words = f"{status.waits}: {status.detail}" if status.detail else status.waits
+    words = f"{status.message}: {status.detail}" if status.detail else status.message
     parts = [words]
-    if position is not None and status.code is not Code.NEVER_FITS:
+    if position is not None and status.reason is not Reason.NEVER_FITS:
         parts.append("first in the queue" if position == 1 else f"{plural(position - 1, 'job')} ahead")
-        if status.code in FREED_BY_OTHERS:
+        if status.reason in FREED_BY_OTHERS:
             parts.append(_holders(reading, job))
     return "; ".join(part for part in parts if part)
 
@@ -170,26 +205,31 @@ def _holders(reading: _Reading, job: Job) -> str:
     nodes = reading.view.snapshot.nodes
     shapes = {r.shape for r in job.roles if r.shape.gpus} or {r.shape for r in job.roles}
     kind = tuple(sorted((repr((s.selector, s.affinity, s.tolerations)), bool(s.gpus)) for s in shapes))
-    if kind not in reading.holders:
+    if kind not in reading.used:
         mask = np.zeros(len(nodes), dtype=np.bool_)
         for shape in shapes:
             mask |= static_mask(nodes, shape)
         by_gpus = any(s.gpus for s in shapes)
-        reading.holders[kind] = _holders_words(reading, job.key, mask, by_gpus)
+        reading.used[kind] = by_gpus, _all_used(reading.view, job.key, mask, by_gpus)
+    if kind not in reading.holders:
+        reading.holders[kind] = _holders_words(reading, *reading.used[kind])
     return reading.holders[kind]
 
 
-def _holders_words(reading: _Reading, but: JobKey, mask: BoolArray, by_gpus: bool) -> str:
+def _all_used(view: View, but: JobKey, mask: BoolArray, by_gpus: bool) -> list[tuple[int, JobKey]]:
     used: list[tuple[int, JobKey]] = []
-    for other in reading.view.snapshot.jobs.values():
+    for other in view.snapshot.jobs.values():
         if other.key == but:
             continue
-        amount = _used(other, reading.view.plan.reservations.get(other.key, ()), reading.view, mask, by_gpus)
+        amount = _used(other, view.plan.reservations.get(other.key, ()), view, mask, by_gpus)
         if amount:
             used.append((amount, other.key))
+    return sorted(used, key=lambda u: (-u[0], u[1]))
+
+
+def _holders_words(reading: _Reading, by_gpus: bool, used: Sequence[tuple[int, JobKey]]) -> str:
     if not used:
         return ""
-    used.sort(key=lambda u: (-u[0], u[1]))
     seen = [key for _, key in used if reading.sees(key.namespace)]
     hidden = len(used) - len(seen)
     parts = [str(key) for key in seen[:NAMED]]

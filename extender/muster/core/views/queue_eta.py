@@ -3,8 +3,7 @@
 Jobs start in the queue's order here, each with its minimum, when enough of those before it have ended;
 backfilling may start one sooner. Where a policy shares GPUs, running jobs are thought to keep the size and speed that
 they have now; what the policy would change at each end is not played. What cannot be known is said so: a running job
-of unknown length keeps its place for ever. Computed when somebody reads it, for the first POSITIONS jobs, with TRIES
-placements at most.
+of unknown length keeps its place for ever. For the first QUEUE_TOLD jobs, with TRIES placements at most.
 """
 
 from __future__ import annotations
@@ -20,10 +19,8 @@ from muster.core.progress.eta import outlook
 from muster.core.progress.runtime import duration, expected_end
 from muster.core.reasons.words import plural
 from muster.core.views.view import View
-from muster.types import Code, Job, JobKey, Nodes, Plan, Reservation, Shape
+from muster.types import BEHIND, QUEUE_TOLD, Job, JobKey, Nodes, Plan, Reason, Reservation, Shape
 
-POSITIONS = 100
-"""How far into the queue anybody looks."""
 TRIES = 400
 """Placements that one forecast may try: 1 to 5 ms each on 5,000 nodes."""
 
@@ -53,9 +50,10 @@ class _Play:
 
 
 def forecast(view: View) -> Mapping[JobKey, Expected]:
-    """By job, for the first POSITIONS of the queue; the last answer is kept as long as the plan is the same."""
-    if _kept and _kept[0][0] is view.plan:
-        return _kept[0][1]
+    """By job, for the first QUEUE_TOLD of the queue; the last answer is kept as long as the plan is the same."""
+    kept = _kept[0] if _kept else None  # once: several threads ask
+    if kept is not None and kept[0] is view.plan:
+        return kept[1]
     answer = _forecast(view)
     _kept[:] = [(view.plan, answer)]
     return answer
@@ -67,11 +65,12 @@ _kept: list[tuple[Plan, Mapping[JobKey, Expected]]] = []
 def _forecast(view: View) -> Mapping[JobKey, Expected]:
     play = _begin(view)
     behind = ""
-    for position, key in enumerate(view.plan.order):
+    positions = view.plan.positions
+    for key in view.plan.order:
         job = view.snapshot.jobs.get(key)
-        if position >= POSITIONS:
-            play.found[key] = Expected(unknown=f"it is beyond the first {POSITIONS} of the queue")
-        elif job is None or view.plan.statuses[key].code in (Code.NEVER_FITS, Code.PLUGIN):
+        if positions.get(key, 0) > QUEUE_TOLD:
+            play.found[key] = Expected(unknown=f"it is {BEHIND} of the queue")
+        elif job is None or view.plan.statuses[key].reason in (Reason.NEVER_FITS, Reason.PLUGIN):
             play.found[key] = Expected(unknown="no job that ends makes room for it")
         elif behind:
             play.found[key] = Expected(unknown=behind)

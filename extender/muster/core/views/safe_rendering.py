@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 from muster.core.state.quarantine import FEW, SPACES, culprit
 from muster.core.views.view import Board, View
-from muster.types import Code, Job, JobKey, Role, State, Status
+from muster.types import Job, JobKey, Reason, Role, State, Status
 
 T = TypeVar("T")
 Plain = Callable[[Job, float], Job]
@@ -78,7 +78,7 @@ def _without(view: View, real: Collection[JobKey], plain: Plain) -> View:
     statuses = dict(view.plan.statuses)
     for key in others:
         state = statuses[key].state if key in statuses else State.WAITING
-        statuses[key] = Status(state, Code.INTERNAL, SENTENCE)
+        statuses[key] = Status(state, Reason.INTERNAL, SENTENCE)
     jobs = {
         key: plain(job, view.snapshot.now) if key in others else job
         for key, job in view.snapshot.jobs.items()

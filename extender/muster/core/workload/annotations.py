@@ -16,6 +16,7 @@ from muster.core.bounds import SPEED as FASTEST
 from muster.core.workload.identity import (
     DEFAULT_ROLE,
     EVICTABLE,
+    GPUS,
     LWS_SIZE,
     MAX,
     MIN,
@@ -34,12 +35,13 @@ from muster.core.workload.identity import (
     WHOLE,
     role_of,
 )
+from muster.core.workload.in_place import parse_gpus
 from muster.errors import InputError
 from muster.types import PodRecord
 
 _READ = (
     *(ROLES, MIN, MAX, LWS_SIZE, SIZES, PLACEMENT, EVICTABLE, RESIZE, RESIZE_AT, TOPOLOGY_REQUIRED),
-    *(TOPOLOGY_PREFERRED, REMAINING, SPEED, MODEL, REQUEST),
+    *(TOPOLOGY_PREFERRED, REMAINING, SPEED, MODEL, REQUEST, GPUS),
 )
 """Annotations that say something of the job: others are no part of what is remembered of them."""
 
@@ -72,6 +74,7 @@ class Declared:
     resize: str = ""
     resize_at: str = ""
     request: int = 0
+    gpus: tuple[int, ...] = ()  # of a pod in place: numbers that it can train on
     error: str = ""
 
 
@@ -144,6 +147,7 @@ def _declared(role: str, model: str, notes: Mapping[str, str]) -> Declared:
         resize=resize,
         resize_at=resize_at,
         request=_count(notes, REQUEST) or 0,
+        gpus=parse_gpus(notes.get(GPUS, "")),
     )
 
 
@@ -272,6 +276,7 @@ def merge(parts: Sequence[tuple[str, Declared]]) -> tuple[Declared, dict[str, Ro
         agree(RESIZE, pod, part.resize, whole)
         agree(RESIZE_AT, pod, part.resize_at, whole)
         agree(REQUEST, pod, part.request, whole)
+        agree(GPUS, pod, part.gpus, whole)
         if part.size != RoleSize():
             first = sizes.setdefault(part.role, (pod, part.size))
             if first[1] != part.size:
@@ -308,6 +313,7 @@ def merge(parts: Sequence[tuple[str, Declared]]) -> tuple[Declared, dict[str, Ro
         resize=str(value(RESIZE, "")),
         resize_at=str(value(RESIZE_AT, "")),
         request=value(REQUEST, 0),  # type: ignore[arg-type]
+        gpus=value(GPUS, ()),  # type: ignore[arg-type]
     )
     return job, {role: size for role, (_, size) in sizes.items()}
 

@@ -1,7 +1,7 @@
 """Whose pod is this: a job's name, the pod's role and index, and our labels and annotations by name (design §8).
 
-Job, in this order: our label, the native group, the well-known labels, the topmost controlling owner, the pod
-alone. What the annotations declare of a job's size is in `declared`.
+Job, in this order: our label, the native group, the TrainJob above its JobSet, the well-known labels, the topmost
+controlling owner, the pod alone. What the annotations declare of a job's size is in `declared`.
 """
 
 from __future__ import annotations
@@ -53,6 +53,9 @@ RESIZE = "muster.dev/resize"
 """Annotation, `in-place` or `restart`: when the job changes size, survivors go on, or all its replicas end first."""
 RESIZE_AT = "muster.dev/resize-at"
 """Annotation, `boundary`: the job changes size only where its training reports a boundary."""
+GPUS = "muster.dev/gpus"
+"""Annotation, `1,2,4` or `1-8`: numbers of GPUs that the pod can train on, in place under `muster agent
+--devices`. On no cluster does Muster give it any yet, so its job is Invalid."""
 REQUEST = "muster.dev/request"
 """Annotation, `1` to `10000`: replicas that rigid policies (SRTF, Tiresias-L, ...) grant, from min to max. Default:
 max."""
@@ -115,9 +118,24 @@ def topmost(pod: PodRecord, owners: Mapping[str, OwnerRecord]) -> Owner | None:
     return owner
 
 
+def named_after(owner: Owner | None, namespace: str, owners: Mapping[str, OwnerRecord]) -> Owner | None:
+    """Whom a job of this topmost owner is named after, where that is not the owner itself: a JobSet's TrainJob."""
+    record = owners.get(owner.uid) if owner is not None else None
+    return record.named_after if record is not None and record.namespace == namespace else None
+
+
 def job_key(pod: PodRecord, owners: Mapping[str, OwnerRecord]) -> JobKey:
     """The key of the pod's job."""
     owner = topmost(pod, owners)
+    above = named_after(owner, pod.namespace, owners)
+    if above is None or pod.labels.get(JOB) or pod.group:
+        return plain_key(pod, owner)
+    return JobKey(pod.namespace, f"{above.kind}-{above.name}".lower(), above.uid)
+
+
+def plain_key(pod: PodRecord, owner: Owner | None) -> JobKey:
+    """The key of the pod's job by its topmost owner, whatever that is named after: of a TrainJob's pod the JobSet's.
+    It counts where the JobSet can't be read, and for a job that an older version has named so."""
     uid = owner.uid if owner else ""
     named = pod.labels.get(JOB)
     if named:

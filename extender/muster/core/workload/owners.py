@@ -120,9 +120,9 @@ class Owners:
             if not self._jobs[owner.uid]:
                 del self._jobs[owner.uid]
 
-    def jobs_of(self, uid: str) -> Iterable[JobKey]:
+    def jobs_of(self, uid: str) -> AbstractSet[JobKey]:
         """Jobs that are this owner's, with pods or without."""
-        return self._jobs.get(uid, ())
+        return self._jobs.get(uid, frozenset())
 
     def pods_of(self, uid: str) -> Iterable[str]:
         """Uids of the pods that an owner controls itself."""
@@ -245,6 +245,10 @@ class Owners:
         return (
             f"its {record.owner.kind} has ended: {record.over}" if record is not None and record.over else ""
         )
+
+    def named_after(self, owner: Owner | None, namespace: str) -> Owner | None:
+        """Whom a job of this topmost owner is named after, where that is not the owner itself."""
+        return identity.named_after(owner, namespace, self.records)
 
     def topmost_of(self, pods: Iterable[PodRecord], kept: Owner | None) -> list[Owner]:
         """The pods' topmost owners, each once, in the pods' order; kept: whose the job is known to be."""

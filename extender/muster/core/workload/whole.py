@@ -33,12 +33,12 @@ def minimum(declared: int, role: str, whole: Whole | None) -> int:
 
 def whole_with(before: Whole | None, job: Job) -> Whole | None:
     """What the job was whole with, by what is bound now; `before` itself where that is the same."""
+    if before is None and (job.unbound or not job.bound):
+        return None  # nearly every job of a long queue
     declared = {role.name: role.min + role.grows for role in job.roles}
     if not any(declared.values()):
         return before
     if before is None:
-        if job.unbound or not job.bound:
-            return None
         grown = all(role.bound >= declared[role.name] for role in job.roles)
         return declared if grown else {role.name: role.min for role in job.roles}
     if all(role.bound >= declared[role.name] for role in job.roles):

@@ -13,7 +13,7 @@ export function drawJob(root, job, now, close) {
   const role = job.roles[job.elastic] ?? { min: 0, max: 0, granted: 0, bound: 0 };
   const parts = [
     { key: "head", on: [identity(job), look(identity(job)), job.state], make: () => head(job, close) },
-    { key: "reason", on: [job.reason], make: () => h("p", { class: "says" }, job.reason) },
+    { key: "message", on: [job.message], make: () => h("p", { class: "says" }, job.message) },
     { key: "why", on: [job.why, job.keeps, job.scored], make: () => why(job) },
     { key: "facts", on: facts(job, role, now).map(({ words, part, role: shown }) => [words, part, shown]), make: () => list(facts(job, role, now)) },
     { key: "shares", on: [job.shares, role, job.shares.length > 1 ? Math.floor(now / 10) : 0], make: () => shares(job, role, now) },

@@ -124,7 +124,7 @@ function draw() {
   at("no-nodes").hidden = data.nodes.length > 0;
   drawPicture(picture, data, open);
   const waiting = data.jobs.filter(waits).sort(inQueue);
-  queue.update(waiting, { now, hidden: data.waiting - waiting.filter((job) => job.position !== null).length });
+  queue.update(waiting, { now, hidden: data.waiting - waiting.filter((job) => job.position !== null || job.reason === "NeverFits").length });
   text(at("queue-title"), waiting.length ? `Queue (${waiting.length})` : "Queue");
   drawJobs();
   const names = [...new Set(data.jobs.map((job) => job.namespace))];
@@ -135,7 +135,7 @@ function draw() {
 function drawJobs() {
   const sought = find.value.trim().toLowerCase();
   const running = seen.data.jobs.filter((job) => !waits(job));
-  const found = running.filter((job) => `${job.namespace}/${job.name} ${job.state} ${job.reason}`.toLowerCase().includes(sought));
+  const found = running.filter((job) => `${job.namespace}/${job.name} ${job.state} ${job.reason} ${job.message}`.toLowerCase().includes(sought));
   jobs.update(found, { now: clockNow(), sought });
   text(at("jobs-title"), found.length === running.length ? `Jobs (${running.length})` : `Jobs (${found.length} of ${running.length})`);
 }

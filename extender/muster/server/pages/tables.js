@@ -89,7 +89,7 @@ export function queueTable(root, open) {
       { words: String(job.gpus), class: "count" },
       { words: waited(job, now), title: clock(job.submitted) },
       expected(job, now),
-      { words: job.reason, class: "reason" },
+      { words: job.message, class: "message" },
     ],
     { about: "Queue", words: ({ hidden }) => (hidden ? `None of your jobs waits; ${plural(hidden, "job")} of others ${hidden === 1 ? "does" : "do"}.` : "Nobody waits.") },
   );
@@ -107,7 +107,7 @@ export function jobsTable(root, open) {
       { words: String(used(job)), class: "count" },
       progress(job),
       end(job, now),
-      { words: job.reason, class: "reason" },
+      { words: job.message, class: "message" },
     ],
     { about: "Jobs", words: ({ sought }) => (sought ? `No job that runs has ${JSON.stringify(sought)} in its name, state or reason.` : "No job runs.") },
   );

@@ -17,7 +17,6 @@ from types import ModuleType
 from typing import Any
 
 from muster.sim import models as kinds
-from muster.sim.options import Options
 from muster.sim.submission import Linear, Model
 from muster.sim.traces import afs, gavel, own, philly, pollux
 from muster.sim.traces.source import Asked, Row, UnreadableError, read_text, table
@@ -61,11 +60,12 @@ def _read_table(asked: Asked, text: str) -> tuple[Workload, tuple[str, ...]]:
     return Workload(submissions, models, tuple(problems), None, form.NAME, kinds.physics(form.MODELS)), notes
 
 
-def options(path: Path) -> Options:
-    """The overheads and rounds that a workload brings with it: only our JSON does. Raises UnreadableError."""
+def options(path: Path) -> Mapping[str, Any]:
+    """The overheads and rounds that a workload brings with it, by field of Options: only our JSON does. Raises
+    UnreadableError."""
     text = read_text(path)
     if text.lstrip()[:1] != "{":
-        return Options()
+        return {}
     try:
         return own.options(text)
     except ValueError as error:

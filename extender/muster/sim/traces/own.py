@@ -43,7 +43,7 @@ Part = TypeVar("Part", RoleSpec, Group)
 JOBS = re.compile(r'"jobs"\s*:\s*\[')
 SHAPES: Mapping[str, type] = {"roles": list, "sizes": list, "tags": dict}
 """Keys of a JSON job that are no plain value."""
-NOT_OF_A_TRACE = ("seed", "record")
+NOT_OF_A_TRACE = ("seed", "record", "ranges")
 """Options that are of a run."""
 FIELDS = {"name": "job", "submitted": "submit_s", "gpu_memory": "gpu_memory_mib"}
 """Where a column is not called as its field of Submission."""
@@ -298,9 +298,9 @@ class Lines:
         return lines
 
 
-def options(text: str) -> Options:
-    """The overheads and rounds that a JSON workload brings with it. ValueError where they can't be used."""
-    plain = json.loads(text).get("options") or {}
+def options(text: str) -> Mapping[str, Any]:
+    """The overheads and rounds that a JSON workload names. ValueError where they can't be used."""
+    plain: dict[str, Any] = json.loads(text).get("options") or {}
     known = {spec.name: spec.type for spec in dataclasses.fields(Options) if spec.name not in NOT_OF_A_TRACE}
     for key, value in plain.items():
         if key not in known:
@@ -311,4 +311,4 @@ def options(text: str) -> Options:
             or value < 0
         ):
             raise ValueError(f"options: {key} must be {known[key]}, 0 or more; found {value!r}")
-    return Options(**plain)
+    return plain

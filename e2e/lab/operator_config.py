@@ -1,0 +1,53 @@
+"""The configuration files of those operators that have one: one process, on loopback, with the lab's certificates."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from e2e.lab.api import Json
+
+_GROUPS = {
+    "jobset": "jobset.x-k8s.io/v1alpha1",
+    "lws": "lws.x-k8s.io/v1alpha1",
+    "trainer": "trainer.kubeflow.org/v1alpha1",
+    "kueue": "kueue.x-k8s.io/v1beta2",
+}
+# Jobs and pods of its queues, and the kinds of the operators beside it; those that a lab lacks are passed over.
+_KUEUE: Json = {
+    "integrations": {
+        "frameworks": [
+            *("batch/job", "pod", "jobset.x-k8s.io/jobset", "trainer.kubeflow.org/trainjob"),
+            *("kubeflow.org/pytorchjob", "ray.io/raycluster", "ray.io/rayjob"),
+        ]
+    },
+    "clientConnection": {"qps": 50, "burst": 100},  # as its manifests have it
+    "managedJobsNamespaceSelector": {
+        "matchExpressions": [
+            {
+                "key": "kubernetes.io/metadata.name",
+                "operator": "NotIn",
+                "values": ["kube-system", "kueue-system", "muster-system"],
+            }
+        ]
+    },
+}
+
+
+def configuration(name: str, health: int, webhook: int, certificates: Path) -> Json:
+    """Of an operator by name; ports on loopback; {} where it has none."""
+    if name not in _GROUPS:
+        return {}
+    management = "certManagement" if name == "trainer" else "internalCertManagement"
+    served: Json = {"host": "127.0.0.1", "port": webhook}
+    if name != "trainer":  # it has no such field
+        served["certDir"] = str(certificates)
+    return {
+        "apiVersion": f"config.{_GROUPS[name]}",
+        "kind": "Configuration",
+        "leaderElection": {"leaderElect": False},
+        management: {"enable": False},
+        "metrics": {"bindAddress": "0"},
+        "health": {"healthProbeBindAddress": f"127.0.0.1:{health}"},
+        "webhook": served,
+        **(_KUEUE if name == "kueue" else {}),
+    }

@@ -1,0 +1,81 @@
+"""`muster doctor` on a control plane: a healthy lab, a node that two schedulers use, an installation in ruins."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from e2e.cluster import Cluster
+from e2e.lab import Lab, NodeGroup, Shape
+from e2e.scenario import bound, pod, wait_until
+
+pytestmark = pytest.mark.lab
+
+
+def doctor(lab: Lab, namespace: str = "default") -> tuple[int, dict[str, tuple[str, str]]]:
+    """Exit code, and what was found: level and sentence by what it is about."""
+    done = lab.muster(
+        "doctor", "--json", "--url", lab.service_url(), "--probe-namespace", namespace, check=False
+    )
+    found: list[dict[str, Any]] = json.loads(done.stdout)
+    told: dict[str, tuple[str, str]] = {}
+    for one in found:
+        told.setdefault(
+            one["about"], (one["level"], one["says"])
+        )  # what fails stands before what is a warning
+    return done.returncode, told
+
+
+def test_a_healthy_lab_has_untainted_nodes_and_no_fault(lab: Lab, namespace: str) -> None:
+    code, found = doctor(lab, namespace)
+    assert code == 0
+    assert {about: level for about, (level, _) in found.items()} == {
+        "kubernetes": "ok",
+        "muster": "warn",  # a lab has no Deployment: its programs are processes
+        "leader": "ok",
+        "admission": "ok",
+        "rights": "ok",
+        "nodes": "warn",
+        "report port": "ok",
+        "put aside": "ok",
+    }
+    assert found["nodes"][1].startswith("no taint keeps other schedulers off node-00, node-01, node-02 and")
+
+
+def test_a_node_whose_gpus_another_scheduler_gave_away_is_a_fault(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    cluster.submit(pod("other", gpus=2, scheduler="default-scheduler"), namespace=namespace)
+    [other] = wait_until(lambda: bound(cluster.pods(namespace)), what="the other scheduler's pod is bound")
+    code, found = doctor(lab, namespace)
+    assert code == 1
+    assert found["nodes"][0] == "fail"
+    assert f"pods of other schedulers hold GPUs on {other.node}: " in found["nodes"][1]
+
+
+@pytest.mark.timeout(600)
+def test_what_an_installation_has_lost_is_named(new_lab: Callable[..., Lab]) -> None:
+    lab = new_lab(Shape(groups=(NodeGroup(1, gpus=8),)))
+    cluster = Cluster(lab.kubeconfig)
+    lab.stop("kube-scheduler-0")
+    lab.stop("muster-0")
+    admission = "/apis/admissionregistration.k8s.io/v1"
+    cluster.delete(f"{admission}/mutatingadmissionpolicybindings/muster-gate")
+    cluster.delete(f"{admission}/validatingadmissionpolicybindings/muster-gate")
+    cluster.delete("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/muster")
+    wait_until(
+        lambda: (
+            {about for about, (level, _) in doctor(lab)[1].items() if level == "fail"}
+            == {"leader", "admission", "rights", "report port"}
+        ),
+        what="all that is missing is named",
+        also=lambda: doctor(lab),
+    )
+    code, found = doctor(lab)
+    assert code == 1
+    assert "comes without the gate" in found["admission"][1]
+    assert found["rights"][1].startswith("the account muster may not get pods, list pods, watch pods and ")
+    assert found["leader"][1].endswith("nothing starts")

@@ -1,0 +1,137 @@
+"""Each family of policies by its own idea, through gate and eviction: who is ahead, who gives way, who gets more.
+
+What a policy says of a snapshot is its unit tests' matter; here pods follow it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from e2e.cluster import Cluster, Json
+from e2e.elastic import has, only, replayed, settles, shared_by, shares, train
+from e2e.lab import Lab
+from e2e.scenario import delete_job, gated, seen_at_once, stays, wait_until
+
+pytestmark = [pytest.mark.lab, pytest.mark.referee(again=10)]
+
+NODE = "node-00"
+"""8 GPUs."""
+
+
+def whole(name: str, gpus: int, *, seconds: float | None = None, **what: Any) -> Json:
+    """A job that has all of its GPUs or none, and `seconds` to go on them; it can be restarted."""
+    work = None if seconds is None else seconds * gpus
+    return train(name, least=gpus, most=gpus, work=work, restart=True, **what)
+
+
+def all_gated(cluster: Cluster, namespace: str, **jobs: int) -> None:
+    """All pods of these jobs are behind the gate."""
+    for name, count in jobs.items():
+        wait_until(
+            lambda name=name, count=count: len(gated(cluster.pods(namespace, name))) == count,
+            what=f"{name} is back behind the gate",
+        )
+
+
+def by(name: str, **arguments: Any) -> Mapping[str, Any]:
+    return {"pluginArgs": {name: arguments}}
+
+
+# --- known lengths ------------------------------------------------------------------------------------------
+
+
+def test_srtf_runs_whoever_has_the_least_time_left_and_sends_the_others_back(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    only(lab, cluster, NODE)
+    with shared_by(lab, "srtf"):
+        cluster.submit(whole("long", 8, seconds=9000), namespace=namespace)
+        has(cluster, namespace, "long", 8)
+        cluster.submit(whole("short", 8, seconds=3000), namespace=namespace)
+        settles(cluster, namespace, {"short": 8})
+        all_gated(cluster, namespace, long=8)
+        cluster.submit(whole("middle", 8, seconds=6000), namespace=namespace)
+        stays(cluster, lambda: shares(cluster, namespace) == {"short": 8}, what="nobody overtakes short")
+        delete_job(cluster, namespace, "short")
+        settles(cluster, namespace, {"middle": 8})
+        replayed(lab, cluster)
+
+
+def test_srsf_counts_gpus_too_and_so_runs_another_job_than_srtf(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    only(lab, cluster, NODE)
+    with shared_by(lab, "srsf"):
+        with seen_at_once(lab):
+            cluster.submit(
+                whole("wide", 8, seconds=5000), whole("narrow", 2, seconds=9000), namespace=namespace
+            )
+            all_gated(cluster, namespace, wide=8, narrow=2)
+        settles(cluster, namespace, {"narrow": 2})
+        replayed(lab, cluster)
+    with shared_by(lab, "srtf"):
+        settles(cluster, namespace, {"wide": 8})
+        all_gated(cluster, namespace, narrow=2)
+        replayed(lab, cluster)
+
+
+def test_optimus_gives_the_next_gpu_to_whoever_it_saves_most_time(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    only(lab, cluster, NODE, "node-01")
+    with shared_by(lab, "optimus"):
+        # On n GPUs work w takes w / n: the next one saves w / n (n + 1). Of an unknown length nothing is saved.
+        cluster.submit(
+            train("long", work=600_000),
+            train("short", work=6_000),
+            train("unknown"),
+            namespace=namespace,
+        )
+        settles(cluster, namespace, {"long": 14, "short": 1, "unknown": 1})
+        delete_job(cluster, namespace, "unknown")
+        settles(cluster, namespace, {"long": 14, "short": 2})
+        replayed(lab, cluster)
+
+
+# --- unknown lengths ----------------------------------------------------------------------------------------
+
+
+def test_tiresias_demotes_a_job_that_has_had_its_service(lab: Lab, cluster: Cluster, namespace: str) -> None:
+    only(lab, cluster, NODE)
+    with shared_by(lab, "tiresias-l"):
+        cluster.submit(whole("old", 8), namespace=namespace)
+        has(cluster, namespace, "old", 8)
+        cluster.submit(whole("new", 8), namespace=namespace)
+        stays(cluster, lambda: shares(cluster, namespace) == {"old": 8}, what="old is in the first queue")
+    with shared_by(lab, "tiresias-l", **by("tiresias-l", threshold=40.0)):  # 5 s on 8 GPUs
+        settles(cluster, namespace, {"new": 8})
+        settles(cluster, namespace, {"old": 8})  # both are in the second: who ran first
+
+
+def test_afs_p_lets_jobs_take_turns_where_there_are_more_than_gpus_and_shares_all_where_there_are_fewer(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    only(lab, cluster, NODE)
+    names = [f"j{i}" for i in range(9)]
+    with shared_by(lab, "afs-p", **by("afs-p", quantum=3.0)):
+        cluster.submit(*(train(name, most=8, restart=True) for name in names), namespace=namespace)
+        wait_until(
+            lambda: len(now := shares(cluster, namespace)) == 8 and set(now.values()) == {1},
+            what="eight of the nine have a GPU",
+            also=lambda: shares(cluster, namespace),
+        )
+        seen: set[str] = set()
+        wait_until(
+            lambda: seen.update(shares(cluster, namespace)) or len(seen) == 9,
+            what="the ninth has its turn",
+            also=lambda: f"{seen}\n{cluster.gangs(namespace)}",
+        )
+        for name in names[2:]:
+            delete_job(cluster, namespace, name)
+        wait_until(
+            lambda: set(now := shares(cluster, namespace)) == {"j0", "j1"} and sum(now.values()) == 8,
+            what="the two that are left share all GPUs",
+            also=lambda: shares(cluster, namespace),
+        )

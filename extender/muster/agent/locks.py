@@ -1,0 +1,48 @@
+"""A lock for each device of the node, held by the agent and by the training that inherits it.
+
+A frozen agent can't end its training when its lease runs out. Whoever gets the device next waits for the lock, which
+the kernel gives back when the last process that holds it has ended. Only processes that keep what they inherit hold
+it: Python's subprocess closes it in what it starts, not in what it forks.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterable
+from urllib.parse import quote
+
+
+class Locks:
+    """folder: of the node (a hostPath), the same for all pods; None: without locks."""
+
+    def __init__(self, folder: str | None) -> None:
+        self._folder = folder
+        self.held: dict[str, int] = {}  # open file by device
+
+    def take(self, devices: Iterable[str]) -> str | None:
+        """Lock these. The first device that another training has the lock of, or None: all are ours."""
+        for device in devices:
+            if self._folder is not None and device not in self.held and not self._take(device):
+                return device
+        return None
+
+    def keep(self, devices: Iterable[str]) -> None:
+        """Give back all others: whoever inherited one gives it back with us."""
+        for device in set(self.held) - set(devices):
+            file = self.held.pop(device)
+            fcntl.flock(file, fcntl.LOCK_UN)
+            os.close(file)
+
+    def _take(self, device: str) -> bool:
+        # Whoever made it, anybody may lock it: a lock needs no right to write.
+        path = os.path.join(self._folder or "", f"{quote(device, safe='')}.lock")
+        file = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(file)
+            return False
+        os.set_inheritable(file, True)
+        self.held[device] = file
+        return True

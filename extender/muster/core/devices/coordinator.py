@@ -1,0 +1,165 @@
+"""What the Coordinator knows of devices and agents, and how it learns it.
+
+Safety rests on four rules, and on nothing that a message could lose:
+
+1. *Record, then order*: an agent stands in the record of a device's holder on the API, with an epoch that is higher
+   than any before, before an order names that device. So a leader that takes over knows who may use what.
+2. Whoever stands there may use it until he tells that he carried out an order of *this* leader without it
+   (RELEASED), says that he has ended, or was not heard of for lease + grace.
+3. Who was never heard of by this leader was last answered before it took over: lease + grace count from then.
+4. Only what nobody may use is recorded for another one, on the version of the record that was read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from muster.core.devices.transitions import (
+    DeviceEvent,
+    DeviceState,
+    PodEvent,
+    PodState,
+    device_after,
+    pod_after,
+)
+from muster.types.devices import AgentKey, AgentReport, AgentState, Order, numbered
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """To be recorded on a holder, on the version of it that was read: its device is `agent`'s from `epoch` on."""
+
+    holder: str
+    device: str
+    epoch: int
+    agent: AgentKey
+
+
+@dataclass(frozen=True, slots=True)
+class HeldDevice:
+    """One device. users: agents that may use it, or stand in its record; epoch: of the record; recording: what is
+    being written; holder: "" = none has it any more."""
+
+    id: str
+    node: str
+    holder: str
+    state: DeviceState = DeviceState.NEW
+    epoch: int = 0
+    users: frozenset[AgentKey] = frozenset()
+    recording: Assign | None = None
+    idle_since: float = 0.0
+    healthy: bool = True
+    leaving: bool = False
+
+    @property
+    def usable(self) -> bool:
+        """Whether anybody is to have it."""
+        return self.state is not DeviceState.LOST
+
+    def of_pod(self, pod: str) -> bool:
+        """Whether it is a pod's, or on its way to it."""
+        bound_for = self.recording is not None and self.recording.agent.pod == pod
+        return bound_for or any(user.pod == pod for user in self.users)
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """One that was heard of. heard: receipt of the newest request that was answered; report: the newest by
+    the order carried out; order: this leader's newest."""
+
+    key: AgentKey
+    heard: float
+    report: AgentReport
+    order: Order | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Whether it takes devices."""
+        return self.report.state is not AgentState.ENDED
+
+    @property
+    def settled(self) -> bool:
+        """Whether it has carried out its newest order."""
+        return self.order is not None and self.report.order == self.order.number
+
+
+@dataclass
+class Coordinator:
+    """All that is known, since this leader took over at `since`. All times are seconds of one clock
+    that nobody sets and that goes on while the machine sleeps, as those of leases are (CLOCK_BOOTTIME).
+
+    term: rises with each leader; lease: how long an agent goes on without an answer; grace: what clocks may differ by
+    over a lease; keep: how long an idle device stays. pending: node of each holder that has no device yet; current:
+    the agent that speaks for a pod.
+    """
+
+    term: int
+    since: float
+    lease: float
+    grace: float
+    keep: float
+    devices: dict[str, HeldDevice] = field(default_factory=dict)
+    pending: dict[str, str] = field(default_factory=dict)
+    agents: dict[AgentKey, Agent] = field(default_factory=dict)
+    current: dict[str, AgentKey] = field(default_factory=dict)
+    pods: dict[str, PodState] = field(default_factory=dict)
+    given: int = 0  # numbers given out in this term
+
+    def number(self) -> int:
+        """The next number of an order or epoch."""
+        self.given += 1
+        return numbered(self.term, self.given)
+
+    def moved(self, device: HeldDevice, event: DeviceEvent, now: float, **changes: object) -> HeldDevice:
+        """The device after an event, with other changes."""
+        state = device_after(device.id, device.state, event)
+        idle = now if state is DeviceState.IDLE and device.state is not state else device.idle_since
+        after = replace(device, state=state, idle_since=idle, **changes)  # type: ignore[arg-type]
+        self.devices[device.id] = after
+        return after
+
+    def pod_moved(self, pod: str, event: PodEvent) -> None:
+        """A pod's state after an event."""
+        self.pods[pod] = pod_after(pod, self.pods.get(pod, PodState.SUBMITTED), event)
+
+    def speaker(self, pod: str) -> Agent | None:
+        """The agent that speaks for a pod, None where none is heard of."""
+        key = self.current.get(pod)
+        return None if key is None else self.agents[key]
+
+
+# ---- devices that somebody lets go ----
+
+
+def drop_user(memory: Coordinator, device: HeldDevice, key: AgentKey, now: float, event: DeviceEvent) -> None:
+    users = device.users - {key}
+    if users:
+        memory.devices[device.id] = replace(device, users=users)
+    else:
+        memory.moved(device, event, now, users=users)
+        settle(memory, device.id, now)
+
+
+def withdraw(memory: Coordinator, device: HeldDevice, now: float) -> None:
+    """A reserved device that stands in no order is nobody's again."""
+    memory.moved(device, DeviceEvent.WITHDRAWN, now, users=frozenset())
+    settle(memory, device.id, now)
+
+
+def settle(memory: Coordinator, id_: str, now: float) -> None:
+    """A device that nobody uses any more: forgotten where it has no holder, healed where it is healthy."""
+    device = memory.devices[id_]
+    if device.healthy and not device.leaving and device.holder:
+        heal(memory, device, now)
+    forget(memory, id_)
+
+
+def heal(memory: Coordinator, device: HeldDevice, now: float) -> None:
+    if device.state is DeviceState.LOST and not device.users and device.recording is None:
+        memory.moved(device, DeviceEvent.HEALED, now)
+
+
+def forget(memory: Coordinator, id_: str) -> None:
+    device = memory.devices[id_]
+    if not device.holder and not device.users and device.recording is None:
+        del memory.devices[id_]

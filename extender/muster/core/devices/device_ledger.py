@@ -1,0 +1,162 @@
+"""Events of holders and agents in, actions on holders out: the Coordinator between two decisions, with what is under
+way on the API. Nothing here knows a client or a clock; `now` is of the Coordinator's clock, not the Ledger's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from muster.core.devices.agents import answer_to, heard, pod_ended, pod_gone
+from muster.core.devices.coordinator import Assign, Coordinator
+from muster.core.devices.hand_over import Decisions, Want, decide
+from muster.core.devices.holders import holder_gone, holder_seen, recorded
+from muster.core.devices.transitions import DeviceState
+from muster.types import JobKey
+from muster.types.devices import AgentAnswer, AgentReport
+from muster.types.holders import (
+    AssignHolder,
+    CreateHolder,
+    DeleteHolder,
+    HolderAction,
+    HolderEvent,
+    HolderGone,
+    HolderOutcome,
+    HolderSeen,
+    TrainingEnded,
+    TrainingGone,
+)
+
+RETRY = 2.0
+"""Seconds before a holder is asked for again that was not made, or was not deleted."""
+UNSEEN = 30.0
+"""Seconds for which a holder counts as being made though the watch has not told of it."""
+GONE = 404
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A holder's pod: its name, its node, and the resourceVersion that the next write is to find."""
+
+    name: str
+    node: str
+    version: str
+
+
+@dataclass
+class DeviceLedger:
+    """made: node of each holder that is being made, and until when that counts, by name; going: until when a holder
+    that is deleted is not deleted again, by uid; retry_at: when a node is asked for holders again."""
+
+    memory: Coordinator
+    holders: dict[str, _Known] = field(default_factory=dict)
+    made: dict[str, tuple[str, float]] = field(default_factory=dict)
+    going: dict[str, float] = field(default_factory=dict)
+    retry_at: dict[str, float] = field(default_factory=dict)
+    assigning: dict[str, Assign] = field(default_factory=dict)
+    names: int = 0
+
+    def apply(self, event: HolderEvent, now: float) -> None:
+        """Learn one event. Late and repeated ones are harmless."""
+        match event:
+            case HolderSeen(record, name, version):
+                self.holders[record.uid] = _Known(name, record.node, version)
+                self.made.pop(name, None)
+                holder_seen(self.memory, record, now)
+            case HolderGone(uid):
+                self.holders.pop(uid, None)
+                self.going.pop(uid, None)
+                holder_gone(self.memory, uid, now)
+            case TrainingEnded(pod):
+                pod_ended(self.memory, pod, now)
+            case TrainingGone(pod):
+                pod_gone(self.memory, pod)
+            case HolderOutcome():
+                self._answered(event, now)
+
+    def heard(self, pod: str, report: AgentReport, now: float) -> AgentAnswer | None:
+        """What a pod's agent is told to its report; None where the pod has too many agents. Orders that follow from
+        the report are decided by the next `adopt`."""
+        agent = heard(self.memory, pod, report, now)
+        return None if agent is None else answer_to(self.memory, self.memory.agents[agent.key])
+
+    def adopt(
+        self, wants: Sequence[Want], now: float, vacate: Mapping[str, int] | None = None
+    ) -> tuple[tuple[HolderAction, ...], Decisions]:
+        """The next steps, and what is to be done on the API for them. The decisions tell who has another order, and
+        when to decide again. wants, vacate: as `decide`."""
+        self.made = {name: (node, until) for name, (node, until) in self.made.items() if until > now}
+        found = decide(self.memory, wants, now, vacate)
+        actions: list[HolderAction] = [self._assign(assign) for assign in found.assigns]
+        for uid in found.leave:
+            known = self.holders.get(uid)
+            if known is not None and self.going.get(uid, 0.0) <= now:
+                self.going[uid] = now + UNSEEN
+                actions.append(DeleteHolder(uid, known.name, "nobody is to have its device"))
+        for node, count in sorted(found.create.items()):
+            if self.retry_at.get(node, 0.0) > now:
+                continue
+            count -= sum(1 for where, _ in self.made.values() if where == node)
+            actions += [self._create(node, wants, now) for _ in range(max(0, count))]
+        return tuple(actions), found
+
+    def used(self) -> Mapping[tuple[str, str], int]:
+        """Devices that a pod uses, may use or is about to get, by the pod's uid and the node."""
+        counts: dict[tuple[str, str], int] = {}
+        for device in self.memory.devices.values():
+            pods = {user.pod for user in device.users}
+            if device.recording is not None:
+                pods.add(device.recording.agent.pod)
+            for pod in pods:
+                counts[pod, device.node] = counts.get((pod, device.node), 0) + 1
+        return counts
+
+    def idle(self) -> Mapping[str, int]:
+        """Devices that a holder keeps and nobody uses, by node."""
+        counts: dict[str, int] = {}
+        for device in self.memory.devices.values():
+            if device.state is DeviceState.IDLE:
+                counts[device.node] = counts.get(device.node, 0) + 1
+        return counts
+
+    def _assign(self, assign: Assign) -> AssignHolder:
+        known = self.holders[assign.holder]
+        self.assigning[assign.holder] = assign
+        cause = f"its device is to be that of pod {assign.agent.pod}"
+        return AssignHolder(
+            assign.holder, known.name, known.version, assign.device, assign.epoch, assign.agent, cause
+        )
+
+    def _create(self, node: str, wants: Sequence[Want], now: float) -> CreateHolder:
+        self.names += 1
+        name = f"holder-{self.memory.term}-{self.names}"
+        self.made[name] = (node, now + UNSEEN)
+        short = _short_of(wants, node, self.used())
+        return CreateHolder(name, node, short, f"job {short.namespace}/{short.name} is to have its device")
+
+    def _answered(self, outcome: HolderOutcome, now: float) -> None:
+        done = 200 <= outcome.status < 300
+        match outcome.action:
+            case CreateHolder(name, node):
+                if not done and outcome.status:
+                    self.made.pop(name, None)
+                    self.retry_at[node] = now + RETRY
+            case DeleteHolder(uid):
+                if outcome.status == GONE:
+                    self.apply(HolderGone(uid), now)
+                elif not done:
+                    self.going[uid] = now + RETRY
+            case AssignHolder(uid):
+                assign = self.assigning.get(uid)
+                if assign is None or assign.epoch != outcome.action.epoch:
+                    return  # the answer to an earlier one
+                del self.assigning[uid]
+                known = self.holders.get(uid)
+                if known is not None and done and outcome.version and known.version == outcome.action.version:
+                    self.holders[uid] = replace(known, version=outcome.version)
+                recorded(self.memory, assign, now, written=done)
+
+
+def _short_of(wants: Sequence[Want], node: str, used: Mapping[tuple[str, str], int]) -> JobKey:
+    """The first job on the node that has fewer devices than it is to have."""
+    here = [want for want in wants if want.node == node]
+    return next((want.job for want in here if used.get((want.pod, node), 0) < want.count), here[0].job)

@@ -1,0 +1,239 @@
+"""Who is to have which device next: from what the plan wants of each pod to records, orders and holders.
+
+The order of the paper (III-A, "Workflow for incoming job"): B's pod is up and its agent ready, then A is told to
+go on with fewer, then A has let go, then B stands in the record, then B is told to start. Nothing is taken from A
+before B is ready, and where B never gets ready A never notices. A pod changes in one step, from one of its sizes to
+another: it gives all of its surplus at once, and takes what it is to have once all of it is there.
+
+Everything is decided afresh from what is known, so a crash or a change of mind at any point needs no undoing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from muster.core.devices.agents import expire, expires
+from muster.core.devices.coordinator import Agent, Assign, Coordinator, HeldDevice, withdraw
+from muster.core.devices.transitions import DeviceEvent, DeviceState, PodEvent
+from muster.types import JobKey
+from muster.types.devices import Device, Order
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """Devices that the plan grants a pod on its node. sizes: numbers that it can train on."""
+
+    job: JobKey
+    pod: str
+    node: str
+    count: int
+    sizes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """What is to be done on the API; orders stand with the agents (`Agent.order`), who ask for them.
+
+    assigns: records to be written; create: holders to be made, by node; leave: uids of holders that are to go;
+    told: pods with a new order; wake: when to decide again though nothing happens.
+    """
+
+    assigns: tuple[Assign, ...] = ()
+    create: Mapping[str, int] = field(default_factory=dict)
+    leave: tuple[str, ...] = ()
+    told: tuple[str, ...] = ()
+    wake: float | None = None
+
+
+def decide(
+    memory: Coordinator, wants: Sequence[Want], now: float, vacate: Mapping[str, int] | None = None
+) -> Decisions:
+    """The next steps of every hand-over. wants: in the plan's order; the first is served first, the last gives
+    first. A pod that isn't among them is to have none. vacate: devices that each node is to give up for pods that
+    aren't in place."""
+    # 1 who was not heard of for too long has lost its devices
+    expire(memory, now)
+    # 2 by node, since a device never changes its node
+    nodes: dict[str, list[HeldDevice]] = {}
+    for device in memory.devices.values():
+        nodes.setdefault(device.node, []).append(device)
+    of: dict[str, list[Want]] = {}
+    for want in wants:
+        of.setdefault(want.node, []).append(want)
+    assigns: list[Assign] = []
+    create: dict[str, int] = {}
+    spare: list[HeldDevice] = []
+    told: list[str] = []
+    waiting = Counter(memory.pending.values())
+    for name in sorted(nodes.keys() | of.keys()):
+        node = _Node(memory, nodes.get(name, []), of.get(name, []), (vacate or {}).get(name, 0), now)
+        # 3 what is reserved and not wanted any more
+        node.withdraw()
+        # 4 idle devices go to pods whose agent is ready
+        assigns += node.assign()
+        # 5 orders: fewer for who gives, more for who has it all
+        told += node.order()
+        # 6 holders: what is missing is made, what nobody is to have goes
+        if (missing := node.missing() - waiting[name]) > 0:
+            create[name] = missing
+        spare += node.spare()
+    gone = [d for d in memory.devices.values() if _done_with(d)]
+    leave = tuple(sorted({d.holder for d in (*spare, *gone) if d.holder}))
+    return Decisions(tuple(assigns), create, leave, tuple(told), _wake(memory, now))
+
+
+def _done_with(device: HeldDevice) -> bool:
+    """Whether it is lost and nobody uses it: its holder may go."""
+    return not device.usable and not device.users and device.recording is None
+
+
+def _wake(memory: Coordinator, now: float) -> float | None:
+    users = {user for device in memory.devices.values() for user in device.users}
+    times = [expires(memory, key) for key in memory.agents.keys() | users]
+    times += [d.idle_since + memory.keep for d in memory.devices.values() if d.state is DeviceState.IDLE]
+    return min((time for time in times if time > now), default=None)
+
+
+class _Node:
+    """One node's devices and the pods that are to have them."""
+
+    def __init__(
+        self, memory: Coordinator, devices: list[HeldDevice], wants: list[Want], vacate: int, now: float
+    ) -> None:
+        self._memory, self._vacate, self._now = memory, vacate, now
+        self._ids = sorted(device.id for device in devices if device.usable)
+        pods = {user.pod for device in devices for user in device.users}
+        strangers = sorted(pods - {want.pod for want in wants})
+        self._wants = [*wants, *(Want(JobKey("", ""), pod, "", 0, ()) for pod in strangers)]
+
+    # ---- what is there ----
+
+    @property
+    def _devices(self) -> list[HeldDevice]:
+        return [self._memory.devices[id_] for id_ in self._ids]
+
+    def _idle(self) -> list[HeldDevice]:
+        return [d for d in self._devices if d.state is DeviceState.IDLE]
+
+    def _held(self, want: Want) -> int:
+        return sum(device.of_pod(want.pod) for device in self._devices)
+
+    def _short(self, want: Want) -> int:
+        return max(0, want.count - self._held(want))
+
+    def _ready(self, want: Want) -> Agent | None:
+        """Its agent, where that can be told to start."""
+        agent = self._memory.speaker(want.pod)
+        return agent if agent is not None and agent.ready else None
+
+    # ---- steps ----
+
+    def withdraw(self) -> None:
+        """Reserved devices that stand in no order, of pods that have more than they are to have, or of an agent that
+        speaks for its pod no more."""
+        for want in self._wants:
+            over = self._held(want) - want.count
+            for device in reversed(self._devices):
+                if device.state is not DeviceState.RESERVED or device.recording is not None:
+                    continue
+                if not device.of_pod(want.pod):
+                    continue
+                replaced = self._memory.current.get(want.pod) not in device.users
+                if over > 0 or replaced:
+                    withdraw(self._memory, device, self._now)
+                    over -= 1
+
+    def assign(self) -> list[Assign]:
+        """Records for pods that are short and whose agent is ready."""
+        found = []
+        idle = self._idle()
+        idle = idle[: max(0, len(idle) - self._vacate)]
+        for want in self._wants:
+            agent = self._ready(want)
+            if agent is None:
+                continue
+            for device in idle[: self._short(want)]:
+                idle.remove(device)
+                assign = Assign(device.holder, device.id, self._memory.number(), agent.key)
+                self._memory.moved(device, DeviceEvent.CHOSEN, self._now, recording=assign)
+                found.append(assign)
+        return found
+
+    def givers(self) -> set[str]:
+        """Pods that are to give their surplus now: whoever is to have it is ready, or nobody is."""
+        ready = self._vacate + sum(self._short(want) for want in self._wants if self._ready(want) is not None)
+        later = sum(self._short(want) for want in self._wants if self._ready(want) is None)
+        idle = len(self._idle())
+        needed, kept = max(0, ready - idle), max(0, later - max(0, idle - ready))
+        found = set()
+        for want in reversed(self._wants):
+            surplus = self._held(want) - want.count
+            if surplus <= 0:
+                continue
+            if needed > 0:
+                kept -= max(0, surplus - needed)
+                needed -= surplus
+                found.add(want.pod)
+            elif kept > 0:
+                kept -= surplus  # they use it as long as whoever is to have it can't
+            else:
+                found.add(want.pod)
+        return found
+
+    def order(self) -> list[str]:
+        """Newest orders of agents of this node; pods that have another one than before."""
+        givers = self.givers()
+        told = []
+        for want in self._wants:
+            agent = self._ready(want)
+            if agent is not None and self._order(want, agent, gives=want.pod in givers):
+                told.append(want.pod)
+        return told
+
+    def _order(self, want: Want, agent: Agent, *, gives: bool) -> bool:
+        mine = [d for d in self._devices if d.users == {agent.key} and d.recording is None]
+        known = {d.id for d in agent.order.devices} if agent.order is not None else None
+        present = [d for d in mine if (d.id in known if known is not None else d.state is DeviceState.IN_USE)]
+        if gives:
+            chosen = present[: want.count]
+        elif len(mine) >= want.count > len(present):
+            more = [d for d in mine if d not in present]
+            chosen = [*present, *more[: want.count - len(present)]]
+        else:
+            chosen = present
+        chosen = chosen[: _allowed(want, len(chosen))]
+        devices = tuple(sorted(Device(d.id, d.epoch) for d in chosen))
+        if agent.order is not None and agent.order.devices == devices:
+            return False
+        if agent.order is None and not any(agent.key in d.users for d in self._memory.devices.values()):
+            return False  # it stands in no record, so no leader ever told it to use anything
+        for device in chosen:
+            self._memory.moved(self._memory.devices[device.id], DeviceEvent.ORDERED, self._now)
+        order = Order(self._memory.number(), agent.key.incarnation, devices)
+        self._memory.agents[agent.key] = replace(agent, order=order)
+        self._memory.pod_moved(want.pod, PodEvent.ORDERED)
+        return True
+
+    def missing(self) -> int:
+        """Holders to be made: what pods are short of, beyond what idles and what others are to give."""
+        short = sum(self._short(want) for want in self._wants)
+        surplus = sum(max(0, self._held(want) - want.count) for want in self._wants)
+        return max(0, short + self._vacate - len(self._idle()) - surplus) if short else 0
+
+    def spare(self) -> list[HeldDevice]:
+        """Idle devices that go: those to be vacated at once, others that nobody waits for after `keep`."""
+        idle = self._idle()[::-1]
+        now, rest = idle[: self._vacate], idle[self._vacate :]
+        unneeded = max(0, len(rest) - sum(self._short(want) for want in self._wants))
+        late = [d for d in rest if d.idle_since + self._memory.keep <= self._now]
+        return [*now, *late[:unneeded]]
+
+
+def _allowed(want: Want, count: int) -> int:
+    """The largest number of devices that a pod can train on, of at most `count`; any, of a pod that is to have
+    none."""
+    if not want.sizes:
+        return count
+    return max((size for size in want.sizes if size <= count), default=0)

@@ -1,0 +1,67 @@
+"""What the Ledger asks of jobs in place between two cycles: a snapshot with slots in it, and a plan without them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from muster.core.devices.device_ledger import DeviceLedger
+from muster.core.devices.hand_over import Decisions
+from muster.core.devices.slots import Granted, standing, taken_out, to_vacate, wants, with_slots
+from muster.types import Job, JobKey, Plan, Snapshot
+from muster.types.holders import HolderAction
+
+
+@dataclass
+class InPlace:
+    """sizes: by job, numbers of GPUs that it can train on; granted: what the last plan grants; planned: whether there
+    was one in this term, before which nothing is taken from anybody."""
+
+    devices: DeviceLedger
+    sizes: dict[JobKey, tuple[int, ...]] = field(default_factory=dict)
+    granted: dict[JobKey, Granted] = field(default_factory=dict)
+    planned: bool = False
+    jobs: Mapping[JobKey, Job] = field(default_factory=dict)
+    vacate: dict[str, int] = field(default_factory=dict)
+    seen: tuple[object, ...] = ()
+
+    def snapshot(
+        self,
+        found: Snapshot,
+        declared: Mapping[JobKey, tuple[int, ...]],
+        charged: Callable[[str], bool],
+    ) -> Snapshot:
+        """With slots. declared: by job, what its pods say; a job without a pod keeps what they said. charged: whether
+        a holder's GPU counts in the snapshot."""
+        self.sizes = {key: of for key, of in {**self.sizes, **declared}.items() if key in found.jobs}
+        self.jobs = found.jobs
+        used = self.devices.used()
+        self.seen = self._now()
+        self.granted = standing(found.jobs, self.sizes, self.granted, used)
+        self.vacate = to_vacate(found)
+        held: dict[str, int] = {}
+        for uid, known in self.devices.holders.items():
+            if charged(uid):
+                held[known.node] = held.get(known.node, 0) + 1
+        return with_slots(found, self.sizes, self.granted, used, held)
+
+    def plan(self, snapshot: Snapshot, plan: Plan) -> Plan:
+        """Without slots: they are what is granted from now on."""
+        plan, self.granted = taken_out(snapshot, self.sizes, plan)
+        self.jobs, self.planned = snapshot.jobs, True
+        return plan
+
+    @property
+    def moved(self) -> bool:
+        """Whether devices changed hands since the last snapshot."""
+        return self.seen != self._now()
+
+    def adopt(self, now: float) -> tuple[tuple[HolderAction, ...], Decisions]:
+        """What is to be done about holders, after a plan and after each word of an agent or a holder. now: of the
+        Coordinator's clock."""
+        if not self.planned:
+            return (), Decisions()
+        return self.devices.adopt(wants(self.jobs, self.sizes, self.granted), now, self.vacate)
+
+    def _now(self) -> tuple[object, ...]:
+        return tuple(sorted(self.devices.used().items())), tuple(sorted(self.devices.holders))

@@ -1,0 +1,250 @@
+"""The checks, each of one thing: what was found, and what to do. ClusterError where the caller may not look."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+
+import urllib3
+
+from muster import gangs
+from muster.cluster.api import message
+from muster.core.reasons.words import plural
+from muster.doctor import rights
+from muster.doctor.admission import admission
+from muster.doctor.finding import Finding, fail, fine, may_not, warn
+from muster.doctor.patient import Json, Patient, ask
+
+OLDEST, NEWEST = 34, 37
+"""Minors of Kubernetes 1 that are supported (the chart's kubeVersion)."""
+MINOR = re.compile(r"v?1\.(\d+)\.")
+NAMES = 3
+"""Names in a sentence; the others are counted."""
+PATIENCE = 5.0
+"""Seconds for an answer of the service port."""
+
+
+def kubernetes(patient: Patient) -> Iterator[Finding]:
+    """The API server's version."""
+    told = str(ask(patient.api, "GET", "/version").get("gitVersion", ""))
+    minor = _minor(told)
+    span = f"1.{OLDEST} to 1.{NEWEST}"
+    if minor is None or not OLDEST <= minor <= NEWEST:
+        yield fail("kubernetes", f"{told} is not supported: {span} are", "take a Muster that supports it")
+    else:
+        yield fine("kubernetes", f"{told}; {span} are supported")
+
+
+def programs(patient: Patient) -> Iterator[Finding]:
+    """Muster's pods: there, ready, and of versions that go together."""
+    where = f"deployment/{patient.release} in {patient.namespace}"
+    found = patient.own("apps/v1", "deployments", patient.release)
+    if found is None:
+        yield warn(
+            "muster",
+            f"there is no {where}: the chart was installed with replicas: 0, or under another name",
+            "helm list -A shows the release: give --namespace and --release",
+        )
+        return
+    wanted = int(found.get("spec", {}).get("replicas", 1))
+    ready = int(found.get("status", {}).get("readyReplicas", 0))
+    logs = f"kubectl -n {patient.namespace} describe pods -l app.kubernetes.io/instance={patient.release}"
+    if ready == 0:
+        yield fail("muster", f"none of {plural(wanted, 'replica')} of {where} is ready: nothing starts", logs)
+    elif ready < wanted:
+        yield warn("muster", f"{ready} of {plural(wanted, 'replica')} of {where} are ready", logs)
+    else:
+        yield fine("muster", f"{plural(wanted, 'replica')} of {where} ready")
+    yield from _versions(patient, _images(found))
+
+
+def _versions(patient: Patient, images: Mapping[str, str]) -> Iterator[Finding]:
+    tag = _tag(images.get("muster", ""))
+    if tag and patient.version and tag != patient.version:
+        yield warn(
+            "versions",
+            f"this program is {patient.version}, the cluster's muster is {tag}: what they say of a job may differ",
+            f"use the `muster` of {tag}",
+        )
+    scheduler = _minor(_tag(images.get("kube-scheduler", "")))
+    server = _minor(str(ask(patient.api, "GET", "/version").get("gitVersion", "")))
+    if scheduler is None or server is None:
+        return
+    upgrade = "run helm upgrade: kube-scheduler's tag follows the cluster where scheduler.image.tag is empty"
+    said = f"kube-scheduler is 1.{scheduler}, the API server 1.{server}"
+    if scheduler > server:
+        yield fail("versions", f"{said}: Kubernetes does not support a newer scheduler", upgrade)
+    elif scheduler < server - 1:
+        yield warn("versions", f"{said}: more than one minor behind is not supported", upgrade)
+    else:
+        yield fine("versions", said)
+
+
+def leader(patient: Patient) -> Iterator[Finding]:
+    """Somebody holds the Lease: only who does acts."""
+    name = patient.settings.leader.lease
+    found = patient.own("coordination.k8s.io/v1", "leases", name)
+    spec = (found or {}).get("spec", {})
+    logs = f"kubectl -n {patient.namespace} logs deployment/{patient.release} --all-containers"
+    if not spec.get("holderIdentity"):
+        yield fail("leader", f"nobody holds the Lease {name} in {patient.namespace}: nothing starts", logs)
+        return
+    age = time.time() - datetime.fromisoformat(spec["renewTime"]).timestamp()
+    if age > 2 * float(spec.get("leaseDurationSeconds", 15)):
+        yield fail("leader", f"the Lease {name} was last renewed {age:.0f} s ago: nothing starts", logs)
+    else:
+        yield fine("leader", f"{spec['holderIdentity'].partition('_')[0]} holds the Lease {name}")
+
+
+def account(patient: Patient) -> Iterator[Finding]:
+    """What Muster's own account may."""
+    found = patient.own("apps/v1", "deployments", patient.release) or {}
+    pod = found.get("spec", {}).get("template", {}).get("spec", {})
+    name = str(pod.get("serviceAccountName") or patient.release)
+    missing = rights.lacking(patient, name)
+    if missing:
+        yield fail(
+            "rights",
+            f"the account {name} may not {_listed(missing)}",
+            f"helm upgrade {patient.release} puts its roles back",
+        )
+    else:
+        yield fine("rights", f"the account {name} may what it has to")
+
+
+def nodes(patient: Patient) -> Iterator[Finding]:
+    """With a kube-scheduler of its own, two schedulers on one node end in kubelet rejections."""
+    if patient.settings.binder == "cluster" or patient.settings.leader.own:
+        yield fine("nodes", "the cluster's scheduler binds: no second one shares its nodes")
+        return
+    with_gpus = [
+        node for node in patient.every("v1", "nodes") if _gpus(node.get("status", {}).get("allocatable", {}))
+    ]
+    names = {node["metadata"]["name"] for node in with_gpus}
+    others = sorted(
+        {pod["spec"]["nodeName"] for pod in _strangers(patient) if pod["spec"].get("nodeName") in names}
+    )
+    do = (
+        "kubectl taint nodes NODE muster.dev/scheduler=muster:NoSchedule, with that toleration on Muster's jobs; or "
+        "binder: cluster (charts/README.md, binder)"
+    )
+    if others:
+        yield fail(
+            "nodes", f"pods of other schedulers hold GPUs on {_listed(others)}: both count the same GPUs", do
+        )
+    open_to_all = sorted(node["metadata"]["name"] for node in with_gpus if not _kept_off(node))
+    if open_to_all:
+        yield warn("nodes", f"no taint keeps other schedulers off {_listed(open_to_all)}", do)
+    elif not others:
+        yield fine("nodes", f"a taint keeps other schedulers off {plural(len(names), 'GPU node')}")
+
+
+def _strangers(patient: Patient) -> Iterable[Json]:
+    """Pods of other schedulers that run or start, and ask for GPUs."""
+    ours = patient.settings.scheduler_name
+    selector = f"spec.schedulerName!={ours},status.phase!=Succeeded,status.phase!=Failed"
+    for pod in patient.every("v1", "pods", selector):
+        asked = [
+            c.get("resources", {}).get("requests", {}) for c in pod.get("spec", {}).get("containers", ())
+        ]
+        if any(map(_gpus, asked)):
+            yield pod
+
+
+def _gpus(amounts: Json) -> bool:
+    return any(name.endswith("/gpu") and str(value) != "0" for name, value in amounts.items())
+
+
+def _kept_off(node: Json) -> bool:
+    """Whether a taint of the team's own is on it, or nobody schedules there at all."""
+    spec = node.get("spec", {})
+    effects = ("NoSchedule", "NoExecute")
+    own = [t for t in spec.get("taints", ()) if not t["key"].startswith("node.kubernetes.io/")]
+    return bool(spec.get("unschedulable")) or any(taint["effect"] in effects for taint in own)
+
+
+def port(patient: Patient) -> Iterator[Finding]:
+    """The service port: reports of training, the page, metrics."""
+    scheme = "https" if patient.settings.tls is not None else "http"
+    if patient.url:
+        where = f"{patient.url}/readyz"
+        status, said = _fetch(where)
+    else:
+        service = f"{scheme}:{patient.release}:service"
+        where = f"/api/v1/namespaces/{patient.namespace}/services/{service}/proxy/readyz"
+        status, data = patient.api.request("GET", where)
+        said = message(data) if status != 200 else ""
+        if status == 403 and "is forbidden: User" in said:
+            yield may_not("report port", said)
+            return
+    if status == 200:
+        yield fine("report port", f"{where} answers")
+    else:
+        yield fail(
+            "report port",
+            f"{where}: {said or status}: training can't report, and no page is served",
+            f"kubectl -n {patient.namespace} get endpoints {patient.release}; a NetworkPolicy may be in between",
+        )
+
+
+def _fetch(url: str) -> tuple[int, str]:
+    """Who signed is not asked: it is about reaching it."""
+    try:
+        with urllib3.PoolManager(cert_reqs="CERT_NONE", assert_hostname=False) as pool:
+            answer = pool.request("GET", url, timeout=PATIENCE, retries=False)
+            return answer.status, answer.data.decode("utf-8", "replace")[:200].strip()
+    except (urllib3.exceptions.HTTPError, OSError) as error:
+        return 0, str(error)
+
+
+def quarantine(patient: Patient) -> Iterator[Finding]:
+    """Jobs that were put aside over an error of Muster's own."""
+    aside = [
+        f"{gangs.namespace(one)}/{gangs.job(one)}"
+        for one in patient.every("muster.dev/v1alpha1", "gangs")
+        if (gangs.state(one), gangs.text(one, "reason")) == ("Invalid", "Internal")
+    ]
+    if aside:
+        yield fail(
+            "put aside",
+            f"{plural(len(aside), 'job')} over an error of Muster's own: {_listed(sorted(aside))}",
+            f"kubectl -n {patient.namespace} logs deployment/{patient.release} -c muster shows the error once: "
+            "report it. None of them starts; what runs of them goes on",
+        )
+    else:
+        yield fine("put aside", "no job")
+
+
+CHECKS: Sequence[Callable[[Patient], Iterator[Finding]]] = (
+    kubernetes,
+    programs,
+    leader,
+    admission,
+    account,
+    nodes,
+    port,
+    quarantine,
+)
+"""In the order in which they are told."""
+
+
+def _images(deployment: Json) -> dict[str, str]:
+    pod = deployment.get("spec", {}).get("template", {}).get("spec", {})
+    return {one["name"]: one["image"] for one in (*pod.get("initContainers", ()), *pod.get("containers", ()))}
+
+
+def _tag(image: str) -> str:
+    """ "" of an image by digest."""
+    return "" if "@" in image else image.rpartition(":")[2] if ":" in image.rpartition("/")[2] else ""
+
+
+def _minor(version: str) -> int | None:
+    found = MINOR.match(version)
+    return int(found[1]) if found else None
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - NAMES
+    return ", ".join(names[:NAMES]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,93 @@
+"""All checks in order, and what is printed of them."""
+
+from __future__ import annotations
+
+import os
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from muster.cluster.paths import path
+from muster.doctor.checks import CHECKS
+from muster.doctor.finding import Finding, Level
+from muster.doctor.patient import Asked, Patient, ask
+from muster.errors import ClusterError, ConfigurationError
+from muster.settings import Settings, load_settings, profile_of
+
+WIDTH = 110
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where Muster is, as the command line has it; see Patient. inside: the caller is in a pod of the cluster."""
+
+    namespace: str = "muster-system"
+    release: str = "muster"
+    probe: str = "default"
+    url: str = ""
+    inside: bool = False
+
+    def service(self, settings: Settings) -> str:
+        """The service port's URL; "" = by the API server's proxy."""
+        if self.url or not self.inside:
+            return self.url.rstrip("/")
+        scheme = "https" if settings.tls is not None else "http"
+        return f"{scheme}://{self.release}.{self.namespace}.svc:{settings.ports.service}"
+
+
+def examine(api: Asked, place: Place, version: str = "") -> list[Finding]:
+    """What was found of the installation. ClusterError where the API server does not answer at all. version: of this
+    program."""
+    settings, found = _settings(api, place.namespace, place.release)
+    if settings is None:
+        return found
+    url = place.service(settings)
+    patient = Patient(api, place.namespace, place.release, settings, place.probe, url, version)
+    for check in CHECKS:
+        about = check.__name__
+        try:
+            found.extend(check(patient))
+        except ClusterError as error:
+            if error.status == 0:
+                raise
+            advice = "ask somebody who may, or run it as one: --context" if error.status == 403 else ""
+            found.append(Finding(Level.UNKNOWN, about, f"can't be looked at: {error}", advice))
+    return found
+
+
+def _settings(api: Asked, namespace: str, release: str) -> tuple[Settings | None, list[Finding]]:
+    """Muster's configuration as it is installed, and what is wrong with it."""
+    try:
+        stored = ask(api, "GET", path("v1", "configmaps", namespace, release))
+        settings = load_settings(str(stored["data"]["muster.yaml"]))
+        profile_of(settings)
+        return settings, []
+    except ClusterError as error:
+        if error.status == 0:
+            raise
+        says = f"the ConfigMap {release} in {namespace} can't be read: {error}"
+        do = "helm list -A shows where Muster is: give --namespace and --release"
+        return None, [Finding(Level.FAIL, "installation", says, do)]
+    except ConfigurationError as error:
+        do = f"correct the chart's values and run helm upgrade {release}"
+        return None, [Finding(Level.FAIL, "configuration", str(error), do)]
+
+
+def inside() -> bool:
+    """Whether this runs in a pod of the cluster."""
+    return "KUBERNETES_SERVICE_HOST" in os.environ
+
+
+def text(found: Sequence[Finding]) -> str:
+    """A line for each, with what to do below."""
+    wide = max(len(one.about) for one in found)
+    margin = " " * (len(Level.UNKNOWN) + wide + 4)
+    lines = []
+    for one in found:
+        head = f"{one.level:{len(Level.UNKNOWN)}}  {one.about:{wide}}  "
+        lines.append(textwrap.fill(one.says, WIDTH, initial_indent=head, subsequent_indent=margin))
+        if one.do:
+            lines.append(
+                textwrap.fill(one.do, WIDTH, initial_indent=f"{margin}-> ", subsequent_indent=margin)
+            )
+    return "\n".join(lines) + "\n"

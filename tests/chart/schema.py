@@ -1,0 +1,84 @@
+"""values.schema.json: what of it comes from the code. `python -m tests.chart.schema` (`make docs`) writes it.
+
+By hand is all but the definitions below, which are Muster's settings (`config`) and the names of profiles: a typing
+error in either fails at `helm template` and not in the pod.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from muster import points, profiles
+from muster.settings import DURATION, Settings
+
+FILE = Path(__file__).resolve().parents[2] / "charts" / "muster" / "values.schema.json"
+WIDTH = 130
+BY_HAND = ("digest", "resources", "port", "labels", "dnsLabel", "labelKey")
+Json = dict[str, Any]
+
+
+def generated() -> Json:
+    """Definitions by name."""
+    told = Settings.model_json_schema(by_alias=True)
+    parts = told.pop("$defs")
+    parts["config"] = {key: told[key] for key in ("type", "additionalProperties", "properties")}
+    found: Json = {name: _plain(part) for name, part in sorted(parts.items())}
+    found["config"]["properties"]["pluginArgs"] = {
+        "type": "object",
+        "additionalProperties": {"type": "object"},
+        "properties": {name: _arguments(name) for name in sorted(points.installed())},
+    }
+    live = sorted(name for name, one in profiles.NAMED.items() if not one.simulation_only)
+    time = {"type": ["number", "string"], "pattern": f"^{DURATION.pattern}$", "exclusiveMinimum": 0}
+    return found | {"duration": time, "profileName": {"enum": live}}
+
+
+def _arguments(plugin: str) -> Json:
+    made = points.load(plugin, {})
+    known = {one.name: {} for one in fields(made) if one.init} if is_dataclass(made) else {}
+    return {"type": "object", "additionalProperties": False, "properties": known}
+
+
+def _plain(part: Any) -> Any:
+    """As draft-07 has it, without titles and defaults, times as Muster reads them."""
+    if isinstance(part, list):
+        return [_plain(one) for one in part]
+    if not isinstance(part, dict):
+        return part
+    if "gt" in part:  # a Duration: pydantic knows no more of it than that it is a number
+        return {"$ref": "#/definitions/duration"}
+    if "$ref" in part:
+        return {"$ref": part["$ref"].replace("$defs", "definitions")}
+    left = ("title", "default", "description")
+    return {
+        key: {name: _plain(one) for name, one in value.items()} if key == "properties" else _plain(value)
+        for key, value in part.items()
+        if key not in left
+    }
+
+
+def schema() -> Json:
+    """The whole file, with the definitions as the code has them now."""
+    found: Json = json.loads(FILE.read_text())
+    by_hand = {name: found["definitions"][name] for name in BY_HAND}
+    return found | {"definitions": by_hand | generated()}
+
+
+def text(value: Any, indent: str = "") -> str:
+    """JSON with what fits on a line on one."""
+    flat = json.dumps(value)
+    if len(flat) + len(indent) <= WIDTH or not isinstance(value, dict | list) or not value:
+        return flat
+    inner = indent + "  "
+    if isinstance(value, list):
+        rows = [f"{inner}{text(one, inner)}" for one in value]
+        return "[\n" + ",\n".join(rows) + f"\n{indent}]"
+    rows = [f"{inner}{json.dumps(key)}: {text(one, inner)}" for key, one in value.items()]
+    return "{\n" + ",\n".join(rows) + f"\n{indent}}}"
+
+
+if __name__ == "__main__":
+    FILE.write_text(text(schema()) + "\n")

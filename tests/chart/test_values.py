@@ -1,0 +1,176 @@
+"""What a team may set of the chart beside Muster's own settings, and that a typing error is refused by helm."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from muster.cli import main
+from tests.chart import schema
+from tests.chart.test_chart import HOOK, IMAGE, containers, kinds, named, refused, rendered
+
+NO_UID = [f"podSecurityContext.{field}=null" for field in ("runAsUser", "runAsGroup", "fsGroup")]
+DIGEST = f"sha256:{'0123456789abcdef' * 4}"
+
+
+def test_the_schema_of_the_values_is_that_of_the_code() -> None:
+    found = json.loads(schema.FILE.read_text())
+    assert found == schema.schema(), "values.schema.json is not up to date: run `make docs`"
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("profile=afsl", "at '/profile': value must be one of 'afs-l'"),
+        ("profile=kube-default", "at '/profile': value must be one of"),
+        ("config.ordr=strict", "at '/config': additional properties 'ordr' not allowed"),
+        ("config.gang.timeot=2m", "at '/config/gang': additional properties 'timeot' not allowed"),
+        ("config.gang.timeout=2x", "at '/config/gang/timeout': '2x' does not match"),
+        ("config.pluginArgs.resize-cost.cst=1", "additional properties 'cst' not allowed"),
+        ("autoscaler.after=soon", "at '/autoscaler/after': 'soon' does not match"),
+        ("image.digest=latest", "at '/image/digest': 'latest' does not match"),
+    ],
+)
+def test_a_typing_error_is_refused_by_helm_and_not_in_the_pod(value: str, said: str) -> None:
+    assert said in refused(IMAGE, value)
+
+
+def test_a_teams_own_profile_and_plugin_may_have_any_name() -> None:
+    own = ("profile=mine", "config.profiles[0].name=mine", "config.profiles[0].shares={theirs}")
+    data = named(rendered(IMAGE, *own, "config.pluginArgs.theirs.any=1"), "ConfigMap")["data"]
+    assert yaml.safe_load(data["muster.yaml"])["profile"] == "mine"
+
+
+def test_helm_template_renders_nothing_that_destroys() -> None:
+    """Who applies what it prints would run a hook at once."""
+    assert "Job" not in kinds(rendered(IMAGE))
+    assert not [m for m in rendered(IMAGE) if "helm.sh/hook" in m["metadata"].get("annotations", {})]
+    assert "Job" not in kinds(rendered(IMAGE, "hooks.release.enabled=false"))
+    assert "Job" in kinds(rendered(IMAGE, HOOK))
+
+
+def test_helm_test_runs_the_doctor_with_an_account_that_goes_with_it() -> None:
+    tests = [
+        m
+        for m in rendered(IMAGE, "hooks.test.enabled=true")
+        if m["metadata"]["name"].startswith("muster-test")
+    ]
+    assert {m["metadata"]["annotations"]["helm.sh/hook"] for m in tests} == {"test"}
+    [pod] = [m for m in tests if m["kind"] == "Pod"]
+    assert pod["spec"]["serviceAccountName"] == "muster-test"
+    [container] = pod["spec"]["containers"]
+    command, *options = container["args"]
+    assert command == "doctor"
+    main.commands["doctor"].make_context("doctor", options)
+    for one in tests:
+        if one is not pod:
+            assert "hook-failed" in one["metadata"]["annotations"]["helm.sh/hook-delete-policy"]
+            assert one["metadata"]["annotations"]["helm.sh/hook-weight"] == "-5"
+    assert not any(m["metadata"]["name"].startswith("muster-test") for m in rendered(IMAGE))
+
+
+def test_images_by_digest() -> None:
+    found = containers(rendered(IMAGE, f"image.digest={DIGEST}", f"scheduler.image.digest={DIGEST}"))
+    assert {name: one["image"] for name, one in found.items()} == {
+        "muster": f"registry.example/muster@{DIGEST}",
+        "kube-scheduler": f"registry.k8s.io/kube-scheduler@{DIGEST}",
+    }
+
+
+def test_openshift_gives_the_uid() -> None:
+    manifests = rendered(IMAGE, HOOK, *NO_UID)
+    for kind, name in (("Deployment", "muster"), ("Job", "muster-release")):
+        pod = named(manifests, kind, name)["spec"]["template"]["spec"]
+        assert pod["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+
+
+def test_what_stands_on_containers_and_pods_is_the_teams_to_add() -> None:
+    manifests = rendered(
+        IMAGE,
+        "extraArgs={--log-level=debug}",
+        "extraEnv[0].name=HTTPS_PROXY",
+        "extraEnv[0].value=http://proxy:3128",
+        "extraVolumes[0].name=ours",
+        "extraVolumes[0].emptyDir.medium=Memory",
+        "extraVolumeMounts[0].name=ours",
+        "extraVolumeMounts[0].mountPath=/ours",
+        "scheduler.extraArgs={--feature-gates=GenericWorkload=true}",
+        "topologySpreadConstraints[0].topologyKey=zone",
+        "securityContext.privileged=false",
+    )
+    pod = named(manifests, "Deployment")["spec"]["template"]["spec"]
+    muster, scheduler = containers(manifests)["muster"], containers(manifests)["kube-scheduler"]
+    assert muster["args"][-1] == "--log-level=debug"
+    assert muster["env"] == [{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}]
+    assert muster["volumeMounts"][-1] == {"name": "ours", "mountPath": "/ours"}
+    assert pod["volumes"][0] == {"name": "ours", "emptyDir": {"medium": "Memory"}}
+    assert scheduler["command"][-1] == "--feature-gates=GenericWorkload=true"
+    assert pod["topologySpreadConstraints"] == [{"topologyKey": "zone"}]
+    assert all(one["securityContext"]["privileged"] is False for one in (muster, scheduler))
+
+
+def test_labels_and_annotations_of_the_team_are_on_the_objects_and_select_nothing() -> None:
+    manifests = rendered(IMAGE, "commonLabels.team=ml", "commonAnnotations.owner=me")
+    assert {m["metadata"]["labels"].get("team") for m in manifests} == {"ml"}
+    for kind in ("Deployment", "Service", "ServiceAccount"):
+        assert named(manifests, kind)["metadata"]["annotations"]["owner"] == "me"
+    assert "team" not in named(manifests, "Deployment")["spec"]["selector"]["matchLabels"]
+    assert "team" not in named(manifests, "Service")["spec"]["selector"]
+
+
+def test_another_name_is_that_of_every_object_and_of_the_lease() -> None:
+    manifests = rendered(IMAGE, "nameOverride=gangs")
+    assert not [m for m in manifests if m["metadata"]["name"].startswith("muster")]
+    data = named(manifests, "ConfigMap", "gangs")["data"]
+    assert yaml.safe_load(data["muster.yaml"])["leader"]["lease"] == "gangs-scheduler"
+
+
+def test_an_account_of_the_teams_own_gets_the_roles_and_the_trust_of_admission() -> None:
+    manifests = rendered(IMAGE, "serviceAccount.create=false", "serviceAccount.name=theirs")
+    assert not [
+        m
+        for m in manifests
+        if m["kind"] == "ServiceAccount" and m["metadata"]["name"] in ("muster", "theirs")
+    ]
+    assert named(manifests, "Deployment")["spec"]["template"]["spec"]["serviceAccountName"] == "theirs"
+    bound = [
+        m["metadata"]["name"]
+        for m in manifests
+        if m["kind"].endswith("RoleBinding") or m["kind"] == "RoleBinding"
+        for who in m["subjects"]
+        if who["name"] == "theirs"
+    ]
+    assert bound == ["muster", "muster"]
+    policies = [json.dumps(m) for m in manifests if m["kind"] == "ValidatingAdmissionPolicy"]
+    assert any("system:serviceaccount:muster-system:theirs'" in policy for policy in policies)
+    assert not any("system:serviceaccount:muster-system:muster'" in policy for policy in policies)
+
+
+def test_arguments_of_kube_schedulers_plugins_reach_musters_profile() -> None:
+    given = ("name=NodeResourcesFit", "args.scoringStrategy.type=MostAllocated")
+    values = [f"scheduler.pluginConfig[0].{one}" for one in given]
+    data = named(rendered(IMAGE, *values), "ConfigMap")["data"]
+    [profile] = yaml.safe_load(data["scheduler.yaml"])["profiles"]
+    assert profile["pluginConfig"] == [
+        {"name": "NodeResourcesFit", "args": {"scoringStrategy": {"type": "MostAllocated"}}}
+    ]
+
+
+def test_prometheus_scrapes_the_kube_scheduler_too() -> None:
+    manifests = rendered(IMAGE, "serviceMonitor.enabled=true")
+    ports = [one["port"] for one in named(manifests, "ServiceMonitor")["spec"]["endpoints"]]
+    assert ports == ["service", "scheduler"]
+    served = [one["name"] for one in named(manifests, "Service")["spec"]["ports"]]
+    assert served == ["service", "scheduler"]
+    for less in ("serviceMonitor.scheduler=false", "binder=cluster"):
+        manifests = rendered(IMAGE, "serviceMonitor.enabled=true", less)
+        assert [one["port"] for one in named(manifests, "ServiceMonitor")["spec"]["endpoints"]] == ["service"]
+
+
+def test_the_chart_says_who_made_it() -> None:
+    chart = yaml.safe_load((Path(schema.FILE).parent / "Chart.yaml").read_text())
+    assert chart["icon"].startswith("data:image/svg+xml;base64,")
+    assert chart["maintainers"]

@@ -1,0 +1,234 @@
+"""What a waiting job's Gang tells of its turn, and how many writes that costs: counted, however long the queue is."""
+
+from __future__ import annotations
+
+import pytest
+
+from muster.core.actions.queue_turns import EVERY, WITHIN, WRITES
+from muster.core.views.job_status import turns
+from muster.types import (
+    BEHIND,
+    NEVER,
+    QUEUE_TOLD,
+    Action,
+    GangRecord,
+    Outcome,
+    RecordEvent,
+    TurnsSeen,
+    WriteGang,
+)
+from tests.cluster_fake import FakeCluster, Muster
+
+
+def gang(cluster: FakeCluster, name: str) -> GangRecord:
+    return cluster.gangs[("team", f"job-{name}")]
+
+
+def queue(length: int, gpus: int = 8) -> tuple[FakeCluster, Muster]:
+    """One node that "holder" has, and so many jobs that wait for it, in the order of their numbers."""
+    cluster = FakeCluster(nodes=1)
+    cluster.job("holder", 1, gpus=8, remaining_work="600")
+    muster = Muster(cluster)
+    muster.settle()
+    for number in range(length):
+        cluster.now += 0.001
+        cluster.job(f"w{number:03d}", 1, gpus=gpus, remaining_work="60")
+    muster.settle()
+    return cluster, muster
+
+
+def look(muster: Muster) -> None:
+    """The queue is played forward, as muster.turns does."""
+    ledger, now = muster.ledger, muster.cluster.now
+    snapshot = ledger.snapshot(now)
+    view = ledger.view(snapshot, ledger.plan(snapshot), leading=True, synced=True)
+    ledger.apply(TurnsSeen(turns(view)), now)
+
+
+def ends(cluster: FakeCluster, name: str) -> None:
+    for pod in [p for p in cluster.pods.values() if p.name.startswith(f"{name}-") and not p.phase.ended]:
+        cluster.end(pod.uid)
+
+
+def positions(cluster: FakeCluster) -> dict[str, int]:
+    return {name: one.turn.position for (_, name), one in cluster.gangs.items() if one.turn is not None}
+
+
+def only_turns(actions: list[Action]) -> list[WriteGang]:
+    """Writes of Gangs that waited before and wait on."""
+    return [a for a in actions if isinstance(a, WriteGang) and a.exists and a.turn is not None]
+
+
+def test_the_first_write_has_position_and_what_fits() -> None:
+    cluster, _ = queue(2)
+    assert gang(cluster, "w000").turn == (1, "0 of 1 replica fits now", "", 0.0, "")
+    assert gang(cluster, "w001").turn is not None
+    assert positions(cluster) == {"job-w000": 1, "job-w001": 2}
+    assert gang(cluster, "holder").turn is None
+
+
+def test_who_has_what_it_needs_and_when_it_starts_follow_when_the_queue_was_played_forward() -> None:
+    cluster, muster = queue(2)
+    began = cluster.now
+    events = len(cluster.said)
+    look(muster)
+    cluster.now += EVERY
+    muster.settle()
+    first, second = gang(cluster, "w000").turn, gang(cluster, "w001").turn
+    assert first is not None and second is not None  # noqa: PT018
+    assert first.blocker == "8 GPUs that it could use are held by team/job-holder"
+    assert first.expected == "by the run times that jobs declare or report; it may start sooner"
+    assert first.start == pytest.approx(began + 600, abs=5)
+    assert second.start == pytest.approx(first.start + 60, abs=5)
+    assert len(cluster.said) == events, "no Event tells of it"
+
+
+def test_a_run_time_that_nobody_declares_is_said() -> None:
+    cluster = FakeCluster(nodes=1)
+    cluster.job("holder", 1, gpus=8)
+    muster = Muster(cluster)
+    muster.settle()
+    cluster.job("w000", 1, gpus=8)
+    muster.settle()
+    look(muster)
+    cluster.now += EVERY
+    muster.settle()
+    turn = gang(cluster, "w000").turn
+    assert turn is not None
+    words = "not known: 1 job before it declares no run time (muster.dev/remaining-work)"
+    assert (turn.start, turn.expected) == (0.0, words)
+
+
+def test_a_job_that_can_never_fit_has_no_position_and_no_expected_start_and_counts_for_nobody() -> None:
+    cluster = FakeCluster(nodes=1)
+    cluster.job("holder", 1, gpus=8)
+    muster = Muster(cluster)
+    muster.settle()
+    cluster.job("huge", 1, gpus=9, priority=5)
+    cluster.job("next", 1, gpus=8)
+    muster.settle()
+    look(muster)
+    cluster.now += EVERY
+    muster.settle()
+    assert positions(cluster) == {"job-huge": 0, "job-next": 1}
+    turn = gang(cluster, "huge").turn
+    assert turn is not None
+    assert (turn.start, turn.expected) == (0.0, NEVER)
+
+
+def test_behind_the_first_hundred_there_is_no_position_and_the_message_says_so() -> None:
+    cluster, muster = queue(QUEUE_TOLD + 2)
+    told = {a.gang: a.status for a in cluster.sent if isinstance(a, WriteGang)}
+    assert told["job-w099"]["position"] == 100
+    assert told["job-w099"]["message"] == "needs 8 GPUs"
+    for number in (100, 101):
+        status = told[f"job-w{number}"]
+        assert (status["position"], status["expectedStart"]) == (None, None)
+        assert status["message"] == f"needs 8 GPUs; {BEHIND}"
+    ends(cluster, "holder")
+    cluster.now += EVERY
+    muster.settle()
+    cluster.now += EVERY
+    muster.settle()
+    told = {a.gang: a.status for a in cluster.sent if isinstance(a, WriteGang)}
+    assert (told["job-w100"]["position"], told["job-w100"]["message"]) == (100, "needs 8 GPUs")
+    assert told["job-w101"]["message"] == f"needs 8 GPUs; {BEHIND}"
+
+
+def test_a_job_that_others_overtake_loses_its_position() -> None:
+    cluster, muster = queue(QUEUE_TOLD)
+    cluster.now += WITHIN
+    cluster.job("urgent", 1, gpus=8, priority=9)
+    for _ in range(3):
+        cluster.now += WITHIN
+        muster.settle()
+    assert gang(cluster, "urgent").turn == (1, "0 of 1 replica fits now", "", 0.0, "")
+    last = gang(cluster, "w099").turn
+    assert last is not None
+    assert (last.position, last.expected) == (0, BEHIND)
+
+
+def test_however_long_the_queue_and_whoever_starts_at_most_a_hundred_writes_in_thirty_seconds_tell_it() -> (
+    None
+):
+    cluster, muster = queue(300)
+    events = [a for a in cluster.sent if isinstance(a, RecordEvent)]
+    written: list[float] = []
+    for number in range(60):  # each second one ends and the next starts, so that all move up
+        ends(cluster, "holder" if not number else f"w{number - 1:03d}")
+        sent = len(cluster.sent)
+        look(muster)
+        for _ in range(2):  # one starts; then all starts are sent
+            muster.turn(seconds=0.5)
+            cluster.bind()
+        written += [cluster.now] * len(only_turns(cluster.sent[sent:]))
+    assert len(written) >= WRITES, "they are told"
+    for at in written:
+        assert sum(at <= other < at + WITHIN for other in written) <= WRITES
+    after = [a for a in cluster.sent if isinstance(a, RecordEvent)]
+    assert {a.reason for a in after[len(events) :]} <= {"Starting"}
+    # and once it is quiet all is true
+    for _ in range(8):
+        cluster.now += WITHIN / 2
+        muster.settle()
+    wanted = {key.name: place for key, place in muster.plan.positions.items()}
+    for name, place in wanted.items():
+        assert positions(cluster)[name] == (place if place <= QUEUE_TOLD else 0), name
+
+
+def test_none_is_sent_while_starts_wait_to_be_sent() -> None:
+    cluster, muster = queue(10)
+    ends(cluster, "holder")
+    cluster.now += EVERY
+    muster.sync()
+    snapshot = muster.ledger.snapshot(cluster.now)
+    plan = muster.ledger.plan(snapshot)
+    starts = muster.ledger.adopt(snapshot, plan)
+    assert only_turns(list(starts)) == []
+    assert starts, "w000 starts"
+    for _ in range(5):  # nothing is answered yet
+        cluster.now += EVERY
+        snapshot = muster.ledger.snapshot(cluster.now)
+        assert only_turns(list(muster.ledger.adopt(snapshot, muster.ledger.plan(snapshot)))) == []
+    for action in starts:
+        for event in cluster.carry_out(action):
+            muster.ledger.apply(event, cluster.now)
+    cluster.now += EVERY
+    muster.settle()
+    cluster.now += EVERY
+    muster.settle()
+    assert positions(cluster) == {f"job-w{number:03d}": number for number in range(1, 10)}
+
+
+def test_a_restart_and_time_that_goes_by_write_nothing() -> None:
+    cluster, muster = queue(5)
+    look(muster)
+    for _ in range(3):
+        cluster.now += EVERY
+        muster.settle()
+    sent = len(cluster.sent)
+    after = Muster(cluster)
+    for number in range(4):
+        if number > 1:  # what was written holds until the queue was played forward again
+            look(after)
+        cluster.now += EVERY
+        after.settle()
+    assert [a for a in cluster.sent[sent:] if isinstance(a, WriteGang | RecordEvent)] == []
+
+
+def test_a_write_that_is_refused_is_made_again_and_counts() -> None:
+    cluster, muster = queue(2)
+    look(muster)
+    cluster.now += EVERY
+    snapshot = muster.ledger.snapshot(cluster.now)
+    actions = muster.ledger.adopt(snapshot, muster.ledger.plan(snapshot))
+    assert len(only_turns(list(actions))) == 2
+    for action in actions:
+        muster.ledger.apply(Outcome(action, 503), cluster.now)
+    assert len(muster.ledger.turn_writes) == 2
+    for _ in range(3):
+        cluster.now += EVERY
+        muster.settle()
+    turn = gang(cluster, "w000").turn
+    assert turn is not None
+    assert turn.blocker

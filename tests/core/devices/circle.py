@@ -1,0 +1,221 @@
+"""The whole circle of jobs in place: Ledger, cycle, Coordinator, agents that keep to the protocol, and a cluster that
+binds holders and has devices."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from muster.core.devices.coordinator import Coordinator
+from muster.core.devices.device_ledger import DeviceLedger
+from muster.points import Profile, Share
+from muster.types import GPU, Owner, OwnerRecord, Phase, PodRecord, Shape
+from muster.types.holders import (
+    AssignHolder,
+    CreateHolder,
+    DeleteHolder,
+    HolderAction,
+    HolderGone,
+    HolderOutcome,
+    HolderRecord,
+    HolderSeen,
+    TrainingEnded,
+    TrainingGone,
+)
+from muster_plugins.max_min import MaxMin
+from tests.cluster_fake import FakeCluster, Muster
+from tests.core.devices import world
+from tests.core.devices.world import GRACE, KEEP, LEASE
+from tests.table_of_states import obeys, states
+
+ONE = Shape(requests=(("cpu", 10), (GPU, 1)))
+
+
+class Agent(world.Agent):
+    """Of any pod."""
+
+    def report(self) -> world.AgentReport:
+        world.SIZES.setdefault(self.pod, ())
+        return super().report()
+
+
+class Circle(Muster):
+    """A second at a time. slow: uids of pods whose agents only ask; imageless: jobs whose containers never start;
+    refuse: so many requests about holders fail."""
+
+    def __init__(self, gpus: int = 4, nodes: int = 1, share: Share | None = None) -> None:
+        self.profile = Profile("sharing", shares=(share or MaxMin(),))
+        self.cluster = FakeCluster(nodes=nodes, gpus=gpus)
+        self.records: dict[str, HolderRecord] = {}
+        self.agents: list[Agent] = []
+        self.term = 0
+        self.slow: set[str] = set()
+        self.imageless: set[str] = set()
+        self.refuse = 0
+        self.restart()
+
+    def restart(self) -> None:
+        """Muster starts anew, and knows what the API says."""
+        self.term += 1
+        super().__init__(self.cluster, self.profile)
+        self.devices = DeviceLedger(Coordinator(self.term, self.cluster.now, LEASE, GRACE, KEEP))
+        self.ledger.give_devices(self.devices)
+        self.watch()
+
+    def train(self, name: str, gpus: str, **notes: str) -> PodRecord:
+        """A Job of one pod in place."""
+        owner = Owner("batch/v1", "Job", name, f"job-team-{name}-{self.cluster.tick()}")
+        self.cluster.owners[owner.uid] = OwnerRecord(owner, "team", size=1, completions=1)
+        return self.cluster.pod(owner, 0, 0, "team", 0, {"gpus": gpus, **notes})
+
+    # ---- the cluster ----
+
+    def watch(self) -> None:
+        """Every holder as it is."""
+        for uid, record in list(self.records.items()):
+            pod = self.cluster.pods.get(uid)
+            if pod is None:
+                del self.records[uid]
+                self.devices.apply(HolderGone(uid), self.cluster.now)
+                continue
+            if pod.phase is Phase.BOUND and not record.device:
+                taken = {r.device for r in self.records.values()}
+                ids = (f"GPU-{pod.node}-{n}" for n in range(self.cluster.nodes[pod.node].allocatable[GPU]))
+                device = next(i for i in ids if i not in taken)
+                record = self.records[uid] = replace(record, device=device)
+            self.devices.apply(HolderSeen(record, pod.name, pod.version), self.cluster.now)
+
+    def carry_out(self, action: HolderAction) -> None:
+        cluster = self.cluster
+        if self.refuse:
+            self.refuse -= 1
+            self.devices.apply(HolderOutcome(action, 500), cluster.now)
+            return
+        status, version = 200, ""
+        match action:
+            case CreateHolder(name, node):
+                pod = PodRecord(
+                    uid=f"uid-{name}",
+                    namespace="muster-devices",
+                    name=name,
+                    ours=False,
+                    phase=Phase.UNGATED,
+                    nominated=node,
+                    shape=ONE,
+                )
+                cluster.update(pod)
+                self.records[pod.uid] = HolderRecord(pod.uid, node)
+            case AssignHolder(uid):
+                held = cluster.pods.get(uid)
+                if held is None or held.version != action.version:
+                    status = 409 if held else 404
+                else:
+                    version = cluster.update(held).version
+                    self.records[uid] = replace(self.records[uid], epoch=action.epoch, agent=action.agent)
+            case DeleteHolder(uid):
+                status = 200 if cluster.pods.pop(uid, None) else 404
+        self.devices.apply(HolderOutcome(action, status, version=version), cluster.now)
+
+    # ---- a second ----
+
+    def second(self) -> None:
+        self.cluster.now += 1.0
+        now = self.cluster.now
+        self.sync()
+        self.watch()
+        snapshot = self.ledger.snapshot(now)
+        plan = self.ledger.plan(snapshot)
+        before = states(self.ledger)
+        actions = self.ledger.adopt(snapshot, plan)
+        self.plan = self.ledger.queue
+        obeys(before, self.plan, actions)
+        for action in actions:
+            for event in self.cluster.carry_out(action):
+                self.ledger.apply(event, now)
+        self.cluster.bind()
+        self.check()
+        self.kubelets()
+        for agent in self.agents:
+            if agent.alive:
+                answer = self.devices.heard(agent.pod, agent.report(), now)
+                if answer is not None:
+                    agent.take(answer, now, now)
+            agent.look(now)
+            for _ in range(0 if agent.pod in self.slow else 3):
+                agent.step()
+            self.check()
+        assert self.ledger.in_place is not None
+        for action in self.ledger.in_place.adopt(now)[0]:
+            self.carry_out(action)
+        self.check()
+
+    def seconds(self, count: int) -> None:
+        for _ in range(count):
+            self.second()
+
+    def kubelets(self) -> None:
+        """Containers of bound pods in place run, and no others."""
+        for agent in self.agents:
+            pod = self.cluster.pods.get(agent.pod)
+            if agent.alive and (pod is None or pod.phase is not Phase.BOUND):
+                agent.die()
+            if pod is None:
+                self.devices.apply(TrainingGone(agent.pod), self.cluster.now)
+            elif pod.phase.ended:
+                self.devices.apply(TrainingEnded(agent.pod), self.cluster.now)
+        alive = {agent.pod for agent in self.agents if agent.alive}
+        for pod in self.cluster.pods.values():
+            if pod.name.split("-")[0] in self.imageless:
+                continue
+            if pod.phase is Phase.BOUND and "muster.dev/gpus" in pod.annotations and pod.uid not in alive:
+                self.agents.append(Agent(pod.uid, f"run-{len(self.agents)}"))
+
+    def away(self, node: str) -> None:
+        """A node and all that is on it are gone."""
+        del self.cluster.nodes[node]
+        for pod in [p for p in self.cluster.pods.values() if p.node == node]:
+            if pod.ours:
+                self.cluster.delete(pod.uid)
+            else:
+                del self.cluster.pods[pod.uid]
+        for agent in self.agents:
+            if agent.pod not in self.cluster.pods:
+                agent.die()
+
+    def gone(self, uid: str) -> None:
+        """A job is deleted, with its pod."""
+        owner = self.cluster.pods[uid].controller
+        assert owner is not None
+        self.cluster.owners.pop(owner.uid, None)
+        self.cluster.delete(uid)
+
+    # ---- what is seen ----
+
+    def pod(self, name: str) -> PodRecord:
+        """The pod of a job."""
+        (pod,) = [p for p in self.cluster.pods.values() if p.name.startswith(f"{name}-") and p.ours]
+        return pod
+
+    def using(self, name: str) -> int:
+        """Devices that a job's training uses."""
+        return sum(
+            len(agent.using)
+            for agent in self.agents
+            if agent.alive and self.cluster.pods[agent.pod].name.startswith(name)
+        )
+
+    def check(self) -> None:
+        """No device is used by two, none that no bound holder keeps, and no node is over-committed."""
+        bound = {
+            record.device
+            for uid, record in self.records.items()
+            if record.device and uid in self.cluster.pods
+        }
+        users: dict[str, str] = {}
+        for agent in self.agents:
+            for device in agent.using:
+                assert device.id not in users, f"{device.id} is used by {users[device.id]} and {agent.pod}"
+                assert device.id in bound, f"{agent.pod} uses {device.id}, which no holder keeps"
+                users[device.id] = agent.pod
+        for name, found in self.cluster.nodes.items():
+            used = sum(p.shape.gpus for p in self.cluster.pods.values() if p.phase.on_node and p.node == name)
+            assert used <= found.allocatable[GPU], f"{name} holds {used} GPUs"

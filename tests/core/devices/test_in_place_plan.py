@@ -1,0 +1,168 @@
+"""Jobs in place, planned by max-min: their GPUs change while their pod goes on (tests/core/devices/circle.py)."""
+
+from __future__ import annotations
+
+from muster.types import Phase, State
+from muster_plugins.afs_l import AfsL
+from tests.core.devices.circle import Circle
+
+
+def test_a_job_starts_with_all_that_is_free_and_its_pod_asks_for_no_gpu() -> None:
+    circle = Circle()
+    circle.train("a", "1-4")
+    circle.seconds(6)
+    assert circle.using("a") == 4
+    status = circle.plan.statuses[circle.key("job-a")]
+    assert (status.state, status.message) == (State.RUNNING, "in place: 4 of 4 GPUs of n0")
+
+
+def test_a_second_job_starts_before_the_first_gives_and_no_pod_of_either_ends() -> None:
+    circle = Circle()
+    a = circle.train("a", "1-4")
+    circle.seconds(6)
+    b = circle.train("b", "1-4")
+    circle.slow.add(b.uid)  # its agent is ready, and takes its time
+    circle.seconds(1)
+    assert circle.cluster.pods[b.uid].phase is Phase.BOUND
+    assert circle.using("a") == 4
+    circle.slow.clear()
+    circle.seconds(5)
+    assert (circle.using("a"), circle.using("b")) == (2, 2)
+    assert {a.uid, b.uid} <= circle.cluster.pods.keys()
+    assert len(circle.records) == 4, "no holder came or went"
+
+
+def both(a: str = "1-4", b: str = "1-4") -> Circle:
+    """Two jobs share a node of four GPUs."""
+    circle = Circle()
+    circle.train("a", a)
+    circle.seconds(6)
+    circle.train("b", b)
+    circle.seconds(8)
+    return circle
+
+
+def test_a_job_takes_up_what_another_leaves_long_after_its_owner_made_its_last_pod() -> None:
+    circle = both()
+    circle.seconds(30)
+    circle.cluster.end(circle.pod("b").uid)
+    circle.seconds(6)
+    assert (circle.using("a"), circle.using("b")) == (4, 0)
+
+
+def test_it_goes_through_numbers_only_that_it_can_train_on() -> None:
+    circle = Circle()
+    circle.train("a", "1,4")
+    circle.seconds(6)
+    assert circle.using("a") == 4
+    circle.train("b", "2-3")
+    circle.seconds(8)
+    assert (circle.using("a"), circle.using("b")) == (1, 3)
+
+
+def test_a_job_whose_image_never_comes_takes_nothing_from_another() -> None:
+    circle = Circle()
+    circle.train("a", "1-4")
+    circle.seconds(6)
+    circle.imageless.add("b")
+    circle.train("b", "1-4")
+    circle.seconds(40)
+    assert circle.cluster.bound("b") == ["n0"]
+    assert circle.using("a") == 4
+
+
+def test_a_job_deleted_in_the_middle_of_a_hand_over_gives_all_of_it_back() -> None:
+    circle = Circle()
+    a = circle.train("a", "1-4")
+    circle.seconds(6)
+    b = circle.train("b", "1-4")
+    circle.slow.add(a.uid)
+    circle.seconds(3)
+    circle.gone(b.uid)
+    circle.slow.clear()
+    circle.seconds(8)
+    assert circle.using("a") == 4
+
+
+def test_a_crash_of_muster_ends_no_training_and_takes_nothing() -> None:
+    circle = both()
+    for _ in range(3):
+        circle.restart()
+        for _ in range(8):
+            circle.second()
+            assert (circle.using("a"), circle.using("b")) == (2, 2)
+
+
+def test_a_crash_in_the_middle_of_a_hand_over_is_gone_on_with() -> None:
+    for at in range(1, 6):
+        circle = Circle()
+        circle.train("a", "1-4")
+        circle.seconds(6)
+        circle.train("b", "1-4")
+        circle.seconds(at)
+        circle.restart()
+        circle.seconds(10)
+        assert (circle.using("a"), circle.using("b")) == (2, 2), f"a crash {at} s after b came"
+
+
+def test_jobs_of_a_node_that_is_gone_start_on_another() -> None:
+    circle = Circle(nodes=2, gpus=2)
+    circle.train("a", "1,2")
+    circle.seconds(6)
+    (node,) = circle.cluster.bound("a")
+    circle.away(node)
+    circle.seconds(20)
+    assert circle.using("a") == 2
+    assert circle.cluster.bound("a") != [node]
+
+
+def test_a_pod_that_is_not_in_place_gets_the_gpus_that_a_job_in_place_gives() -> None:
+    circle = Circle()
+    a = circle.train("a", "1-4")
+    circle.seconds(6)
+    (plain,) = circle.cluster.job("plain", 1, 2)
+    circle.slow.add(a.uid)
+    circle.seconds(20)
+    assert circle.using("a") == 4
+    assert circle.cluster.pods[plain.uid].phase is Phase.GATED, "its gate stays on while they are used"
+    circle.slow.clear()
+    circle.seconds(6)
+    assert circle.cluster.bound("plain") == ["n0"], "holders leave before their time"
+    assert circle.using("a") == 2
+
+
+def test_an_allocation_by_throughput_shares_them_too() -> None:
+    circle = Circle(share=AfsL())
+    circle.train("a", "1-4", speed="1=1,2=1.9,3=2.7,4=3.4")
+    circle.seconds(6)
+    assert circle.using("a") == 4
+    circle.train("b", "1-4", speed="1=1,2=1.9,3=2.7,4=3.4")
+    circle.seconds(8)
+    assert (circle.using("a"), circle.using("b")) == (2, 2)
+
+
+def test_a_job_that_ends_leaves_no_holder() -> None:
+    circle = Circle()
+    a = circle.train("a", "1-4")
+    circle.seconds(6)
+    circle.cluster.end(a.uid)
+    circle.seconds(30)
+    assert (circle.records, circle.using("a")) == ({}, 0)
+
+
+def test_a_holder_that_is_not_made_is_asked_for_again() -> None:
+    circle = Circle()
+    circle.train("a", "1-4")
+    circle.refuse = 6
+    circle.seconds(20)
+    assert circle.using("a") == 4
+
+
+def test_a_job_of_several_pods_is_told_that_it_cannot_be_in_place() -> None:
+    circle = Circle()
+    for pod in circle.cluster.job("pair", 2, 0):
+        circle.cluster.update(pod, annotations={"muster.dev/gpus": "1,2"})
+    circle.seconds(2)
+    status = circle.plan.statuses[circle.key("job-pair")]
+    assert status.state is State.INVALID
+    assert status.message.startswith("muster.dev/gpus: expected a job of one pod, found up to 2")

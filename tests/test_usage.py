@@ -1,0 +1,143 @@
+"""What is said to who typed something that can't be understood: which word, what was meant, and an example."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from muster.cli import main
+from muster.cluster.api import configuration
+from muster.errors import ConfigurationError
+from muster.settings import load_settings
+from muster.usage import EXAMPLES
+
+
+def muster(*words: str, stdin: str = "") -> Result:
+    return CliRunner().invoke(main, words, input=stdin, prog_name="muster")
+
+
+def test_every_command_has_an_example_that_it_understands() -> None:
+    context = click.Context(main)
+    assert EXAMPLES.keys() - {"main"} == set(main.list_commands(context))
+    for name, example in EXAMPLES.items():
+        program, command, *words = shlex.split(example)
+        assert (program, command) == ("muster", "explain" if name == "main" else name)
+        found = main.get_command(context, command)
+        assert found is not None
+        found.make_context(command, words)
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "example"),
+    [
+        (("simulat",), "No such command 'simulat'; did you mean 'simulate'?", "main"),
+        (("--vers",), "Did you mean '--version'?", "main"),
+        (("explain",), "Missing argument 'JOB'", "explain"),
+        (("explain", "a", "--stroy"), "Did you mean '--story'?", "explain"),
+        (("replay", "x", "--profil", "fifo"), "Did you mean '--profile'?", "replay"),
+        (("top", "--sort-by", "age2"), "'age2' is not one of", "top"),
+        (("release",), "give the name of one JOB, or --all", "release"),
+        (("workload", "--sizes", "1"), "--sizes: must be GPUS=WEIGHT,..., as 1=70,", "workload"),
+        (("simulate", "--profile", "fifo"), "give one of --trace and --preset", "simulate"),
+    ],
+)
+def test_a_usage_error_says_what_was_meant_and_gives_an_example(
+    words: tuple[str, ...], said: str, example: str
+) -> None:
+    found = muster(*words)
+    assert found.exit_code == 2
+    assert said in found.stderr
+    assert found.stderr.endswith(f"For example: {EXAMPLES[example]}\n")
+    assert found.stdout == ""
+
+
+def test_a_profile_or_parameter_that_is_nearly_right_is_recognised() -> None:
+    assert (
+        "found 'afsl'; did you mean 'afs-l'?"
+        in muster("simulate", "--profile", "afsl", "--preset", "philly-day").stderr
+    )
+    assert (
+        "did you mean 'quantum'?"
+        in muster("simulate", "--profile", "afs-p:quantm=1", "--preset", "philly-day").stderr
+    )
+
+
+def test_all_that_is_wrong_with_a_configuration_is_told_at_once() -> None:
+    with pytest.raises(ConfigurationError) as told:
+        load_settings(
+            "{profile: afsl, ordr: strict, gang: {timeot: 2m}, pluginArgs: {resizecost: {cost: 1}}}"
+        )
+    lines = str(told.value).splitlines()
+    assert [line.split(": ")[1] for line in lines] == [
+        "gang.timeot",
+        "ordr",
+        "profile",
+        "pluginArgs.resizecost",
+    ]
+    for line, meant in zip(lines, ("timeout", "order", "afs-l", "resize-cost"), strict=True):
+        assert f"did you mean {meant!r}?" in line
+
+
+def test_a_profile_of_the_teams_own_is_not_called_unknown_while_it_has_a_fault() -> None:
+    with pytest.raises(ConfigurationError) as told:
+        load_settings("{profile: mine, profiles: [{name: mine, sorts: gang}]}")
+    assert [line.split(": ")[1] for line in str(told.value).splitlines()] == ["profiles[0].sorts"]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ('{"error": "no token"}', "is no snapshot but an answer that says: no token. `muster replay --help`"),
+        ("", "is empty: was the answer refused? `muster replay --help`"),
+        ('{"kind": "Pod"}', "is no snapshot but an object of kind"),
+    ],
+)
+def test_what_a_refused_reader_saved_is_not_taken_for_an_old_snapshot(content: str, said: str) -> None:
+    found = muster("replay", "-", stdin=content)
+    assert found.exit_code == 2
+    assert said in found.stderr
+
+
+def test_the_help_of_replay_brings_the_token_that_the_service_asks_for() -> None:
+    told = muster("replay", "--help").stdout
+    assert "kubectl create token READER --audience=muster.dev" in told
+    assert 'curl -sSf -H "Authorization: Bearer $TOKEN"' in told
+
+
+KUBECONFIG = """
+apiVersion: v1
+kind: Config
+current-context: one
+clusters: [{name: one, cluster: {server: "https://127.0.0.1:1"}}]
+users: [{name: one, user: {}}]
+contexts: [{name: one, context: {cluster: one, user: one}}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("content", "context", "said"),
+    [
+        (None, None, "no such file; give another by --kubeconfig or KUBECONFIG"),
+        ("kind: Config", None, "is none that can be used: "),
+        (
+            KUBECONFIG,
+            "ones",
+            "--context ones: kubeconfig FILE has no such context; it has: one; did you mean 'one'?",
+        ),
+        (KUBECONFIG.replace("cluster: one,", "cluster: two,"), None, "is none that can be used: "),
+    ],
+)
+def test_a_kubeconfig_that_leads_nowhere_is_named_with_what_was_found(
+    tmp_path: Path, content: str | None, context: str | None, said: str
+) -> None:
+    file = tmp_path / "config"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(ConfigurationError) as told:
+        configuration(str(file), context)
+    assert f"kubeconfig {file}" in str(told.value)
+    assert said in str(told.value).replace(str(file), "FILE")
