@@ -210,13 +210,12 @@ def test_a_jobset_and_a_trainjob_that_are_complete_are_finished(cluster: Cluster
         runtime("quick", run_seconds=2),
         train_job("tune", "quick", nodes=2, gpus=8),
     )
-    for name in ("jobset-llm", "jobset-tune"):
+    names = ("jobset-llm", "trainjob-tune")
+    for name in names:
         assert has_state(cluster, namespace, name, "Finished")["gpus"] == 0
     stays(
         cluster,
-        lambda: (
-            {gang(cluster, namespace, f"jobset-{name}")["state"] for name in ("llm", "tune")} == {"Finished"}
-        ),
+        lambda: {gang(cluster, namespace, name)["state"] for name in names} == {"Finished"},
         what="both are finished",
     )
     assert bound(cluster.pods(namespace)) == []
@@ -231,7 +230,7 @@ def test_what_is_suspended_says_so_gives_its_gpus_to_others_and_comes_back_whole
         "JobSet": [jobset("a", workers=role(4, gpus=8))],
         "TrainJob": [runtime("plain"), train_job("a", "plain", nodes=4, gpus=8)],
     }[kind]
-    name = "job-a" if kind == "Job" else "jobset-a"
+    name = f"{kind.lower()}-a"
     submit(cluster, namespace, *objects)
     before = wait_until(lambda: bound(cluster.pods(namespace), 4), what="all four run")
     suspend(cluster, kind, namespace, "a", True)
@@ -246,12 +245,12 @@ def test_what_is_suspended_says_so_gives_its_gpus_to_others_and_comes_back_whole
     suspend(cluster, kind, namespace, "a", False)
     has_state(cluster, namespace, name, "Waiting")
     ends_now(cluster, *others)
-    after = wait_until(
-        lambda: bound(cluster.pods(namespace), 4),
-        what="it runs whole again",
+    earlier = {one.uid for one in (*before, *others)}  # the others are still bound for a moment
+    wait_until(
+        lambda: bound((one for one in cluster.pods(namespace) if one.uid not in earlier), 4),
+        what="it runs whole again, with new pods",
         also=lambda: everything(cluster, namespace),
     )
-    assert {one.uid for one in after}.isdisjoint(one.uid for one in (*before, *others))
     has_state(cluster, namespace, name, "Running")
 
 
@@ -319,6 +318,41 @@ def test_the_gang_of_a_jobset_goes_with_it(cluster: Cluster, namespace: str) -> 
         what="neither its pods nor its Gang are there",
         also=lambda: everything(cluster, namespace),
     )
+
+
+def test_a_trainjob_that_an_older_version_named_after_its_jobset_keeps_that_name_until_it_ends(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    gangs = f"/apis/muster.dev/v1alpha1/namespaces/{namespace}/gangs"
+    submit(cluster, namespace, runtime("plain"), train_job("tune", "plain", nodes=2, gpus=8))
+    pods = run(cluster, namespace, {"node": 2})
+    has_state(cluster, namespace, "trainjob-tune", "Running")
+    new = cluster.gangs(namespace)["trainjob-tune"]
+    assert (new["spec"]["owner"]["kind"], new["spec"]["declaredBy"]["kind"]) == ("TrainJob", "JobSet")
+    assert [one["kind"] for one in new["metadata"]["ownerReferences"]] == ["TrainJob"]
+
+    # as the older version had it
+    lab.kill("muster-0")
+    below = new["spec"]["declaredBy"]
+    muster = Cluster(lab.folder / "kubeconfig" / "muster")  # nobody else may write Gangs
+    muster.delete(f"{gangs}/trainjob-tune")
+    old = {
+        "apiVersion": new["apiVersion"],
+        "kind": "Gang",
+        "metadata": {"name": "jobset-tune", "namespace": namespace, "ownerReferences": [below]},
+        "spec": {"job": "jobset-tune", "uid": below["uid"], "owner": below},
+        "status": new["status"],
+    }
+    muster.submit(old, namespace=namespace)
+    lab.start("muster-0")
+    stays(cluster, lambda: list(cluster.gangs(namespace)) == ["jobset-tune"], what="it keeps its name")
+    assert {one.uid for one in bound(cluster.pods(namespace))} == {one.uid for one in pods}
+
+    ends_now(cluster, *pods)
+    has_state(cluster, namespace, "jobset-tune", "Finished")
+    submit(cluster, namespace, train_job("next", "plain", nodes=2, gpus=8))
+    has_state(cluster, namespace, "trainjob-next", "Running")
+    assert set(cluster.gangs(namespace)) == {"jobset-tune", "trainjob-next"}
 
 
 # --- shares -------------------------------------------------------------------------------------------------
