@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from muster.core.cycle import cycle
-from muster.types import Action, Event, Outcome, PodRecord, Ungate, WriteGang
+from muster.types import Action, DeleteGang, Event, Outcome, PodRecord, Ungate, WriteGang
 from tests.cluster_fake import FakeCluster, Muster
 
 REFUSALS = [409, 422, 403, 429]
@@ -71,6 +71,27 @@ def test_a_server_that_asks_for_a_pause_gets_it_up_to_a_minute() -> None:
 
     assert gaps(sent_at(429, 20, written, after=5.0)) == [5.0, 5.0, 5.0]
     assert gaps(sent_at(429, 130, written, after=3600.0)) == [60.0, 60.0]
+
+
+def test_a_gang_that_may_not_be_deleted_is_tried_less_and_less_often() -> None:
+    cluster = FakeCluster(nodes=4)
+    pods = cluster.job("train", 2)
+    muster = Muster(cluster)
+    muster.settle()
+    for pod in pods:
+        cluster.end(pod.uid)
+    muster.settle()
+    cluster.now += muster.ledger.profile.ttl_after_finished
+    times = []
+    for _ in range(400):
+        cluster.now += 0.25
+        muster.sync()
+        snapshot = muster.ledger.snapshot(cluster.now)
+        for action in muster.ledger.adopt(snapshot, cycle(snapshot, muster.ledger.profile)):
+            if isinstance(action, DeleteGang):
+                times.append(cluster.now)
+                muster.ledger.apply(Outcome(action, 403, "no"), cluster.now)
+    assert gaps(times) == [0.5, 1, 2, 4, 8, 16, 32]
 
 
 def not_before(muster: Muster, pod: PodRecord) -> float:

@@ -265,7 +265,7 @@ def _finished(
     if gang is None and not job_state.pods:
         return
     if gang is not None and now >= job_state.ended_at + state.profile.ttl_after_finished:
-        if job_state.in_flight.gang.sent is None:
+        if not state.waits(job_state.in_flight.gang, now):
             job_state.in_flight.gang = job_state.in_flight.gang.sends(DeleteGang)
             yield DeleteGang(job_state.key, gang.name, gang.object_uid, "the job ended long ago")
         return
