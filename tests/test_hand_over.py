@@ -21,9 +21,9 @@ from muster.types import JobKey
 from muster.types.devices import AgentKey, plain_answer, read_agent_report
 from muster.types.holders import HolderRecord
 from tests.muster_played import PlayedMuster, until
-from tests.test_agent_in_place import Agent, pytestmark
+from tests.test_agent_in_place import Agent, agents, pytestmark
 
-__all__ = ["pytestmark"]
+__all__ = ["agents", "pytestmark"]
 
 TRAINING = """
 import os, pathlib, signal, sys, time
@@ -94,15 +94,6 @@ def muster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Coordina
     monkeypatch.setenv("MUSTER_TOKEN_FILE", str(tmp_path / "token"))
     yield running
     running.close()
-
-
-@pytest.fixture
-def agents() -> Iterator[list[Agent]]:
-    started: list[Agent] = []
-    yield started
-    for one in started:
-        one.process.kill()
-        one.process.communicate()
 
 
 def start(agents: list[Agent], tmp_path: Path) -> Agent:
