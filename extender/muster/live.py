@@ -14,7 +14,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from muster.cluster import lease
@@ -29,11 +29,15 @@ from muster.cluster.reader import Reader
 from muster.cluster.resources import watched
 from muster.cluster.watch import Reflector
 from muster.core.ledger import Ledger
+from muster.core.state.quarantine import stumbled
 from muster.core.views.view import Board, View
+from muster.device_driver import DeviceDriver, InPlaceSettings
 from muster.errors import ClusterError
 from muster.points import Profile
+from muster.server.agent_orders import AgentHeard, AgentOrders
 from muster.threads import STALLED, YOUNG, beat, supervised
 from muster.types import Event, Plan, Snapshot
+from muster.types.holders import HolderOutcome
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +75,7 @@ class Settled:
     lease_namespace: str
     lease_name: str
     learned: str = ""  # name of the ConfigMap beside the Lease that keeps what jobs taught
+    devices: InPlaceSettings | None = None  # None: no GPU of a running pod changes
 
 
 class Driver:
@@ -79,10 +84,19 @@ class Driver:
     def __init__(self, api: Api, board: Board, settled: Settled, profile: Profile) -> None:
         self._api, self._board, self._settled = api, board, settled
         self._ledger = Ledger(profile)
-        self._inbox: queue.SimpleQueue[list[Event]] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Sequence[Event | AgentHeard | HolderOutcome]] = queue.SimpleQueue()
         self._past = threading.Event()
         """Set where the API server was set back: what the Ledger has learned is not true any more."""
-        resources = watched(settled.scheduler, namespaces=profile.namespaces.by_labels)
+        self.orders = AgentOrders()
+        self._devices: DeviceDriver | None = None
+        space = ""
+        if settled.devices is not None:
+            space = settled.devices.holding.namespace
+            self._devices = DeviceDriver(
+                api, settled.devices, self.orders, lambda found: self._inbox.put([found])
+            )
+            self._devices.rest(self._ledger)
+        resources = watched(settled.scheduler, namespaces=profile.namespaces.by_labels, holders=space)
         self._reflectors = [Reflector(api, r, self.take, self._past.set) for r in resources]
         self._shelf = Shelf(api, settled.lease_namespace, settled.learned)
         self._hands = ActionExecutor(api, self.take, settled.scheduler, shelf=self._shelf)
@@ -124,6 +138,10 @@ class Driver:
     def take(self, events: list[Event]) -> None:
         """Called from the threads of reflectors, senders and the service port."""
         self._inbox.put(events)
+
+    def hear(self, heard: AgentHeard) -> None:
+        """Called from the thread of the service port, with each report of an agent."""
+        self._inbox.put([heard])
 
     def ailing(self, now: float, within: float) -> list[str]:
         """What /healthz names, at `now` (monotonic): the circle has not gone round well for `within` seconds. It does
@@ -211,6 +229,9 @@ class Driver:
                     self._step_down()
                 if term is not None and term is not self._term:
                     self._take_over(found)
+                    if self._devices is not None:
+                        self._devices.lead(self._ledger, term)
+                        self._hand_over()
                 self._term, self._before = term, found
                 if changed or self._ledger.due(time.time()):
                     self._error = ""
@@ -229,6 +250,8 @@ class Driver:
         for reflector in self._reflectors:  # those of now: taking over, and starting over, bring others
             reflector.stop()
         self._hands.close()
+        if self._devices is not None:
+            self._devices.close()
 
     def _await_lists(self) -> None:
         while self.missing and not self._stop.is_set():
@@ -266,16 +289,44 @@ class Driver:
         while True:
             now = time.time()
             for event in events:
-                self._ledger.apply(event, now)
+                self._apply(event, now)
             try:
                 events = self._inbox.get_nowait()
             except queue.Empty:
                 break
+        self._hand_over()
         self._confess()
         self._owners.want(self._ledger.unknown_owners, self._ledger.grown_owners())
         self._claims.want(self._ledger.claims)
         self._quotas.want(self._ledger.short)
         self._budgets.want(self._ledger.guarded)
+
+    def _apply(self, event: Event | AgentHeard | HolderOutcome, now: float) -> None:
+        if not isinstance(event, AgentHeard | HolderOutcome):
+            self._ledger.apply(event, now)
+        if self._devices is None:
+            return
+        try:
+            match event:
+                case AgentHeard():
+                    self._devices.hear(event)
+                case HolderOutcome():
+                    self._devices.answered(event)
+                case _:
+                    self._devices.learn(event)
+        except Exception as error:
+            stumbled(self._ledger, "devices", error)
+
+    def _hand_over(self) -> None:
+        """Devices in place: what is next, where anything is."""
+        if self._devices is not None:
+            self._devices.turn(self._show_holders, lambda error: stumbled(self._ledger, "devices", error))
+
+    def _show_holders(self) -> None:
+        """The verbs are to know where a holder may go before it is made."""
+        if self._devices is not None:
+            self._board.view = replace(self._board.view, holders=self._devices.places)
+            self.shown(self._board.view)
 
     def _step_down(self) -> None:
         """What was decided and not sent is dropped: the next leader plans."""
@@ -286,6 +337,8 @@ class Driver:
         if dropped:
             log.warning("%d actions are not sent", dropped)
         self._ledger.step_down()
+        if self._devices is not None:
+            self._devices.rest(self._ledger)
 
     def _take_over(self, found: lease.Record) -> None:
         """A new leader waits out the old one's requests and lists afresh (design §6)."""
@@ -318,6 +371,9 @@ class Driver:
             while True:
                 self._inbox.get_nowait()
         self._ledger = Ledger(self._ledger.profile)
+        if self._devices is not None:
+            self._devices.forget()
+            self._devices.rest(self._ledger)
         for reflector in self._reflectors:
             reflector.start()
         self._await_lists()
@@ -334,9 +390,12 @@ class Driver:
             log.error("%s", complaint)
         if term is not None and not self._settled.observe:
             actions = self._ledger.adopt(snapshot, plan)
+            if self._devices is not None:
+                self._devices.planned()
             self._show(snapshot, plan, leads)
             self._hands.call_back(self._ledger.overtaken)
             self._hands.carry_out(actions, term)  # none is sent where the term has ended meanwhile
+            self._hand_over()
         else:
             self._ledger.rest(snapshot.now, plan)
             self._show(snapshot, plan, leads)
@@ -358,6 +417,8 @@ class Driver:
             self._error = f"no view could be made: {type(error).__name__}: {error}"
             self.quarantined("view")
             return
+        if self._devices is not None:
+            view = replace(view, holders=self._devices.places)
         self._board.view = replace(view, observe=True) if self._settled.observe else view
         self.shown(self._board.view)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import signal
 import socket
@@ -18,10 +19,12 @@ from muster import threads
 from muster.cluster.api import Api, configuration
 from muster.cluster.election import campaign
 from muster.cluster.faults import Faults
+from muster.cluster.holders import Holding
 from muster.cluster.learned_store import learned_by
 from muster.cluster.trainer import TrainerStatus
 from muster.core.state.quarantine import STAGES
 from muster.core.views.view import Board, empty_view
+from muster.device_driver import InPlaceSettings
 from muster.errors import ConfigurationError, MusterError
 from muster.live import Driver, Settled
 from muster.secured import Secured
@@ -32,7 +35,7 @@ from muster.server.resize_metrics import Resizes
 from muster.server.service import make_service_app
 from muster.server.stumbles import Stumbles
 from muster.server.tls import Ends
-from muster.server.web import web_server
+from muster.server.web import Bounded, ForAgents, web_server
 from muster.server.webhook import Admits, make_webhook_app
 from muster.settings import Settings, load_settings, profile_of
 from muster.turns import Turns
@@ -105,12 +108,14 @@ def serve(config_file: Path, kubeconfig: str | None, scheduler_pipe: Path | None
             closed,
             reports=driver.take if settings.reporting.enabled else None,
             pods=ReviewedPods(api.request),
+            agents=(driver.orders, driver.hear) if settings.devices.enabled else None,
             beside=Beside() if settings.binder == "own" and not settings.leader.own else None,
             ailing=ailing,
         ),
         settings.ports.address,
         settings.ports.service,
         secured.of.get("service"),
+        protocol=ForAgents if settings.devices.enabled else Bounded,
     )
 
     servers = [service, *([webhook] if webhook is not None else [])]
@@ -188,7 +193,15 @@ def _settled(settings: Settings) -> Settled:
         lease_namespace=settings.leader.namespace,
         lease_name=settings.leader.lease,
         learned=learned_by(settings.leader.lease) if settings.reporting.enabled else "",
+        devices=_in_place(settings) if settings.devices.enabled else None,
     )
+
+
+def _in_place(settings: Settings) -> InPlaceSettings:
+    of = settings.devices
+    binder = settings.cluster_scheduler if settings.binder == "cluster" else settings.scheduler_name
+    holding = Holding(of.namespace, binder, of.image, of.priority_class, math.ceil(of.lease + of.grace))
+    return InPlaceSettings(of.lease, of.grace, of.keep, holding)
 
 
 def _reload(config_file: Path, settings: Settings, driver: Driver, ended: threading.Event) -> None:
@@ -213,7 +226,7 @@ def _reload(config_file: Path, settings: Settings, driver: Driver, ended: thread
         except ConfigurationError as error:
             log.error("configuration: %s\nthe last good one stays in force", error)
             continue
-        for field in ("scheduler_name", "mode", "binder", "leader", "ports", "tls"):
+        for field in ("scheduler_name", "mode", "binder", "leader", "ports", "tls", "devices"):
             if getattr(fresh, field) != getattr(settings, field):
                 log.warning("configuration: %s takes effect at the next start only", field)
         log.info("configuration: profile %s, order %s now in force", fresh.profile, fresh.order)

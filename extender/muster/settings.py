@@ -233,6 +233,27 @@ class ProfileSettings(_Model):
     """pinned: the planner picks the node. scored: kube-scheduler does, by Muster's prioritize verb."""
 
 
+class DeviceSettings(_Model):
+    """GPUs of a running pod in place: pods with `muster.dev/gpus` get them from Muster, more and fewer of them while
+    they go on. At start only."""
+
+    enabled: bool = False
+    """true: such pods are given devices. false: their jobs are Invalid, and say so."""
+    lease: Annotated[float, BeforeValidator(seconds), Field(ge=30, le=3600)] = 60.0
+    """How long a training goes on while its agent hears nothing of the replica that leads. More than a failover
+    takes: a training that loses its lease ends by itself, and starts again later."""
+    grace: Annotated[float, BeforeValidator(seconds), Field(ge=1, le=600)] = 5.0
+    """From the end of a lease until its devices are given to others: what clocks may differ by."""
+    keep: Annotated[float, BeforeValidator(seconds), Field(ge=0, le=3600)] = 10.0
+    """How long a device that nobody uses stays with Muster. Longer where jobs in place follow each other."""
+    namespace: str = Field(default="muster-devices", pattern=NAME)
+    """Namespace of the pods that hold devices, and of nothing else."""
+    image: str = Field(default="registry.k8s.io/pause:3.10.1", min_length=1, max_length=500)
+    """What these pods run: any image whose program waits."""
+    priority_class: str = Field(default="muster-devices", pattern=rf"^$|{NAME}")
+    """Their PriorityClass; empty: the cluster's default."""
+
+
 class HealthSettings(_Model):
     """When /healthz fails, so that the kubelet starts muster again."""
 
@@ -280,6 +301,7 @@ class Settings(_Model):
     readers: Readers = Readers()
     reporting: Reporting = Reporting()
     autoscaler: AutoscalerSettings = AutoscalerSettings()
+    devices: DeviceSettings = DeviceSettings()
     resize_cost: bool = True
     """Shares of running jobs change only where that gains more than it costs (plugin resize-cost, last of the chain);
     false: as the profile's own plugins say, however often."""
@@ -298,6 +320,15 @@ class Settings(_Model):
             raise PydanticCustomError(
                 "profiles",
                 "autoscaler.ask: ungate needs binder own: the cluster's scheduler would bind the pods one by one",
+            )
+        if self.devices.enabled and not self.reporting.enabled:
+            raise PydanticCustomError(
+                "profiles",
+                "devices.enabled: needs reporting.enabled: agents are known by the token of reports",
+            )
+        if self.devices.enabled and self.mode == "observe":
+            raise PydanticCustomError(
+                "profiles", "devices.enabled: needs mode active: what only looks on can't give devices"
             )
         names = [p.name for p in self.profiles]
         if len(set(names)) < len(names):
@@ -410,7 +441,10 @@ def _namespaces(settings: Settings) -> Namespaces:
     chosen = settings.namespace_selector
     labels = [Requirement(key, "In", (value,)) for key, value in sorted(chosen.match_labels.items())]
     expressions = [Requirement(r.key, r.operator, r.values) for r in chosen.match_expressions]
-    return Namespaces((*labels, *expressions), frozenset({"kube-system", settings.leader.namespace}))
+    left_out = {"kube-system", settings.leader.namespace}
+    if settings.devices.enabled:
+        left_out.add(settings.devices.namespace)
+    return Namespaces((*labels, *expressions), frozenset(left_out))
 
 
 # ---- problems, one line each: field, what is allowed, what was found ----

@@ -19,6 +19,7 @@ from muster.cli import main
 from muster.core import bounds
 from muster.core.views.view import Board
 from muster.profiles import Recipe
+from muster.server.agent_endpoint import AgentEndpoint
 from muster.server.answering import ExtenderMetrics
 from muster.server.metrics import ViewCollector
 from muster.server.report_endpoint import ReportEndpoint
@@ -280,6 +281,7 @@ def metrics() -> dict[str, tuple[str, str, dict[str, list[str]]]]:
     serve.cycle_metrics(registry, board)
     ExtenderMetrics(registry)
     ReportEndpoint(board, None, None, registry)  # type: ignore[arg-type] # nobody reports
+    AgentEndpoint(board, None, None, None, registry)  # type: ignore[arg-type] # nor has an agent
     found = {}
     for collector in registry.all:
         for family in collector.collect():

@@ -34,7 +34,15 @@ def as_verbs_read(view: View) -> dict[str, Any]:
     """All that the verbs can read of a View, comparable."""
     found = view.snapshot
     return {
-        "plain": (found.now, found.shared_at, view.observe, view.leading, view.synced, view.released),
+        "plain": (
+            found.now,
+            found.shared_at,
+            view.observe,
+            view.leading,
+            view.synced,
+            view.released,
+            dict(view.holders),
+        ),
         "nodes": (found.nodes.names, found.nodes.records, found.nodes.resources, found.nodes.total.tolist()),
         "open": found.nodes.open.tolist(),
         "free": (view.free.tolist(), found.free.tolist(), found.ours_on.tolist()),

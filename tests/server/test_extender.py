@@ -123,6 +123,17 @@ def test_filter_lets_a_pod_whose_gate_was_taken_off_by_hand_nowhere(client: Test
     assert got.json() == answer([], {"n0": NO_PLAN, "n3": NO_PLAN})
 
 
+def test_filter_lets_a_pod_that_is_to_hold_a_device_onto_its_node_only(
+    client: TestClient, board: Board
+) -> None:
+    board.view = replace(board.view, holders={"muster-devices/holder-1-1": "n2"})
+    pod = {"metadata": {"uid": "u", "name": "holder-1-1", "namespace": "muster-devices"}, "spec": {}}
+    asked = {"Pod": pod, "NodeNames": ["n0", "n2"]}
+    assert client.post("/filter", json=asked).json() == answer(["n2"], {"n0": OTHER_NODE})
+    pod["metadata"]["namespace"] = "team"
+    assert client.post("/filter", json=asked).json() == answer([], {"n0": NO_PLAN, "n2": NO_PLAN})
+
+
 def test_filter_answers_whole_nodes_with_whole_nodes(client: TestClient) -> None:
     nodes = [{"metadata": {"name": n}, "spec": {"a": [1.50, None]}} for n in ("n0", "n1")]
     got = client.post("/filter", json=args("train-worker-1", None, {"metadata": {}, "items": nodes}))

@@ -133,6 +133,14 @@ profiles:
         ("- a", "configuration: must be a mapping; found ['a']"),
         ("a: [", "configuration: is not YAML: "),
         ("profiles: [{name: a}, {name: a}]", "profiles: two have the same name"),
+        ("devices: {lease: 20s}", "devices.lease: must be at least 30; found '20s'"),
+        ("devices: {grace: 0}", "devices.grace: must be at least 1; found 0"),
+        ("devices: {namespace: My Devices}", "devices.namespace: must be a Kubernetes name"),
+        ("{devices: {enabled: true}, mode: observe}", "devices.enabled: needs mode active"),
+        (
+            "{devices: {enabled: true}, reporting: {enabled: false}}",
+            "devices.enabled: needs reporting.enabled",
+        ),
     ],
 )
 def test_a_bad_setting_is_named_with_what_is_allowed_and_what_was_found(text: str, says: str) -> None:

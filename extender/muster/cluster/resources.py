@@ -8,6 +8,7 @@ from dataclasses import replace
 import msgspec
 
 from muster.cluster import api_types, decode
+from muster.cluster.holders import holder_record
 from muster.cluster.paths import path
 from muster.cluster.watch import Resource
 from muster.types import (
@@ -23,6 +24,7 @@ from muster.types import (
     OwnerRecord,
     OwnerSeen,
     PodGone,
+    PodRecord,
     PodSeen,
 )
 
@@ -30,9 +32,9 @@ _group = msgspec.json.Decoder(api_types.PodGroup)
 _any = msgspec.json.Decoder(api_types.Workload)
 
 
-def watched(scheduler: str, *, namespaces: bool = False) -> tuple[Resource, ...]:
+def watched(scheduler: str, *, namespaces: bool = False, holders: str = "") -> tuple[Resource, ...]:
     """Everything but the Lease. `scheduler` is the schedulerName of our pods; namespaces: whether their labels decide
-    which ones have opted in."""
+    which ones have opted in; holders: the namespace of pods that hold devices, "" = there are none."""
     return (
         *(
             [Resource("namespaces", "/api/v1/namespaces", _namespace, NamespaceGone, _by_name)]
@@ -63,9 +65,9 @@ def watched(scheduler: str, *, namespaces: bool = False) -> tuple[Resource, ...]
         Resource(
             "pods",
             "/api/v1/pods",
-            _pods(scheduler),
+            _pods(scheduler, holders),
             PodGone,
-            sketch=lambda raw: decode.sketch(raw, scheduler),
+            sketch=_sketches(scheduler, holders),
             new=_new_pod,
         ),
     )
@@ -98,12 +100,23 @@ def _node(raw: msgspec.Raw) -> tuple[str, Event]:
     return node.name, NodeSeen(node)
 
 
-def _pods(scheduler: str) -> Callable[[msgspec.Raw], tuple[str, Event]]:
+def _pods(scheduler: str, holders: str) -> Callable[[msgspec.Raw], tuple[str, Event]]:
     def decode_pod(raw: msgspec.Raw) -> tuple[str, Event]:
         pod = decode.pod(raw, scheduler)
+        if holders and pod.namespace == holders:  # Muster's own: of no job, charged as any other's
+            pod = replace(pod, ours=False, holder=holder_record(raw, pod.phase))
         return pod.uid, PodSeen(pod)
 
     return decode_pod
+
+
+def _sketches(scheduler: str, holders: str) -> Callable[[msgspec.Raw], PodRecord | None]:
+    def sketch(raw: msgspec.Raw) -> PodRecord | None:
+        pod = decode.sketch(raw, scheduler)
+        mine = pod is not None and holders and pod.namespace == holders
+        return replace(pod, ours=False) if pod is not None and mine else pod
+
+    return sketch
 
 
 def _new_pod(event: Event) -> Event:

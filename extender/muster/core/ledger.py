@@ -29,7 +29,7 @@ from muster.core.state import queue_time, restore
 from muster.core.state import snapshot as snapshots
 from muster.core.state.blockers import ask_for_quotas, forget_budgets, forget_quotas, tell_guarded
 from muster.core.state.job_state import JobState
-from muster.core.state.quarantine import PAUSE_MOST, planned, set_aside
+from muster.core.state.quarantine import PAUSE_MOST, planned, set_aside, stumbled
 from muster.core.state.reservation_usage import set_holds
 from muster.core.state.state import LedgerState
 from muster.core.views.view import View
@@ -84,7 +84,11 @@ class Ledger(LedgerState):
         found = snapshots.snapshot_of(self, now)
         if self.in_place is None:
             return found
-        return self.in_place.snapshot(found, snapshots.in_place(self), self.charges.charged)
+        try:
+            return self.in_place.snapshot(found, snapshots.in_place(self), self.charges.charged)
+        except Exception as error:
+            stumbled(self, "devices", error)
+            return found
 
     def adopt(self, snapshot: Snapshot, plan: Plan) -> tuple[Action, ...]:
         """Make the plan ours and say what to do about it. 6 diff into actions (design §3).
@@ -94,7 +98,11 @@ class Ledger(LedgerState):
         """
         now = snapshot.now
         if self.in_place is not None:
-            plan = self.in_place.plan(snapshot, plan)
+            try:
+                plan = self.in_place.plan(snapshot, plan)
+            except Exception as error:
+                stumbled(self, "devices", error)
+                plan = self.in_place.left_out(plan)
         self.believed = believed(snapshot, self.profile, [])
         self.rest(now, plan)
         steps = Adoption(self, now)

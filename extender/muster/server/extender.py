@@ -30,7 +30,7 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from muster.core.views.extender_rules import UNKNOWN, ExtenderRules
+from muster.core.views.extender_rules import OTHER_NODE, UNKNOWN, ExtenderRules
 from muster.core.views.view import Board
 from muster.core.workload import identity
 from muster.errors import UsageError
@@ -187,6 +187,7 @@ def filter_verb(guard: ExtenderRules, body: bytes, scheduler: str = "muster") ->
     raw = (args.nodes.items or []) if whole and args.nodes else []
     names = extender_types.node_names(raw) if whole else args.node_names or []
     uid, error = _uid(args.pod), ""
+    held = guard.holds(_name(args.pod), names)
     foreign = _foreign(args.pod, guard, scheduler)
     if not guard.view.synced and not foreign:
         error = NOT_SYNCED
@@ -196,6 +197,8 @@ def filter_verb(guard: ExtenderRules, body: bytes, scheduler: str = "muster") ->
         passed, why = list[str](), ""
     elif foreign or (_let_go(args.pod) and guard.waited(uid)):
         passed, why = names, ""
+    elif held is not None:
+        passed, why = held, OTHER_NODE
     else:
         passed, why = guard.passes(uid, names)
     failed: Mapping[str, str] = {}
@@ -266,6 +269,10 @@ def _foreign(pod: extender_types.Pod | None, guard: ExtenderRules, scheduler: st
     if pod is None or pod.metadata.uid in guard.view.reservations:
         return False
     return pod.spec.scheduler_name not in ("", scheduler)
+
+
+def _name(pod: extender_types.Pod | None) -> str:
+    return "" if pod is None else f"{pod.metadata.namespace}/{pod.metadata.name}"
 
 
 def _uid(pod: extender_types.Pod | None) -> str:

@@ -30,6 +30,8 @@ from muster.core.views import job_status
 from muster.core.views.view import Board, View
 from muster.errors import ClusterError
 from muster.server.access import AUDIENCE, Access, FloodError, Verdict, claimed
+from muster.server.agent_endpoint import AgentEndpoint, Hear, agent_route
+from muster.server.agent_orders import AgentOrders
 from muster.server.cluster_pages import add_pages, add_pictures
 from muster.server.kube_scheduler import Beside
 from muster.server.metrics import ViewCollector
@@ -56,6 +58,7 @@ def make_service_app(
     fresh: float = FRESH,
     reports: Sink | None = None,
     pods: Pods | None = None,
+    agents: tuple[AgentOrders, Hear] | None = None,
     beside: Beside | None = None,
     ailing: Missing | None = None,
 ) -> FastAPI:
@@ -65,6 +68,7 @@ def make_service_app(
     names while the View is not synced; closed: what after that, ports that are not open yet. fresh: seconds for
     which an answer is given again.
     reports: where accepted reports of training go, pods: who knows whose a token is; None: no /v1/report.
+    agents: what agents beside training are ordered, and where their reports go; None: no /v1/agents.
     beside: the kube-scheduler whose liveness is asked here, None: there is none. ailing: what /healthz names, of a
     process that does not do its work any more; nothing else is wrong with it than that it runs on.
     """
@@ -160,6 +164,10 @@ def make_service_app(
 
     if reports is not None and pods is not None:
         app.router.routes.insert(0, report_route(ReportEndpoint(board, pods, reports, registry)))
+
+    if agents is not None and pods is not None:
+        orders, hear = agents
+        app.router.routes.insert(0, agent_route(AgentEndpoint(board, pods, orders, hear, registry)))
 
     add_pictures(app, answers, readable, lambda: _synced(board.view, missing))
     add_pages(app)

@@ -136,6 +136,13 @@ class Bounded(HttpToolsProtocol):
             self._late = None
 
 
+class ForAgents(Bounded):
+    """Where agents beside training hold a connection each, as long as they train: 1,000 of them leave as many as
+    ever for all others. Of one address they have no more than others: a node has 16 GPUs or fewer."""
+
+    most: ClassVar[int] = 4 * MOST
+
+
 def _local(address: str) -> bool:
     try:
         return ip_address(address).is_loopback

@@ -103,11 +103,12 @@ class AssignHolder:
 
 @dataclass(frozen=True, slots=True)
 class DeleteHolder:
-    """End a holder, if it still has this uid."""
+    """End a holder at once, if it still has this uid and this resourceVersion: nobody uses its device."""
 
     uid: str
     name: str
     cause: str
+    version: str = ""
 
 
 HolderAction = CreateHolder | AssignHolder | DeleteHolder

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from muster.types.holders import HolderRecord
 from muster.types.values import NO_SHAPE, Owner, Reservation, Shape, Taint
 
 
@@ -80,6 +81,7 @@ class PodRecord:
     carries: tuple[
         Reservation, ...
     ] = ()  # the placement of the start that began with it, where its gate is off
+    holder: HolderRecord | None = None  # of a pod of Muster's own that holds a device
     beyond: str = (
         ""  # which of its requests is beyond what is believed (core.bounds), in words; cut to the bound
     )

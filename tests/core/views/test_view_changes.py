@@ -41,6 +41,7 @@ def verbs(view: View) -> list[object]:
     uids = sorted(m.uid for j in view.snapshot.jobs.values() for role in j.roles for m in role.members)
     return [
         *((guard.passes(uid, names), guard.scores(uid, names), guard.waited(uid)) for uid in [*uids, "none"]),
+        guard.holds("devices/h", names),
         guard.spared({name: uids[i::3] for i, name in enumerate(names)}),
     ]
 
@@ -67,6 +68,7 @@ def histories(draw: st.DrawFn) -> list[View]:
                 found,
                 draw(st.sampled_from(PROFILES)),
                 released=frozenset(draw(st.sets(st.sampled_from(["a", "b"])))),
+                holders={"devices/h": draw(st.sampled_from(["n0", "n1"]))} if draw(st.booleans()) else {},
                 **{flag: draw(st.booleans()) for flag in ("leading", "synced", "observe")},
             )
         )

@@ -10,7 +10,6 @@ from muster.core.devices.agents import answer_to, heard, pod_ended, pod_gone
 from muster.core.devices.coordinator import Assign, Coordinator
 from muster.core.devices.hand_over import Decisions, Want, decide
 from muster.core.devices.holders import holder_gone, holder_seen, recorded
-from muster.core.devices.transitions import DeviceState
 from muster.types import JobKey
 from muster.types.devices import AgentAnswer, AgentReport
 from muster.types.holders import (
@@ -47,7 +46,7 @@ class DeviceLedger:
     """made: node of each holder that is being made, and until when that counts, by name; going: until when a holder
     that is deleted is not deleted again, by uid; retry_at: when a node is asked for holders again."""
 
-    memory: Coordinator
+    coordinator: Coordinator
     holders: dict[str, _Known] = field(default_factory=dict)
     made: dict[str, tuple[str, float]] = field(default_factory=dict)
     going: dict[str, float] = field(default_factory=dict)
@@ -59,25 +58,28 @@ class DeviceLedger:
         """Learn one event. Late and repeated ones are harmless."""
         match event:
             case HolderSeen(record, name, version):
+                known = self.holders.get(record.uid)
+                if known is not None and _older(version, known.version):
+                    return  # told by the watch after the answer to a request
                 self.holders[record.uid] = _Known(name, record.node, version)
                 self.made.pop(name, None)
-                holder_seen(self.memory, record, now)
+                holder_seen(self.coordinator, record, now)
             case HolderGone(uid):
                 self.holders.pop(uid, None)
                 self.going.pop(uid, None)
-                holder_gone(self.memory, uid, now)
+                holder_gone(self.coordinator, uid, now)
             case TrainingEnded(pod):
-                pod_ended(self.memory, pod, now)
+                pod_ended(self.coordinator, pod, now)
             case TrainingGone(pod):
-                pod_gone(self.memory, pod)
+                pod_gone(self.coordinator, pod)
             case HolderOutcome():
                 self._answered(event, now)
 
     def heard(self, pod: str, report: AgentReport, now: float) -> AgentAnswer | None:
         """What a pod's agent is told to its report; None where the pod has too many agents. Orders that follow from
         the report are decided by the next `adopt`."""
-        agent = heard(self.memory, pod, report, now)
-        return None if agent is None else answer_to(self.memory, self.memory.agents[agent.key])
+        agent = heard(self.coordinator, pod, report, now)
+        return None if agent is None else answer_to(self.coordinator, self.coordinator.agents[agent.key])
 
     def adopt(
         self, wants: Sequence[Want], now: float, vacate: Mapping[str, int] | None = None
@@ -85,13 +87,13 @@ class DeviceLedger:
         """The next steps, and what is to be done on the API for them. The decisions tell who has another order, and
         when to decide again. wants, vacate: as `decide`."""
         self.made = {name: (node, until) for name, (node, until) in self.made.items() if until > now}
-        found = decide(self.memory, wants, now, vacate)
+        found = decide(self.coordinator, wants, now, vacate)
         actions: list[HolderAction] = [self._assign(assign) for assign in found.assigns]
         for uid in found.leave:
             known = self.holders.get(uid)
             if known is not None and self.going.get(uid, 0.0) <= now:
                 self.going[uid] = now + UNSEEN
-                actions.append(DeleteHolder(uid, known.name, "nobody is to have its device"))
+                actions.append(DeleteHolder(uid, known.name, "nobody is to have its device", known.version))
         for node, count in sorted(found.create.items()):
             if self.retry_at.get(node, 0.0) > now:
                 continue
@@ -102,20 +104,12 @@ class DeviceLedger:
     def used(self) -> Mapping[tuple[str, str], int]:
         """Devices that a pod uses, may use or is about to get, by the pod's uid and the node."""
         counts: dict[tuple[str, str], int] = {}
-        for device in self.memory.devices.values():
+        for device in self.coordinator.devices.values():
             pods = {user.pod for user in device.users}
             if device.recording is not None:
                 pods.add(device.recording.agent.pod)
             for pod in pods:
                 counts[pod, device.node] = counts.get((pod, device.node), 0) + 1
-        return counts
-
-    def idle(self) -> Mapping[str, int]:
-        """Devices that a holder keeps and nobody uses, by node."""
-        counts: dict[str, int] = {}
-        for device in self.memory.devices.values():
-            if device.state is DeviceState.IDLE:
-                counts[device.node] = counts.get(device.node, 0) + 1
         return counts
 
     def _assign(self, assign: Assign) -> AssignHolder:
@@ -128,7 +122,7 @@ class DeviceLedger:
 
     def _create(self, node: str, wants: Sequence[Want], now: float) -> CreateHolder:
         self.names += 1
-        name = f"holder-{self.memory.term}-{self.names}"
+        name = f"holder-{self.coordinator.term}-{self.names}"
         self.made[name] = (node, now + UNSEEN)
         short = _short_of(wants, node, self.used())
         return CreateHolder(name, node, short, f"job {short.namespace}/{short.name} is to have its device")
@@ -153,7 +147,11 @@ class DeviceLedger:
                 known = self.holders.get(uid)
                 if known is not None and done and outcome.version and known.version == outcome.action.version:
                     self.holders[uid] = replace(known, version=outcome.version)
-                recorded(self.memory, assign, now, written=done)
+                recorded(self.coordinator, assign, now, written=done)
+
+
+def _older(version: str, known: str) -> bool:
+    return version.isdigit() and known.isdigit() and int(version) < int(known)
 
 
 def _short_of(wants: Sequence[Want], node: str, used: Mapping[tuple[str, str], int]) -> JobKey:

@@ -67,7 +67,8 @@ def decide(
     spare: list[HeldDevice] = []
     told: list[str] = []
     waiting = Counter(memory.pending.values())
-    for name in sorted(nodes.keys() | of.keys()):
+    unwanted: list[str] = []
+    for name in sorted(nodes.keys() | of.keys() | waiting.keys()):
         node = _Node(memory, nodes.get(name, []), of.get(name, []), (vacate or {}).get(name, 0), now)
         # 3 what is reserved and not wanted any more
         node.withdraw()
@@ -78,9 +79,12 @@ def decide(
         # 6 holders: what is missing is made, what nobody is to have goes
         if (missing := node.missing() - waiting[name]) > 0:
             create[name] = missing
+        elif missing < 0:
+            here = sorted(uid for uid, where in memory.pending.items() if where == name)
+            unwanted += here[missing:]
         spare += node.spare()
     gone = [d for d in memory.devices.values() if _done_with(d)]
-    leave = tuple(sorted({d.holder for d in (*spare, *gone) if d.holder}))
+    leave = tuple(sorted({*unwanted, *(d.holder for d in (*spare, *gone) if d.holder)}))
     return Decisions(tuple(assigns), create, leave, tuple(told), _wake(memory, now))
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from muster.core.devices.device_ledger import DeviceLedger
 from muster.core.devices.hand_over import Decisions
@@ -15,7 +16,7 @@ from muster.types.holders import HolderAction
 @dataclass
 class InPlace:
     """sizes: by job, numbers of GPUs that it can train on; granted: what the last plan grants; planned: whether there
-    was one in this term, before which nothing is taken from anybody."""
+    was one in this term, before which nothing is taken from anybody; slotted: whether the last snapshot has slots."""
 
     devices: DeviceLedger
     sizes: dict[JobKey, tuple[int, ...]] = field(default_factory=dict)
@@ -23,6 +24,7 @@ class InPlace:
     planned: bool = False
     jobs: Mapping[JobKey, Job] = field(default_factory=dict)
     vacate: dict[str, int] = field(default_factory=dict)
+    slotted: bool = False
     seen: tuple[object, ...] = ()
 
     def snapshot(
@@ -33,6 +35,7 @@ class InPlace:
     ) -> Snapshot:
         """With slots. declared: by job, what its pods say; a job without a pod keeps what they said. charged: whether
         a holder's GPU counts in the snapshot."""
+        self.slotted = False
         self.sizes = {key: of for key, of in {**self.sizes, **declared}.items() if key in found.jobs}
         self.jobs = found.jobs
         used = self.devices.used()
@@ -43,13 +46,34 @@ class InPlace:
         for uid, known in self.devices.holders.items():
             if charged(uid):
                 held[known.node] = held.get(known.node, 0) + 1
-        return with_slots(found, self.sizes, self.granted, used, held)
+        found = with_slots(found, self.sizes, self.granted, used, held)
+        self.slotted = True
+        return found
 
     def plan(self, snapshot: Snapshot, plan: Plan) -> Plan:
-        """Without slots: they are what is granted from now on."""
+        """Without slots: they are what is granted from now on. Where the snapshot could get none, what was granted
+        stands."""
+        if not self.slotted:
+            return plan
         plan, self.granted = taken_out(snapshot, self.sizes, plan)
         self.jobs, self.planned = snapshot.jobs, True
         return plan
+
+    def left_out(self, plan: Plan) -> Plan:
+        """The plan without jobs in place: they stay as they are."""
+
+        def others(of: Mapping[JobKey, Any]) -> dict[JobKey, Any]:
+            return {key: value for key, value in of.items() if key not in self.sizes}
+
+        return replace(
+            plan,
+            reservations=others(plan.reservations),
+            later=others(plan.later),
+            statuses=others(plan.statuses),
+            preempted=others(plan.preempted),
+            back=others(plan.back),
+            shrinks=tuple(s for s in plan.shrinks if s.job not in self.sizes),
+        )
 
     @property
     def moved(self) -> bool:

@@ -46,7 +46,7 @@ FEW = 2
 """Culprits of one namespace in one cycle, after which all of it is put aside for that cycle's pause."""
 SPACES = 8
 """Namespaces of the culprits of one cycle beyond which it is no job's fault."""
-STAGES = ("decode", "apply", "build", "plan", "adopt", "view", "page")
+STAGES = ("decode", "apply", "build", "plan", "adopt", "devices", "view", "page")
 """Where something may raise: label `stage` of muster_quarantined_total."""
 SENTENCES: Mapping[str, str] = {
     "decode": "one of its objects could not be read",
@@ -54,6 +54,7 @@ SENTENCES: Mapping[str, str] = {
     "build": "what its pods and owners declare could not be put together",
     "plan": "it could not be planned",
     "adopt": "what was planned for it could not be carried out",
+    "devices": "its devices could not be counted",
 }
 
 

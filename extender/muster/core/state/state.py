@@ -167,9 +167,9 @@ class LedgerState:
         )
         self.in_place: InPlace | None = None  # devices of running pods change, where that is enabled
 
-    def give_devices(self, devices: DeviceLedger) -> None:
-        """From now on GPUs are given in place, to pods that declare it."""
-        self.in_place = InPlace(devices)
+    def give_devices(self, devices: DeviceLedger | None) -> None:
+        """From now on GPUs are given in place, to pods that declare it; None: by another replica, which leads."""
+        self.in_place = None if devices is None else InPlace(devices)
         self.made = replace(self.made, in_place=True)
         self.dirty |= self.entries.keys()
 

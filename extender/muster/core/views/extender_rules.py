@@ -92,6 +92,11 @@ class ExtenderRules:
                 self._everywhere.add(uid)
         return let, NO_ROOM
 
+    def holds(self, pod: str, names: Sequence[str]) -> list[str] | None:
+        """The names on which a pod, by namespace/name, is to hold a device; None where it is not to hold one."""
+        node = self.view.holders.get(pod)
+        return None if node is None else [name for name in names if name == node]
+
     def scores(self, uid: str, names: Sequence[str]) -> list[int]:
         """0 to 10 for each name, by the profile's Score plugins; 0 without a plan and for unknown nodes."""
         found = self._held(uid)

@@ -37,6 +37,9 @@ class View:
     synced: bool = False
     ended: Mapping[EndReason, int] = field(default_factory=dict)
     """Pods that this process has evicted, by why."""
+    holders: Mapping[str, str] = field(default_factory=dict)
+    """Nodes of pods that are to hold devices, by namespace/name. By name, since the answer to whoever asks where one
+    may go must be there before it is made, and the namespace is Muster's own."""
     ungated: int = 0
     """Pods of ours that were created without the gate (the admission policy was missing)."""
 

@@ -104,6 +104,7 @@ class Copy:
             other["observe"],
             other["leading"],
             other["synced"],
+            holders=other["holders"],
         )
 
 
@@ -116,6 +117,7 @@ def _values(view: View) -> dict[str, Any]:
         "node_backoffs": snapshot.node_backoffs,
         "shared_at": snapshot.shared_at,
         "released": view.released,
+        "holders": view.holders,
         "observe": view.observe,
         "leading": view.leading,
         "synced": view.synced,

@@ -1,0 +1,259 @@
+"""The live driver of devices in place: between the Ledger's jobs, agents beside training, and pods that hold devices.
+
+    agents ──AgentHeard──▶ ┌──────────────┐ ──orders──▶ agents (server/agent_orders.py)
+    watch  ──PodSeen─────▶ │ DeviceDriver │ ──holders──▶ API (cluster/holders.py)
+    API    ──outcomes────▶ └──────────────┘ ──where each holder may go──▶ the verbs
+
+It has no thread: whoever turns the circle (live.py) calls it, between two cycles too. A term begins with a number of
+its own and with the holders that the watch knows; what it decides raises nothing beyond `turn`: where a decision
+fails, trainings go on with what they have, and it is tried again later.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from muster.cluster.api import Api
+from muster.cluster.holders import HolderExecutor, Holding
+from muster.cluster.lease import Term
+from muster.cluster.term import next_term
+from muster.core.devices.coordinator import Coordinator
+from muster.core.devices.device_ledger import DeviceLedger
+from muster.core.ledger import Ledger
+from muster.core.workload.identity import GPUS
+from muster.errors import ClusterError
+from muster.server.agent_orders import AgentHeard, AgentOrders
+from muster.types import Event, PodGone, PodRecord, PodSeen
+from muster.types.devices import PER_TERM, AgentKey, Order
+from muster.types.holders import (
+    AssignHolder,
+    CreateHolder,
+    HolderAction,
+    HolderGone,
+    HolderOutcome,
+    HolderSeen,
+    TrainingEnded,
+    TrainingGone,
+)
+
+log = logging.getLogger(__name__)
+
+REFUSED = 0.5
+"""Seconds until a record that was refused counts as not written: the watch tells the holder's version meanwhile."""
+FIRST, LONGEST = 1.0, 64.0
+"""Seconds before a term is begun again, or decided in again, that failed; doubling."""
+
+
+def boottime() -> float:
+    """Seconds by the clock on which leases are counted: nobody sets it, and it goes on while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+@dataclass(frozen=True, slots=True)
+class InPlaceSettings:
+    """lease, grace, keep: s (settings.DeviceSettings)."""
+
+    lease: float
+    grace: float
+    keep: float
+    holding: Holding
+
+
+class DeviceDriver:
+    """Of one thread, into whose inbox the endpoint and the executor's threads put what they have. outcome: takes
+    that of the executor's; clock: s, as `boottime`."""
+
+    def __init__(
+        self,
+        api: Api,
+        settings: InPlaceSettings,
+        orders: AgentOrders,
+        outcome: Callable[[HolderOutcome], None],
+        clock: Callable[[], float] = boottime,
+    ) -> None:
+        self._api, self._settings, self._orders, self._clock = api, settings, orders, clock
+        self._hands = HolderExecutor(api, settings.holding, outcome)
+        self._holders: dict[str, PodRecord] = {}
+        self._ended: dict[str, bool] = {}
+        """Pods in place, by uid: whether they are in a terminal phase."""
+        self._ledger: Ledger | None = None
+        self._term: Term | None = None
+        self._devices: DeviceLedger | None = None
+        self._serial = 0
+        self._news = False
+        self._wake: float | None = None
+        self._pauses = 0
+        self._not_before = 0.0
+        self._later: list[tuple[float, int, HolderOutcome]] = []
+        self._count = itertools.count()
+
+    # ---- terms ----
+
+    def lead(self, ledger: Ledger, term: Term) -> None:
+        """This replica leads; the term begins with the next `turn`."""
+        self.rest(ledger)
+        self._term, self._not_before, self._pauses = term, 0.0, 0
+
+    def rest(self, ledger: Ledger) -> None:
+        """It leads no more, or not yet. Jobs in place are none of it, and no request of an agent is answered."""
+        self._orders.end()
+        self._hands.drop()
+        self._ledger, self._term, self._devices = ledger, None, None
+        self._later.clear()
+        ledger.give_devices(None)
+
+    def close(self) -> None:
+        """Stop sending."""
+        self._orders.end()
+        self._hands.close()
+
+    def forget(self) -> None:
+        """Everything is listed afresh."""
+        self._holders.clear()
+        self._ended.clear()
+
+    def _begin(self, term: Term, now: float) -> None:
+        epochs = [pod.holder.epoch for pod in self._holders.values() if pod.holder is not None]
+        least = max(epochs, default=0) // PER_TERM + 1
+        number = next_term(self._api, self._settings.holding.namespace, least)
+        of = self._settings
+        self._devices = DeviceLedger(Coordinator(number, now, of.lease, of.grace, of.keep))
+        for pod in self._holders.values():
+            self._devices.apply(_seen(pod), now)
+        for uid, ended in self._ended.items():
+            if ended:
+                self._devices.apply(TrainingEnded(uid), now)
+        assert self._ledger is not None
+        self._ledger.give_devices(self._devices)
+        self._orders.begin(number, of.lease, term.open)
+        self._news = True
+        log.info("devices in place: term %d begins, with %d holders", number, len(self._holders))
+
+    # ---- what is heard ----
+
+    def learn(self, event: Event) -> None:
+        """What the watch tells of holders and of pods in place."""
+        now, devices = self._clock(), self._devices
+        match event:
+            case PodSeen(pod) if pod.holder is not None:
+                known = self._holders.get(pod.uid)
+                if known is None or int(pod.version or 0) >= int(known.version or 0):
+                    self._holders[pod.uid] = pod
+                    self._tell(devices, _seen(pod), now)
+            case PodSeen(pod) if pod.ours and GPUS in pod.annotations:
+                before = self._ended.get(pod.uid)
+                self._ended[pod.uid] = pod.phase.ended
+                if pod.phase.ended and not before:
+                    self._tell(devices, TrainingEnded(pod.uid), now)
+            case PodGone(uid):
+                if self._holders.pop(uid, None) is not None:
+                    self._tell(devices, HolderGone(uid), now)
+                elif self._ended.pop(uid, None) is not None:
+                    self._tell(devices, TrainingGone(uid), now)
+
+    def hear(self, heard: AgentHeard) -> None:
+        """An agent's report. Of a pod that is not in place nothing is kept: its agent gets no orders."""
+        self._serial = max(self._serial, heard.serial)
+        self._news = True
+        if self._devices is not None and heard.pod in self._ended:
+            self._devices.heard(heard.pod, heard.report, self._clock())
+
+    def answered(self, outcome: HolderOutcome) -> None:
+        """What became of an action."""
+        refused = isinstance(outcome.action, AssignHolder) and outcome.status >= 400
+        if refused:
+            heapq.heappush(self._later, (self._clock() + REFUSED, next(self._count), outcome))
+        else:
+            self._tell(self._devices, outcome, self._clock())
+
+    def _tell(
+        self,
+        devices: DeviceLedger | None,
+        event: HolderSeen | HolderGone | HolderOutcome | TrainingEnded | TrainingGone,
+        now: float,
+    ) -> None:
+        if devices is not None:
+            devices.apply(event, now)
+            self._news = True
+
+    # ---- what is decided ----
+
+    @property
+    def places(self) -> dict[str, str]:
+        """Nodes of holders that are not bound yet or are being made, by namespace/name: where the verbs let them."""
+        space = self._settings.holding.namespace
+        found = {
+            f"{space}/{pod.name}": pod.holder.node
+            for pod in self._holders.values()
+            if pod.holder is not None and not pod.node and pod.holder.node
+        }
+        if self._devices is not None:
+            found |= {f"{space}/{name}": node for name, (node, _) in self._devices.made.items()}
+        return found
+
+    def turn(self, show: Callable[[], None], failed: Callable[[Exception], None]) -> None:
+        """Decide and send, where anything is new or due. show: called before a holder is made, so that the verbs know
+        where it may go; failed: with what raised."""
+        now = self._clock()
+        term = self._term
+        if term is None or not term.open() or now < self._not_before:
+            return
+        try:
+            if self._devices is None:
+                self._begin(term, now)
+            self._turn(term, now, show)
+        except Exception as error:
+            self._pauses += 1
+            self._not_before = now + min(LONGEST, FIRST * 2.0 ** min(self._pauses - 1, 10))
+            if isinstance(error, ClusterError):
+                log.warning("devices in place: %s; tried again", error)
+            else:
+                failed(error)
+            self._publish()  # whoever has a device goes on with it
+            return
+        self._pauses = 0
+
+    def _turn(self, term: Term, now: float, show: Callable[[], None]) -> None:
+        devices, ledger = self._devices, self._ledger
+        assert devices is not None
+        assert ledger is not None
+        assert ledger.in_place is not None
+        while self._later and self._later[0][0] <= now:
+            self._tell(devices, heapq.heappop(self._later)[2], now)
+        if not self._news and (self._wake is None or now < self._wake):
+            return
+        self._news = False
+        actions, found = ledger.in_place.adopt(now)
+        self._wake = found.wake
+        if any(isinstance(action, CreateHolder) for action in actions):
+            show()
+        self._send(actions, term)
+        self._publish()
+
+    def planned(self) -> None:
+        """A plan was adopted: what it grants is to be seen to."""
+        self._news = True
+
+    def _send(self, actions: tuple[HolderAction, ...], term: Term) -> None:
+        for action in actions:
+            log.info("%s %s: %s", type(action).__name__, action.name, action.cause)
+        self._hands.carry_out(actions, term)
+
+    def _publish(self) -> None:
+        if self._devices is None or not self._orders.leading:
+            return
+        orders: dict[AgentKey, Order | None] = {
+            key: None if agent.settled else agent.order
+            for key, agent in self._devices.coordinator.agents.items()
+        }
+        self._orders.publish(self._serial, orders)
+
+
+def _seen(pod: PodRecord) -> HolderSeen:
+    assert pod.holder is not None
+    return HolderSeen(pod.holder, pod.name, pod.version)

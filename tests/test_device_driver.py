@@ -1,0 +1,261 @@
+"""The live driver of devices in place: from what watches and agents tell to orders, and to pods that hold devices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+from muster.cluster.api import Api
+from muster.cluster.holders import Holding
+from muster.cluster.lease import Term
+from muster.core.ledger import Ledger
+from muster.device_driver import FIRST, REFUSED, DeviceDriver, InPlaceSettings
+from muster.points import Profile
+from muster.server.agent_orders import AgentHeard, AgentOrders
+from muster.types import Owner, OwnerGone, OwnerRecord, PodGone, PodRecord
+from muster.types.devices import PER_TERM, AgentKey, AgentReport, AgentState, Order
+from muster.types.holders import HolderOutcome
+from muster_plugins.max_min import MaxMin
+from tests.cluster_fake import FakeCluster
+from tests.devices_api import SPACE, DevicesApi
+
+SETTINGS = InPlaceSettings(60.0, 5.0, 10.0, Holding(SPACE, "muster", "pause:1", "", 65))
+
+
+class Orders(AgentOrders):
+    """Keeps what is published."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.terms: list[int] = []
+        self.heard = 0
+        self.told: Mapping[AgentKey, Order | None] = {}
+
+    def begin(self, term: int, lease: float, lasts: object) -> None:
+        super().begin(term, lease, lasts)  # type: ignore[arg-type]
+        self.terms.append(term)
+
+    def publish(self, heard: int, orders: Mapping[AgentKey, Order | None]) -> None:
+        super().publish(heard, orders)
+        self.heard, self.told = heard, orders
+
+
+class Circle:
+    """A node of two GPUs, jobs in place on it, and a driver that turns."""
+
+    def __init__(self) -> None:
+        self.cluster = FakeCluster(nodes=1, gpus=2)
+        self.api = DevicesApi()
+        self.free = ["GPU-0", "GPU-1"]
+        self.serial = 0
+        self.orders = Orders()
+        self.faults: list[Exception] = []
+        self.shown: list[dict[str, str]] = []
+        self.start()
+
+    def start(self) -> None:
+        """A process of Muster's, that leads from now on."""
+        self.outcomes: list[HolderOutcome] = []
+        self.ledger = Ledger(Profile("sharing", shares=(MaxMin(),)))
+        self.driver = DeviceDriver(
+            cast(Api, self.api), SETTINGS, self.orders, self.outcomes.append, lambda: self.cluster.now
+        )
+        for event in (*self.cluster.events(), *self.api.told()):
+            self.learn(event)
+        self.term = Term(1e12)
+        self.ledger.take_over(self.cluster.now)
+        self.driver.lead(self.ledger, self.term)
+
+    def learn(self, event: object) -> None:
+        self.ledger.apply(event, self.cluster.now)  # type: ignore[arg-type]
+        self.driver.learn(event)  # type: ignore[arg-type]
+
+    def train(self, name: str, gpus: str) -> PodRecord:
+        owner = Owner("batch/v1", "Job", name, f"job-team-{name}")
+        self.cluster.owners[owner.uid] = OwnerRecord(owner, "team", size=1, completions=1)
+        return self.cluster.pod(owner, 0, 0, "team", 0, {"gpus": gpus})
+
+    def turn(self, times: int = 1) -> None:
+        """A second of the cluster, with a cycle and what comes of it."""
+        for _ in range(times):
+            self.cluster.now += 1.0
+            now = self.cluster.now
+            self.decide()
+            snapshot = self.ledger.snapshot(now)
+            for action in self.ledger.adopt(snapshot, self.ledger.plan(snapshot)):
+                for event in self.cluster.carry_out(action):
+                    self.learn(event)
+            self.driver.planned()
+            self.decide()
+            self.cluster.bind()
+            self.api.allocate(self.free)
+            for event in (*self.cluster.events(), *self.api.told()):
+                self.learn(event)
+
+    def decide(self) -> None:
+        self.driver.turn(lambda: self.shown.append(dict(self.driver.places)), self.faults.append)
+        self.settle()
+
+    def settle(self) -> None:
+        """Requests under way are answered."""
+        self.driver._hands.close(all_of_it=True)
+        self.driver._hands = type(self.driver._hands)(
+            cast(Api, self.api), SETTINGS.holding, self.outcomes.append
+        )
+        while self.outcomes:
+            self.driver.answered(self.outcomes.pop(0))
+
+    def says(self, pod: PodRecord, state: AgentState = AgentState.READY) -> Order | None:
+        """The pod's agent asks, and has carried out what it was told before; that, else what it is told now."""
+        key = AgentKey(pod.uid, f"run-{pod.uid}")
+        self.serial += 1
+        order = self.orders.told.get(key)
+        report = AgentReport(key.incarnation, state)
+        if order is not None:
+            report = AgentReport(key.incarnation, AgentState.RUNNING, order.number, order.devices)
+        self.driver.hear(AgentHeard(self.serial, pod.uid, report))
+        self.decide()
+        assert self.orders.heard == self.serial, "it is answered"
+        return order or self.orders.told.get(key)
+
+    def runs(self, pod: PodRecord) -> list[str]:
+        """The devices of the last order that a pod's agent has."""
+        devices: list[str] = []
+        for _ in range(12):
+            order = self.says(pod)
+            if order is not None:
+                devices = [device.id for device in order.devices]
+            self.turn()
+        return devices
+
+
+def test_a_job_gets_devices_by_holders_that_the_verbs_know_before_they_are_made() -> None:
+    circle = Circle()
+    a = circle.train("a", "1,2")
+    circle.turn(4)
+    names = [f"{SPACE}/{name}" for name in circle.api.pods]
+    assert circle.shown[0] == dict.fromkeys(names, "n0")
+    assert sorted(circle.api.devices().values()) == ["GPU-0", "GPU-1"]
+    assert circle.driver.places == {}, "bound: nobody asks any more where they may go"
+    assert circle.runs(a) == ["GPU-0", "GPU-1"]
+    assert not circle.faults
+
+
+def test_a_device_is_handed_over_and_no_holder_comes_or_goes() -> None:
+    circle = Circle()
+    a = circle.train("a", "1,2")
+    circle.turn(4)
+    assert len(circle.runs(a)) == 2
+    before = sorted(circle.api.pods)
+    b = circle.train("b", "1,2")
+    found: dict[str, list[str]] = {"a": [], "b": []}
+    for _ in range(12):
+        for name, pod in (("a", a), ("b", b)):
+            order = circle.says(pod)
+            if order is not None:
+                found[name] = [device.id for device in order.devices]
+        circle.turn()
+    assert sorted(found["a"] + found["b"]) == ["GPU-0", "GPU-1"]
+    assert (len(found["a"]), sorted(circle.api.pods)) == (1, before)
+
+
+def test_an_agent_of_a_pod_that_is_not_in_place_is_told_that_it_gets_none() -> None:
+    circle = Circle()
+    circle.turn()
+    circle.driver.hear(AgentHeard(1, "a-pod-of-others", AgentReport("run", AgentState.READY)))
+    circle.decide()
+    assert (circle.orders.heard, circle.orders.told) == (1, {})
+
+
+def test_the_next_leader_has_a_higher_term_and_takes_nothing_from_whom_it_has_not_heard_of() -> None:
+    circle = Circle()
+    a = circle.train("a", "1,2")
+    circle.turn(4)
+    circle.runs(a)
+    before = dict(circle.api.pods)
+    circle.start()
+    circle.turn(20)
+    assert circle.orders.terms == [1, 2]
+    assert circle.api.pods.keys() == before.keys(), "for as long as a lease may last"
+
+
+def test_a_term_is_above_the_epochs_of_holders_should_its_number_be_lost() -> None:
+    circle = Circle()
+    a = circle.train("a", "1,2")
+    circle.api.config = {"metadata": {"resourceVersion": "0"}, "data": {"term": "6"}}
+    circle.turn(4)
+    circle.runs(a)
+    circle.api.config = {}
+    circle.start()
+    circle.turn()
+    assert circle.orders.terms == [7, 8]
+    assert circle.ledger.in_place is not None
+    known = circle.ledger.in_place.devices.coordinator.devices.values()
+    assert {device.epoch // PER_TERM for device in known} == {7}
+
+
+def test_while_the_term_cant_be_kept_nothing_is_given_and_it_is_tried_again() -> None:
+    circle = Circle()
+    circle.api.config = {"metadata": {"resourceVersion": "0"}, "data": {"term": "none"}}
+    circle.train("a", "1,2")
+    circle.turn(3)
+    assert (circle.orders.terms, circle.api.pods, circle.orders.leading) == ([], {}, False)
+    circle.api.config["data"] = {"term": "1"}
+    circle.turn(int(FIRST * 64))
+    assert circle.orders.terms == [2]
+    assert len(circle.api.pods) == 2
+
+
+def test_a_record_that_is_refused_is_written_again_after_a_pause() -> None:
+    circle = Circle()
+    a = circle.train("a", "1,2")
+    circle.turn(4)
+    circle.api.refuse = 2
+    circle.says(a)
+    patches = sum(one.startswith("PATCH") for one in circle.api.sent)
+    circle.decide()
+    assert sum(one.startswith("PATCH") for one in circle.api.sent) == patches, "not at once"
+    assert REFUSED < 1.0
+    assert circle.runs(a) == ["GPU-0", "GPU-1"]
+
+
+def test_a_fault_in_deciding_takes_no_device_and_stops_nobody_else() -> None:
+    circle = Circle()
+    a = circle.train("a", "1,2")
+    circle.turn(4)
+    assert len(circle.runs(a)) == 2
+    before = dict(circle.orders.told)
+    assert circle.ledger.in_place is not None
+    devices = circle.ledger.in_place.devices
+    adopt = devices.adopt
+
+    def breaks(*_: object) -> None:
+        raise RuntimeError("a fault")
+
+    devices.adopt = breaks  # type: ignore[method-assign, assignment]
+    circle.turn()
+    circle.driver.planned()
+    circle.decide()
+    assert [str(fault) for fault in circle.faults] == ["a fault"], "tried again after a pause"
+    assert circle.orders.told == before
+    devices.adopt = adopt  # type: ignore[method-assign]
+    b = circle.train("b", "1,2")
+    circle.turn(10)
+    circle.says(b)
+    circle.turn()
+    assert len(circle.runs(a)) == 1, "hand-overs go on"
+
+
+def test_a_holder_that_is_not_wanted_any_more_before_it_has_a_device_goes() -> None:
+    circle = Circle()
+    circle.free = []
+    a = circle.train("a", "1,2")
+    circle.turn(3)
+    assert len(circle.api.pods) == 2
+    assert a.controller is not None
+    circle.cluster.owners.pop(a.controller.uid)
+    circle.cluster.delete(a.uid)
+    for gone in (PodGone(a.uid), OwnerGone(a.controller.uid)):
+        circle.learn(gone)
+    circle.turn(3)
+    assert circle.api.pods == {}
