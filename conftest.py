@@ -19,6 +19,7 @@ LONGEST_FIRST = (
     "e2e/test_alive.py",
     "e2e/test_resize_owners.py",
     "e2e/test_training.py",
+    "e2e/test_devices_in_place.py",
     "e2e/test_elastic_failures.py",
     "e2e/test_soak.py",
     "e2e/test_chaos.py",

@@ -2,8 +2,8 @@
 
 Nothing of the machine's own network changes, and any number of labs have the same addresses. In the node's namespace
 the API is where a cluster has it, at 10.96.0.1:443 (the `kubernetes` Service; there is no kube-proxy), and where the
-node's kubeconfig looks for it; the machine reaches the kubelet's ports. Not there: names (DNS), other Services, other
-nodes, the rest of the world.
+node's kubeconfig looks for it; Muster's service port is where the machine has it. The machine reaches the kubelet's
+ports. Not there: names (DNS), other Services, other nodes, the rest of the world.
 
     python podnet.py FD LISTEN=TO ...     as the node's first process: FD is the machine's network namespace,
                                           LISTEN and TO are in:HOST:PORT in the node's namespace or out:HOST:PORT"""
@@ -68,10 +68,12 @@ def set_up() -> list[str]:
     return ["ip link set lo up", *(f"ip addr add {address}/32 dev lo" for address in (NODE, SERVICE))]
 
 
-def command(api: int, kubelet: tuple[int, ...]) -> list[str]:
-    """The node's first process: the machine's namespace is its file 8."""
+def command(api: int, kubelet: tuple[int, ...], services: tuple[int, ...] = ()) -> list[str]:
+    """The node's first process: the machine's namespace is its file 8. services: ports of the machine where pods with
+    hostNetwork: true find Muster, as they would without this."""
     to_api = f"out:127.0.0.1:{api}"
     pairs = [f"in:127.0.0.1:{api}={to_api}", f"in:{SERVICE}:443={to_api}"]
+    pairs += [f"in:127.0.0.1:{port}=out:127.0.0.1:{port}" for port in services]
     pairs += [f"out:127.0.0.1:{port}=in:127.0.0.1:{port}" for port in kubelet]
     return [sys.executable, str(Path(__file__)), "8", *pairs]
 

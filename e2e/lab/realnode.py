@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from e2e.lab import credentials, daemon, places, podnet
+from e2e.lab import chart, credentials, daemon, places, podnet
 from e2e.lab.api import Api, ApiError, answers
 from e2e.lab.build import only_one
 from e2e.lab.cgroups import Cgroup, hierarchies
@@ -138,7 +138,8 @@ class RealNode:
             alone = " && ".join((alone, *podnet.set_up(), 'exec "$@"'))
             kept = ["sh", "-c", 'exec 8< /proc/self/ns/net && exec "$@"', "kept"]
             kubelet = tuple(self.ports[name] for name in port_names(self.name))
-            own = podnet.command(self.ports["kube-apiserver"], kubelet)
+            services = tuple(self.ports[pair.ports[0]] for pair in chart.pairs(self.shape))
+            own = podnet.command(self.ports["kube-apiserver"], kubelet, services)
             return [*self.cgroup.enter(), *kept, *private, "--net", "sh", "-c", alone, "alone", *own]
         if process == containerd:
             own = [str(self.programs["containerd"]), f"--config={self.home / 'containerd.toml'}"]

@@ -1,0 +1,160 @@
+"""Words of scenarios about jobs in place: what to submit, which device each trained on and when, what must never be.
+
+What used a device is read from the training's own log: from the line by which it starts on its devices to its last
+step there, by the container runtime's clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import combinations
+from pathlib import Path
+
+import muster
+from e2e.cluster import Cluster, Json, Pod, Refused
+from e2e.lab.chart import ACCOUNT, NAMESPACE
+from e2e.lab.places import CHECKOUT
+from e2e.lab.realnode import PAUSE, PYTHON, RealNode
+from e2e.scenario import job, priority_class
+
+SPACE = "muster-devices"
+GPU_NUMBERS = "muster.dev/gpus"
+FOLDERS = {
+    "/muster": Path(muster.__file__).parents[1],
+    "/samples": CHECKOUT / "config" / "samples" / "in-place",
+}
+LEFT_OUT = "namespaceSelector.matchExpressions[0]"
+VALUES = (
+    "profile=max-min",
+    "config.resizeCost=false",
+    "config.devices.enabled=true",
+    f"config.devices.image={PAUSE}",
+    "config.devices.lease=30",
+    f"{LEFT_OUT}.key=kubernetes.io/metadata.name",
+    f"{LEFT_OUT}.operator=NotIn",
+    f"{LEFT_OUT}.values={{{SPACE}}}",
+)
+
+
+def allow(cluster: Cluster) -> None:
+    """What the chart does not make yet: the namespace of holders, Muster's rights there, their class."""
+    rbac = "rbac.authorization.k8s.io"
+    rules: list[Json] = [
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["create", "delete", "patch"]},
+        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "create", "update"]},
+    ]
+    role: Json = {"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": {"name": "muster"}, "rules": rules}
+    binding: Json = {
+        "apiVersion": f"{rbac}/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": "muster"},
+        "roleRef": {"apiGroup": rbac, "kind": "Role", "name": "muster"},
+        "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": NAMESPACE}],
+    }
+    space: Json = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE}}
+    for manifest in (space, priority_class(SPACE, 1000), role, binding):
+        try:
+            cluster.submit(manifest, namespace=SPACE)
+        except Refused as refused:
+            if refused.status != 409:
+                raise
+
+
+def trains(cluster: Cluster, name: str, gpus: str, state: Path, *options: str, **environment: str) -> None:
+    """A Job of one pod that trains in place on these numbers of GPUs."""
+    made = job(
+        name,
+        1,
+        gpus=0,
+        cpu="10m",
+        memory="128Mi",
+        annotations={GPU_NUMBERS: gpus, "muster.dev/report": "true"},
+    )
+    folders = {**FOLDERS, "/state": state}
+    known = {
+        "PYTHONPATH": "/muster",
+        "CHECKPOINT": f"/state/{name}.json",
+        "SECONDS": "0.05",
+        "STEPS": "1000000",
+        **environment,
+    }
+    agent = ("python", "-m", "muster.agent", "--devices", "--lock-dir", "/state", *options)
+    spec = made["spec"]["template"]["spec"]
+    spec |= {
+        "hostNetwork": True,
+        "volumes": [
+            {"name": f"v{at}", "hostPath": {"path": str(path)}} for at, path in enumerate(folders.values())
+        ],
+    }
+    spec["containers"][0] |= {
+        "image": PYTHON,
+        "command": [*agent, "--", "python", "-u", "/samples/train.py"],
+        "env": [{"name": key, "value": value} for key, value in known.items()],
+        "volumeMounts": [{"name": f"v{at}", "mountPath": where} for at, where in enumerate(folders)],
+    }
+    cluster.submit(made)
+
+
+def said(node: RealNode, name: str) -> str:
+    """What the containers of a job's pods have said, each line with its time."""
+    files = sorted(node.logs.glob(f"default_{name}-*/main/*.log"))
+    return "".join(file.read_text() for file in files)
+
+
+@dataclass(frozen=True)
+class Use:
+    """One start of a training: its devices, and from when to when (Unix s) it is known to have used them."""
+
+    job: str
+    devices: frozenset[str]
+    first: float
+    last: float
+    steps: int
+
+
+def uses(node: RealNode, name: str) -> list[Use]:
+    """Every start of a job's training, in order."""
+    found: list[Use] = []
+    for line in said(node, name).splitlines():
+        time, _, _, text = [*line.split(" ", 3), "", "", ""][:4]
+        if text.startswith("from step "):
+            at = datetime.fromisoformat(time).timestamp()
+            found.append(Use(name, frozenset(text.split(" on ")[1].split(",")), at, at, 0))
+        elif text.startswith("muster: step=") and found:
+            last = found[-1]
+            at = datetime.fromisoformat(time).timestamp()
+            found[-1] = Use(name, last.devices, last.first, at, last.steps + 1)
+    return found
+
+
+def trains_on(node: RealNode, name: str) -> frozenset[str]:
+    """Devices of the newest start of a job's training that has taken a step; none before."""
+    found = uses(node, name)
+    return found[-1].devices if found and found[-1].steps else frozenset()
+
+
+def shared(node: RealNode, *names: str) -> list[str]:
+    """Devices that two starts of trainings used at one time, in words: to be none, whatever happened."""
+    every = [use for name in names for use in uses(node, name)]
+    return [
+        f"{a.job} and {b.job} on {', '.join(sorted(a.devices & b.devices))} at {max(a.first, b.first)}"
+        for a, b in combinations(every, 2)
+        if a.devices & b.devices and max(a.first, b.first) < min(a.last, b.last)
+    ]
+
+
+def holders(cluster: Cluster) -> list[Pod]:
+    return cluster.pods(SPACE)
+
+
+def names_of(pods: list[Pod]) -> list[str]:
+    return sorted(one.name for one in pods)
+
+
+def as_they_were(cluster: Cluster, name: str) -> list[tuple[str, int]]:
+    """Uid of each pod of a job, and how often its container was started again."""
+    return [
+        (one.uid, sum(status["restartCount"] for status in one.raw["status"].get("containerStatuses", [])))
+        for one in cluster.pods("default")
+        if one.name.startswith(f"{name}-")
+    ]

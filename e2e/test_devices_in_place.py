@@ -1,0 +1,137 @@
+"""Devices change hands while pods go on: real trainings below real agents on a real node, given devices by Muster.
+
+The referee of devices (e2e/in_place.py) reads from the trainings' own logs that none was used by two at a time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from e2e.cluster import Cluster
+from e2e.in_place import (
+    VALUES,
+    allow,
+    as_they_were,
+    holders,
+    names_of,
+    said,
+    shared,
+    trains,
+    trains_on,
+)
+from e2e.lab import Lab, Shape
+from e2e.lab.devices import device_ids
+from e2e.lab.realnode import RealNode, why_not
+from e2e.scenario import gang, show, wait_until
+
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.timeout(1800),  # the first start builds kubelet and containerd
+    pytest.mark.skipif(
+        "E2E_KUBECONFIG" in os.environ, reason="needs a real node, and this is another cluster"
+    ),
+    pytest.mark.skipif(bool(why_not()), reason=why_not() or "-"),
+]
+SLOW = 300.0
+
+
+@pytest.fixture(scope="module")
+def real() -> Iterator[Lab]:
+    lab = Lab(f"e2e-{os.getpid()}-in-place")
+    try:
+        lab.up(Shape(groups=(), racks=0, real=1, real_gpus=2, pod_network=True, set_values=VALUES))
+        allow(Cluster(lab.kubeconfig))
+        yield lab
+    finally:
+        lab.down()
+
+
+@pytest.fixture
+def cluster(real: Lab) -> Iterator[Cluster]:
+    """Afterwards: no job, and no holder."""
+    cluster = Cluster(real.kubeconfig)
+    yield cluster
+    for made in cluster.get("/apis/batch/v1/namespaces/default/jobs")["items"]:
+        path = f"/apis/batch/v1/namespaces/default/jobs/{made['metadata']['name']}"
+        cluster.delete(path, propagationPolicy="Background")
+    wait_until(lambda: not cluster.pods("default"), within=SLOW, what="no pod is left")
+    wait_until(lambda: not holders(cluster), within=SLOW, what="no holder is left")
+
+
+def shown(cluster: Cluster, node: RealNode, *names: str) -> str:
+    """For `also=`."""
+    texts = [show(cluster.pods("default")), show(holders(cluster))]
+    for name in names:
+        texts += [str(gang(cluster, "default", f"job-{name}")), said(node, name)[-600:]]
+    return "\n".join(texts)
+
+
+def both_train(cluster: Cluster, node: RealNode, one: str, other: str) -> None:
+    wait_until(
+        lambda: (len(trains_on(node, one)), len(trains_on(node, other))) == (1, 1),
+        within=SLOW,
+        what=f"{one} and {other} train on one device each",
+        also=lambda: shown(cluster, node, one, other),
+    )
+
+
+def test_a_second_job_gets_a_device_of_the_first_and_no_pod_starts_or_ends(
+    real: Lab, cluster: Cluster, tmp_path: Path
+) -> None:
+    node = real.real_nodes[0]
+    every = frozenset(device_ids(node.name, 2))
+    trains(cluster, "a", "1,2", tmp_path)
+    wait_until(
+        lambda: trains_on(node, "a") == every,
+        within=SLOW,
+        what="a trains on both devices",
+        also=lambda: shown(cluster, node, "a"),
+    )
+    made, first = names_of(holders(cluster)), as_they_were(cluster, "a")
+    trains(cluster, "b", "1,2", tmp_path)
+    both_train(cluster, node, "a", "b")
+    assert trains_on(node, "a") | trains_on(node, "b") == every
+    assert names_of(holders(cluster)) == made, "the same holders keep the same devices"
+    assert as_they_were(cluster, "a") == first
+    # and back
+    cluster.delete("/apis/batch/v1/namespaces/default/jobs/b", propagationPolicy="Background")
+    wait_until(
+        lambda: trains_on(node, "a") == every,
+        within=SLOW,
+        what="a has both again",
+        also=lambda: shown(cluster, node, "a", "b"),
+    )
+    assert names_of(holders(cluster)) == made
+    assert as_they_were(cluster, "a") == first
+    assert not shared(node, "a", "b")
+
+
+def test_a_leader_that_is_killed_in_a_hand_over_ends_no_training_and_the_next_one_goes_on(
+    real: Lab, cluster: Cluster, tmp_path: Path
+) -> None:
+    node = real.real_nodes[0]
+    trains(cluster, "c", "1,2", tmp_path)
+    wait_until(
+        lambda: len(trains_on(node, "c")) == 2,
+        within=SLOW,
+        what="c trains on both devices",
+        also=lambda: shown(cluster, node, "c"),
+    )
+    made, first = names_of(holders(cluster)), as_they_were(cluster, "c")
+    trains(cluster, "d", "1,2", tmp_path)
+    wait_until(lambda: as_they_were(cluster, "d"), what="d has a pod")
+    real.kill("muster-0")
+    steps = said(node, "c").count("muster: step=")
+    wait_until(
+        lambda: said(node, "c").count("muster: step=") > steps + 20, what="c goes on while nobody leads"
+    )
+    real.start("muster-0")
+    both_train(cluster, node, "c", "d")
+    assert names_of(holders(cluster)) == made
+    assert as_they_were(cluster, "c") == first
+    assert not shared(node, "c", "d")
+    assert said(node, "c").count("from step ") == 2, "it was started on both devices, and on one"
+    assert said(node, "d").count("from step ") == 1
