@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -260,3 +261,16 @@ def test_a_thousand_held_requests_cost_no_threads() -> None:
 def test_orders_without_a_term_are_a_mistake() -> None:
     with pytest.raises(ValueError, match="expected a term that has begun, found none"):
         AgentOrders().publish(0, {})
+
+
+def test_a_caller_that_goes_away_before_its_report_has_come_is_counted_and_is_no_fault(
+    muster: Muster, caplog: pytest.LogCaptureFixture
+) -> None:
+    head = b"POST /v1/agents HTTP/1.1\r\nHost: m\r\nContent-Length: 100\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", muster.port), timeout=PATIENT) as caller:
+        caller.sendall(head + b'{"incarnation"')
+    deadline = time.monotonic() + PATIENT
+    while muster.registry.get_sample_value("muster_agent_requests_total", {"result": "gone"}) != 1.0:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert not [record for record in caplog.records if record.exc_info]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable
 from typing import Protocol
 
 from anyio import CapacityLimiter, to_thread
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 
 from muster.core.views.view import Board, View
@@ -145,12 +145,16 @@ def _has(job: Job, uid: str) -> bool:
 
 
 async def read_body(request: Request, most: int) -> bytes:
-    """Of at most so many bytes. Raises Refusal."""
+    """Of at most so many bytes. Raises Refusal; where the caller goes away before it has come, too: an agent does so
+    when it has news."""
     body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > most:
-            raise Refusal(413, "too-large", f"body: expected at most {most} bytes, found more")
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > most:
+                raise Refusal(413, "too-large", f"body: expected at most {most} bytes, found more")
+    except ClientDisconnect as gone:
+        raise Refusal(400, "gone", "the caller went away") from gone
     return body
 
 
