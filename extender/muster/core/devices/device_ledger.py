@@ -20,6 +20,7 @@ from muster.types.holders import (
     HolderEvent,
     HolderGone,
     HolderOutcome,
+    HolderRecord,
     HolderSeen,
     TrainingEnded,
     TrainingGone,
@@ -27,6 +28,8 @@ from muster.types.holders import (
 
 RETRY = 2.0
 """Seconds before a holder is asked for again that was not made, or was not deleted."""
+LONGEST_RETRY = 60.0
+"""Seconds before a node is asked again whose kubelet gave several holders no device."""
 UNSEEN = 30.0
 """Seconds for which a holder counts as being made though the watch has not told of it."""
 GONE = 404
@@ -44,13 +47,16 @@ class _Known:
 @dataclass
 class DeviceLedger:
     """made: node of each holder that is being made, and until when that counts, by name; going: until when a holder
-    that is deleted is not deleted again, by uid; retry_at: when a node is asked for holders again."""
+    that is deleted is not deleted again, by uid; retry_at: when a node is asked for holders again; failed:
+    holders that ended without a device (a kubelet that has none left), and how often in a row, by node."""
 
     coordinator: Coordinator
     holders: dict[str, _Known] = field(default_factory=dict)
     made: dict[str, tuple[str, float]] = field(default_factory=dict)
     going: dict[str, float] = field(default_factory=dict)
     retry_at: dict[str, float] = field(default_factory=dict)
+    failed: set[str] = field(default_factory=set)
+    failures: dict[str, int] = field(default_factory=dict)
     assigning: dict[str, Assign] = field(default_factory=dict)
     names: int = 0
 
@@ -63,10 +69,12 @@ class DeviceLedger:
                     return  # told by the watch after the answer to a request
                 self.holders[record.uid] = _Known(name, record.node, version)
                 self.made.pop(name, None)
+                self._allocated(record, now)
                 holder_seen(self.coordinator, record, now)
             case HolderGone(uid):
                 self.holders.pop(uid, None)
                 self.going.pop(uid, None)
+                self.failed.discard(uid)
                 holder_gone(self.coordinator, uid, now)
             case TrainingEnded(pod):
                 pod_ended(self.coordinator, pod, now)
@@ -89,7 +97,7 @@ class DeviceLedger:
         self.made = {name: (node, until) for name, (node, until) in self.made.items() if until > now}
         found = decide(self.coordinator, wants, now, vacate)
         actions: list[HolderAction] = [self._assign(assign) for assign in found.assigns]
-        for uid in found.leave:
+        for uid in (*found.leave, *sorted(self.failed)):
             known = self.holders.get(uid)
             if known is not None and self.going.get(uid, 0.0) <= now:
                 self.going[uid] = now + UNSEEN
@@ -97,9 +105,22 @@ class DeviceLedger:
         for node, count in sorted(found.create.items()):
             if self.retry_at.get(node, 0.0) > now:
                 continue
+            self.retry_at.pop(node, None)
             count -= sum(1 for where, _ in self.made.values() if where == node)
             actions += [self._create(node, wants, now) for _ in range(max(0, count))]
-        return tuple(actions), found
+        again = [*self.retry_at.values(), *self.going.values(), *(until for _, until in self.made.values())]
+        wake = min((at for at in (*again, found.wake or 0.0) if at > now), default=None)
+        return tuple(actions), replace(found, wake=wake)
+
+    def _allocated(self, record: HolderRecord, now: float) -> None:
+        """Whether a holder got a device: where none does, its node is asked less and less often."""
+        if record.device:
+            if record.uid in self.coordinator.pending:
+                self.failures.pop(record.node, None)
+        elif record.leaving and record.uid not in self.failed and record.uid not in self.going:
+            self.failed.add(record.uid)
+            count = self.failures[record.node] = self.failures.get(record.node, 0) + 1
+            self.retry_at[record.node] = now + min(LONGEST_RETRY, RETRY * 2.0 ** min(count - 1, 10))
 
     def used(self) -> Mapping[tuple[str, str], int]:
         """Devices that a pod uses, may use or is about to get, by the pod's uid and the node."""
