@@ -69,7 +69,7 @@ def lacks() -> list[tuple[str, str]]:
             not (problem := why_not()),
             f"what real nodes need ({problem})",
             "e2e/test_real_node.py, e2e/test_training.py, e2e/test_installed_for_real.py, "
-            "e2e/test_device_plugin.py, e2e/test_agent_on_devices.py",
+            "e2e/test_device_plugin.py, e2e/test_agent_on_devices.py, e2e/test_devices_in_place.py",
         ),
         (
             traces.exists(),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
+from prometheus_client import CollectorRegistry
+
 from muster.cluster.api import Api
 from muster.cluster.holders import Holding
 from muster.cluster.lease import Term
@@ -12,7 +14,8 @@ from muster.core.ledger import Ledger
 from muster.device_driver import FIRST, REFUSED, DeviceDriver, InPlaceSettings
 from muster.points import Profile
 from muster.server.agent_orders import AgentHeard, AgentOrders
-from muster.types import Owner, OwnerGone, OwnerRecord, PodGone, PodRecord
+from muster.server.device_metrics import DeviceMetrics
+from muster.types import Owner, OwnerGone, OwnerRecord, PodGone, PodRecord, WriteGang
 from muster.types.devices import PER_TERM, AgentKey, AgentReport, AgentState, Order
 from muster.types.holders import HolderOutcome
 from muster_plugins.max_min import MaxMin
@@ -51,6 +54,7 @@ class Circle:
         self.orders = Orders()
         self.faults: list[Exception] = []
         self.shown: list[dict[str, str]] = []
+        self.statuses: dict[str, dict[str, object]] = {}
         self.start()
 
     def start(self) -> None:
@@ -62,6 +66,8 @@ class Circle:
         )
         for event in (*self.cluster.events(), *self.api.told()):
             self.learn(event)
+        self.registry = CollectorRegistry()
+        self.driver.metrics = DeviceMetrics(self.registry)
         self.term = Term(1e12)
         self.ledger.take_over(self.cluster.now)
         self.driver.lead(self.ledger, self.term)
@@ -83,6 +89,8 @@ class Circle:
             self.decide()
             snapshot = self.ledger.snapshot(now)
             for action in self.ledger.adopt(snapshot, self.ledger.plan(snapshot)):
+                if isinstance(action, WriteGang):
+                    self.statuses[action.job.name] = dict(action.status)
                 for event in self.cluster.carry_out(action):
                     self.learn(event)
             self.driver.planned()
@@ -95,6 +103,12 @@ class Circle:
     def decide(self) -> None:
         self.driver.turn(lambda: self.shown.append(dict(self.driver.places)), self.faults.append)
         self.settle()
+
+    def counted(self, name: str, **labels: str) -> float:
+        """A metric's value."""
+        found = self.registry.get_sample_value(name, labels)
+        assert found is not None, name
+        return found
 
     def settle(self) -> None:
         """Requests under way are answered."""
@@ -157,6 +171,36 @@ def test_a_device_is_handed_over_and_no_holder_comes_or_goes() -> None:
         circle.turn()
     assert sorted(found["a"] + found["b"]) == ["GPU-0", "GPU-1"]
     assert (len(found["a"]), sorted(circle.api.pods)) == (1, before)
+    assert circle.counted("muster_devices_handed_over_total") == 1
+    assert circle.counted("muster_devices", state="in use") == 2
+    assert circle.counted("muster_agent_order_seconds_count") >= 3, "a on two, a on one, b on one"
+    assert circle.counted("muster_device_unused_seconds_total", cause="starting") > 0
+
+
+def test_a_gang_counts_the_devices_of_a_job_in_place() -> None:
+    circle = Circle()
+    a = circle.train("a", "1,2")
+    circle.turn(4)
+    circle.runs(a)
+    circle.turn(10)
+    assert {name: circle.statuses["job-a"][name] for name in ("gpus", "share")} == {
+        "gpus": 2,
+        "share": "2/1/2",
+    }
+    b = circle.train("b", "1,2")
+    circle.turn(4)
+    for _ in range(12):
+        circle.says(a)
+        circle.says(b)
+        circle.turn()
+    circle.turn(10)
+    for name in ("job-a", "job-b"):
+        status = circle.statuses[name]
+        assert (status["gpus"], status["share"], status["message"]) == (
+            1,
+            "1/1/2",
+            "in place: 1 of 2 GPUs of n0",
+        )
 
 
 def test_an_agent_of_a_pod_that_is_not_in_place_is_told_that_it_gets_none() -> None:
@@ -259,3 +303,23 @@ def test_a_holder_that_is_not_wanted_any_more_before_it_has_a_device_goes() -> N
         circle.learn(gone)
     circle.turn(3)
     assert circle.api.pods == {}
+
+
+def test_a_node_whose_kubelet_has_no_device_left_is_asked_less_and_less_often() -> None:
+    circle = Circle()
+    circle.free = []
+    circle.train("a", "1,2")
+    made: list[float] = []
+    for _ in range(90):
+        before = set(circle.api.pods)
+        circle.turn()
+        made += [circle.cluster.now] * len(circle.api.pods.keys() - before)
+        for pod in circle.api.pods.values():
+            if pod["status"]["phase"] != "Failed":
+                pod["status"] = {"phase": "Failed"}
+                circle.api.touch(pod)
+    assert len(made) <= 14, "two at a time"
+    assert len(circle.api.pods) <= 2, "what failed is gone"
+    circle.free = ["GPU-0", "GPU-1"]
+    circle.turn(70)
+    assert sorted(circle.api.devices().values()) == ["GPU-0", "GPU-1"]

@@ -28,6 +28,7 @@ from muster.core.ledger import Ledger
 from muster.core.workload.identity import GPUS
 from muster.errors import ClusterError
 from muster.server.agent_orders import AgentHeard, AgentOrders
+from muster.server.device_metrics import DeviceMetrics
 from muster.types import Event, PodGone, PodRecord, PodSeen
 from muster.types.devices import PER_TERM, AgentKey, Order
 from muster.types.holders import (
@@ -91,6 +92,7 @@ class DeviceDriver:
         self._not_before = 0.0
         self._later: list[tuple[float, int, HolderOutcome]] = []
         self._count = itertools.count()
+        self.metrics: DeviceMetrics | None = None
 
     # ---- terms ----
 
@@ -165,11 +167,20 @@ class DeviceDriver:
 
     def answered(self, outcome: HolderOutcome) -> None:
         """What became of an action."""
-        refused = isinstance(outcome.action, AssignHolder) and outcome.status >= 400
+        assigns = isinstance(outcome.action, AssignHolder)
+        refused = assigns and outcome.status >= 400
+        if assigns and outcome.status == 200 and self.metrics is not None and self._another(outcome.action):
+            self.metrics.handed_over()
         if refused:
             heapq.heappush(self._later, (self._clock() + REFUSED, next(self._count), outcome))
         else:
             self._tell(self._devices, outcome, self._clock())
+
+    def _another(self, action: HolderAction) -> bool:
+        """Whether an assignment is to another pod than the last one that the watch has told of."""
+        known = self._holders.get(action.uid) if isinstance(action, AssignHolder) else None
+        before = known.holder.agent if known is not None and known.holder is not None else None
+        return isinstance(action, AssignHolder) and before is not None and before.pod != action.agent.pod
 
     def _tell(
         self,
@@ -201,6 +212,8 @@ class DeviceDriver:
         where it may go; failed: with what raised."""
         now = self._clock()
         term = self._term
+        if self.metrics is not None:
+            self.metrics.look(self._devices.coordinator if self._devices is not None else None, now)
         if term is None or not term.open() or now < self._not_before:
             return
         try:

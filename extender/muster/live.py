@@ -35,6 +35,7 @@ from muster.device_driver import DeviceDriver, InPlaceSettings
 from muster.errors import ClusterError
 from muster.points import Profile
 from muster.server.agent_orders import AgentHeard, AgentOrders
+from muster.server.device_metrics import DeviceMetrics
 from muster.threads import STALLED, YOUNG, beat, supervised
 from muster.types import Event, Plan, Snapshot
 from muster.types.holders import HolderOutcome
@@ -138,6 +139,11 @@ class Driver:
     def take(self, events: list[Event]) -> None:
         """Called from the threads of reflectors, senders and the service port."""
         self._inbox.put(events)
+
+    def count_devices(self, metrics: DeviceMetrics) -> None:
+        """Where devices are given in place: what is counted of that."""
+        if self._devices is not None:
+            self._devices.metrics = metrics
 
     def hear(self, heard: AgentHeard) -> None:
         """Called from the thread of the service port, with each report of an agent."""

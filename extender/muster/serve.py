@@ -30,6 +30,7 @@ from muster.live import Driver, Settled
 from muster.secured import Secured
 from muster.server.access import ReviewedAccess, ReviewedPods
 from muster.server.answering import Answering, ExtenderMetrics, sendable
+from muster.server.device_metrics import DeviceMetrics
 from muster.server.kube_scheduler import Beside, configure
 from muster.server.resize_metrics import Resizes
 from muster.server.service import make_service_app
@@ -71,6 +72,8 @@ def serve(config_file: Path, kubeconfig: str | None, scheduler_pipe: Path | None
     driver.quarantined = lambda stage: quarantined.labels(stage).inc()
     board.aside = Stumbles(quarantined.labels("page").inc).aside
     driver.failed, driver.observe_report = failed.inc, reported.observe
+    if settings.devices.enabled:
+        driver.count_devices(DeviceMetrics(registry))
     access = ReviewedAccess(api.request, for_api_server=settings.readers.api_server_tokens)
     secured = Secured(settings, api)
     registry.register(Ends(secured.of))

@@ -21,6 +21,7 @@ from muster.core.views.view import Board
 from muster.profiles import Recipe
 from muster.server.agent_endpoint import AgentEndpoint
 from muster.server.answering import ExtenderMetrics
+from muster.server.device_metrics import DeviceMetrics
 from muster.server.metrics import ViewCollector
 from muster.server.report_endpoint import ReportEndpoint
 from muster.server.tls import Ends
@@ -281,6 +282,7 @@ def metrics() -> dict[str, tuple[str, str, dict[str, list[str]]]]:
     serve.cycle_metrics(registry, board)
     ExtenderMetrics(registry)
     ReportEndpoint(board, None, None, registry)  # type: ignore[arg-type] # nobody reports
+    DeviceMetrics(registry)
     AgentEndpoint(board, None, None, None, registry)  # type: ignore[arg-type] # nor has an agent
     found = {}
     for collector in registry.all:

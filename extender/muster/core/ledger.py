@@ -87,8 +87,15 @@ class Ledger(LedgerState):
         try:
             return self.in_place.snapshot(found, snapshots.in_place(self), self.charges.charged)
         except Exception as error:
-            stumbled(self, "devices", error)
+            self._devices_failed(self.in_place.culprits(found), error, now)
             return found
+
+    def _devices_failed(self, culprits: dict[JobKey, Exception], error: Exception, now: float) -> None:
+        """Jobs over whose devices it raises are put aside: the others are planned as ever from the next cycle on."""
+        for key, raised in culprits.items():
+            set_aside(self, key, "devices", raised, now)
+        if not culprits:
+            stumbled(self, "devices", error)
 
     def adopt(self, snapshot: Snapshot, plan: Plan) -> tuple[Action, ...]:
         """Make the plan ours and say what to do about it. 6 diff into actions (design §3).
@@ -101,7 +108,7 @@ class Ledger(LedgerState):
             try:
                 plan = self.in_place.plan(snapshot, plan)
             except Exception as error:
-                stumbled(self, "devices", error)
+                self._devices_failed(self.in_place.culprits(snapshot, plan), error, now)
                 plan = self.in_place.left_out(plan)
         self.believed = believed(snapshot, self.profile, [])
         self.rest(now, plan)

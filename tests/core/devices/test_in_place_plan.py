@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
+from muster.core.devices import slots
+from muster.core.state.quarantine import set_aside
 from muster.types import Phase, State
 from muster_plugins.afs_l import AfsL
 from tests.core.devices.circle import Circle
@@ -166,3 +172,37 @@ def test_a_job_of_several_pods_is_told_that_it_cannot_be_in_place() -> None:
     status = circle.plan.statuses[circle.key("job-pair")]
     assert status.state is State.INVALID
     assert status.message.startswith("muster.dev/gpus: expected a job of one pod, found up to 2")
+
+
+def test_a_job_that_is_put_aside_keeps_the_devices_that_it_trains_on() -> None:
+    circle = both()
+    set_aside(circle.ledger, circle.key("job-a"), "plan", RuntimeError("a fault"), circle.cluster.now)
+    for _ in range(30):
+        circle.second()
+        assert (circle.using("a"), circle.using("b")) == (2, 2)
+
+
+@pytest.mark.parametrize("where", ["_slotted", "_told"], ids=["slots", "plan"])
+def test_a_job_over_whose_devices_it_raises_stops_nobody_else(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    circle = both()
+    key, real = circle.key("job-a"), getattr(slots, where)
+
+    def raises(*arguments: Any, **named: Any) -> Any:
+        job = arguments[0]
+        if (job.key == key) if where == "_slotted" else (named["starts"], arguments[1].pod) == (False, a.uid):
+            raise RuntimeError("a fault")
+        return real(*arguments, **named)
+
+    a = circle.pod("a")
+    monkeypatch.setattr(slots, where, raises)
+    circle.cluster.end(circle.pod("b").uid)
+    circle.train("c", "1-4")
+    circle.seconds(20)
+    assert (circle.using("a"), circle.using("c")) == (2, 2)
+    assert {fault.stage for fault in circle.ledger.take_faults()} == {"devices"}
+    monkeypatch.undo()
+    circle.seconds(80)
+    assert (circle.using("a"), circle.using("c")) == (2, 2)
+    assert circle.plan.statuses[key].state is State.RUNNING

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from muster.core.actions import conditions, gang_codec
 from muster.core.bounds import calendar
+from muster.core.devices.in_place import Devices
 from muster.core.placement.reservations import placed
 from muster.core.progress import report_filter
 from muster.core.progress.eta import Outlook
@@ -37,10 +38,12 @@ def status_of(
     reservations: tuple[Reservation, ...],
     expected: Outlook,
     now: float,
+    devices: Devices | None = None,
 ) -> dict[str, object]:
-    """The Gang's status. telling: state, reason, message and replicas, as they are written."""
+    """The Gang's status. telling: state, reason, message and replicas, as they are written; devices: of a job in
+    place, whose share is counted in them."""
     roles = {}
-    gpus = 0
+    gpus = (devices.granted or devices.least) if devices is not None else 0
     for role in job.roles:
         bound = role.bound
         granted = bound + sum([h.role == role.name for h in reservations])
@@ -69,6 +72,7 @@ def status_of(
         "story": _story(job_state.story),
         "ledger": _remembered(job_state),
         **(OVER if telling[0] == State.FINISHED else _progress(job_state, job, expected, now)),
+        **({"share": f"{devices.granted}/{devices.least}/{devices.most}"} if devices is not None else {}),
     }
 
 

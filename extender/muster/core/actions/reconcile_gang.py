@@ -221,7 +221,14 @@ def _write(
         gang=name,
         owner=job.owner,
         status=status_of(
-            job_state, job, telling, turn, reservations, outlook(job, state.believed(job), now), now
+            job_state,
+            job,
+            telling,
+            turn,
+            reservations,
+            outlook(job, state.believed(job), now),
+            now,
+            state.in_place.devices_of(job_state.key) if state.in_place is not None else None,
         ),
         exists=job_state.recorded.gang is not None,
         declared_by=job_state.owner if job.owner is not None and job_state.owner != job.owner else None,

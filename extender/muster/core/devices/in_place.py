@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from muster.core.devices.device_ledger import DeviceLedger
 from muster.core.devices.hand_over import Decisions
 from muster.core.devices.slots import Granted, standing, taken_out, to_vacate, wants, with_slots
 from muster.types import Job, JobKey, Plan, Snapshot
 from muster.types.holders import HolderAction
+
+
+class Devices(NamedTuple):
+    """Devices of a job in place: those it is granted, and the fewest and most that it can train on."""
+
+    granted: int
+    least: int
+    most: int
 
 
 @dataclass
@@ -55,9 +63,30 @@ class InPlace:
         stands."""
         if not self.slotted:
             return plan
-        plan, self.granted = taken_out(snapshot, self.sizes, plan)
+        plan, granted = taken_out(snapshot, self.sizes, plan)
+        aside = {key: of for key, of in self.granted.items() if snapshot.jobs[key].quarantined}
+        self.granted = {**aside, **granted}
         self.jobs, self.planned = snapshot.jobs, True
         return plan
+
+    def culprits(self, snapshot: Snapshot, plan: Plan | None = None) -> dict[JobKey, Exception]:
+        """Jobs that alone can be given no slots, or can't be taken out of a plan, with what they raise."""
+        found = {}
+        for key, sizes in self.sizes.items():
+            try:
+                if plan is not None:
+                    taken_out(snapshot, {key: sizes}, plan)
+                else:
+                    granted = standing(snapshot.jobs, {key: sizes}, self.granted, {})
+                    with_slots(snapshot, {key: sizes}, granted, {}, {})
+            except Exception as error:
+                found[key] = error
+        return found
+
+    def devices_of(self, key: JobKey) -> Devices | None:
+        """None: of no job in place."""
+        sizes, grant = self.sizes.get(key), self.granted.get(key)
+        return Devices(grant.count if grant is not None else 0, sizes[0], sizes[-1]) if sizes else None
 
     def left_out(self, plan: Plan) -> Plan:
         """The plan without jobs in place: they stay as they are."""
