@@ -12,7 +12,7 @@ SIDE_BY_SIDE = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 .PHONY: help setup check format docs unit e2e test requirements sbom image base clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(STAMP): pyproject.toml config/constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "make setup: no $(PYTHON); install Python 3.11 or newer, or give PYTHON=" >&2; exit 2; }
@@ -74,6 +74,7 @@ clean: ## remove what setup and tests leave in the checkout
 	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache out
 
 include e2e/lab.mk
+include e2e/kind.mk
 include e2e/demo.mk
 include e2e/bench.mk
 include e2e/reproduce.mk

@@ -1,8 +1,9 @@
 """Fixtures of the e2e scenarios.
 
 lab        the session's lab, as its tests find it: every process running, every node as made. Tests that
-           need it have the marker `lab`; with E2E_KUBECONFIG (another cluster, kind for one) they are skipped
-cluster    the lab's cluster, or the one of E2E_KUBECONFIG
+           need it have the marker `lab`; with E2E_KIND=true it is the kind cluster of `make kind`
+           (e2e/kind/lab.py), with E2E_KUBECONFIG (another cluster) they are skipped
+cluster    the lab's cluster, or the one of E2E_KIND or E2E_KUBECONFIG
 namespace  a fresh one, deleted when the test ends
 new_lab    makes further labs, ended with the test
 room       16 GPUs: all other nodes of the lab are cordoned (for elastic jobs)
@@ -19,7 +20,8 @@ Scenarios may run side by side (pytest -n 2 --dist loadfile): the session is one
 Environment: E2E_LAB=NAME uses a lab that stays (quick when writing scenarios: make lab NAME=dev; E2E_LAB=dev
 pytest e2e); E2E_OPERATORS_LAB=NAME likewise, for scenarios with operators that this lab has. E2E_K8S=1.34 makes labs
 of that Kubernetes, where a scenario asks for no other. CI=true makes a skip a failure, but of scenarios with
-operators that were not built before (marker operators)."""
+operators that were not built before (marker operators), and of what another cluster can't do ("not on kind: why").
+With E2E_KIND scenarios that ask for no cluster of ours are deselected."""
 
 from __future__ import annotations
 
@@ -35,12 +37,17 @@ import pytest
 from e2e import operated
 from e2e.cluster import Cluster, Refused
 from e2e.elastic import ROOM, only, shared_by
+from e2e.kind import lab as kind
+from e2e.kind.lab import KindLab
 from e2e.lab import Lab, NodeGroup, Shape, all_labs, operators
 from e2e.lab.versions import DEFAULT_KUBERNETES
 from e2e.referee import ENDS, Rules, Watching, watching
 from e2e.scenario import show, wait_until
 
 KUBERNETES = os.environ.get("E2E_K8S") or DEFAULT_KUBERNETES
+ON_KIND = os.environ.get("E2E_KIND") == "true"
+OURS = {"lab", "new_lab", "cluster", "_session_lab"}
+"""Fixtures of scenarios that are about a cluster with Muster."""
 SHAPE = Shape(groups=(NodeGroup(16, gpus=8),), racks=4, kubernetes=KUBERNETES)
 _numbers = itertools.count()
 WATCH: pytest.StashKey[Watching] = pytest.StashKey()
@@ -63,6 +70,27 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """On kind, what is about that cluster; what brings a control plane of its own, or needs none, is the same
+    everywhere."""
+    if ON_KIND:
+        others = [item for item in items if not _about_the_cluster(item)]
+        items[:] = [item for item in items if item not in others]
+        config.hook.pytest_deselected(items=others)
+
+
+def _about_the_cluster(item: pytest.Item) -> bool:
+    """Whether a scenario asks for this session's cluster. A module with a lab of its own says RUNS_ON_KIND where
+    that is another installation of the chart."""
+    names = set(getattr(item, "fixturenames", ()))
+    if not OURS & names or "new_lab" in names:
+        return False
+    manager = item.session._fixturemanager
+    found = [manager.getfixturedefs(name, item) for name in ("lab", "cluster", "_session_lab")]
+    own = any(defined[-1].baseid != "e2e" for defined in found if defined)
+    return not own or getattr(item.module, "RUNS_ON_KIND", False)  # type: ignore[attr-defined]
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if missing := operators.missing(_operators_of(item)):
         pytest.skip(f"not built: make lab-build OPERATORS={','.join(missing)}")
@@ -73,7 +101,10 @@ def _operators_of(item: pytest.Item) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def _session_lab() -> Iterator[Lab]:
+def _session_lab() -> Iterator[Lab | KindLab]:
+    if ON_KIND:
+        yield from kind.session()
+        return
     for orphan in all_labs():  # of a pytest that was killed
         prefix, _, rest = orphan.name.partition("-")
         pid = rest.partition("-")[0]
@@ -96,7 +127,7 @@ def _session_lab() -> Iterator[Lab]:
 @pytest.fixture
 def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
     """The session's lab; put right again when the test ends."""
-    if "E2E_KUBECONFIG" in os.environ:
+    if "E2E_KUBECONFIG" in os.environ and not ON_KIND:
         pytest.skip("needs control of the lab's processes, and E2E_KUBECONFIG names another cluster")
     found: Lab = request.getfixturevalue("_session_lab")
     found.begin(*_announced(request, "complains"))
@@ -111,6 +142,8 @@ def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     given = os.environ.get("E2E_KUBECONFIG")
     # Through `lab`, so that what a scenario breaks is fixed after each.
+    if ON_KIND:  # what changes nothing but objects needs nothing put right
+        given = str(request.getfixturevalue("_session_lab").kubeconfig)
     found = Cluster(Path(given) if given else request.getfixturevalue("lab").kubeconfig)
     with _judged(request, found) as watch:
         request.node.stash[WATCH] = watch
@@ -133,6 +166,8 @@ def new_namespace(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[
 @pytest.fixture
 def new_lab(request: pytest.FixtureRequest) -> Iterator[Callable[..., Lab]]:
     """`new_lab(Shape(...))`: another lab, watched by the referee and ended with the test."""
+    if ON_KIND:
+        kind.not_on_kind("it starts a control plane of its own")
     if "E2E_KUBECONFIG" in os.environ:
         pytest.skip("starts labs, and E2E_KUBECONFIG names another cluster")
     troubles: list[str] = []

@@ -459,7 +459,7 @@ def _reload(lab: Lab, file: Path, text: str) -> None:
     if text == file.read_text():
         return
     seen = lab.log("muster-0").stat().st_size
-    rewrite(file, text)
+    lab.write_configuration(text)
     wait_until(
         lambda: "now in force" in lab.log("muster-0").read_text()[seen:] or not lab.alive("muster-0"),
         what="muster has read its changed configuration",

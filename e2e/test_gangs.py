@@ -194,7 +194,7 @@ def test_a_gang_for_one_rack_says_how_much_the_best_rack_has(cluster: Cluster, n
     waits_whole(cluster, namespace, "together", 4)
     delete_job(cluster, namespace, "holder-2")
     pods = runs_whole(cluster, namespace, "together", 4)
-    racks = {one["metadata"]["name"]: one["metadata"]["labels"][RACK] for one in cluster.nodes()}
+    racks = {one["metadata"]["name"]: one["metadata"]["labels"].get(RACK) for one in cluster.nodes()}
     assert {racks[one.node] for one in pods} == {"rack-2"}
 
 
@@ -215,7 +215,7 @@ def test_a_gang_for_one_rack_says_how_much_the_best_rack_has(cluster: Cluster, n
         ),
         (
             job("never", 1, gpus=1, node_selector={"pool": "none"}),
-            "needs 1 GPU: no node of 16 has the labels it selects and only taints it tolerates",
+            "needs 1 GPU: no node of {nodes} has the labels it selects and only taints it tolerates",
         ),
     ],
     ids=["too-large-a-pod", "more-than-all-nodes", "more-than-a-rack", "no-such-label"],
@@ -224,6 +224,7 @@ def test_a_job_that_can_never_fit_says_so_at_once_and_blocks_nobody(
     cluster: Cluster, namespace: str, manifest: Json, sentence: str
 ) -> None:
     cluster.submit(manifest, namespace=namespace)
+    sentence = sentence.format(nodes=len(cluster.nodes()))  # on kind one more: the real one
     waits_for(cluster, namespace, "job-never", "NeverFits", sentence)
     says(cluster, namespace, "never", f"NeverFits: {sentence}")
     events = [e for e in cluster.events(namespace, "never") if e.get("reportingComponent") == "muster"]

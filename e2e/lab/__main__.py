@@ -20,7 +20,14 @@ from e2e.lab.errors import BadRequestError, LabError
 from e2e.lab.lab import Lab, all_labs
 from e2e.lab.say import say
 from e2e.lab.shape import NodeGroup, Shape, groups_from_file
-from e2e.lab.versions import DEFAULT_KUBERNETES, binaries, real_binaries, supported
+from e2e.lab.versions import (
+    DEFAULT_KUBERNETES,
+    actionlint,
+    binaries,
+    kind_itself,
+    real_binaries,
+    supported,
+)
 
 
 def _says_what_went_wrong(command: Callable[..., None]) -> Callable[..., None]:
@@ -213,11 +220,17 @@ def down(name: str) -> None:
 @click.option("--k8s", type=click.Choice(supported()), default=DEFAULT_KUBERNETES, show_default=True)
 @click.option("--real", is_flag=True, help="And what a node that really runs containers needs.")
 @click.option("--operators", "operator_names", default="", metavar="NAME,NAME", help="And these operators.")
+@click.option("--only", default="", metavar="NAME", help="This one alone: helm, kind, actionlint, ...")
 @_says_what_went_wrong
-def build_programs(k8s: str, real: bool, operator_names: str) -> None:
+def build_programs(k8s: str, real: bool, operator_names: str, only: str) -> None:
     """Find or build every program of a lab, and print where each is."""
     wanted = binaries(k8s) | (real_binaries(k8s) if real else {})
     wanted |= operators.binaries(_names(operator_names))
+    if only:
+        known = binaries(k8s) | {one.name: one for one in (actionlint(), kind_itself())}
+        if only not in known:
+            raise BadRequestError(f"--only {only}: expected one of {', '.join(known)}")
+        wanted = {only: known[only]}
     for name, path in build.find_all(wanted.values()).items():
         click.echo(f"{name}\t{path}")
 

@@ -20,13 +20,13 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from e2e.lab import build, complaints, daemon, operators, places, ports, realnode, rights
 from e2e.lab import chart as charts
+from e2e.lab import nodes as fake_nodes
 from e2e.lab import shape as shapes
 from e2e.lab.api import Api, ApiError, answers, text
 from e2e.lab.chart import Chart, Pair
@@ -182,9 +182,17 @@ class Lab:
         configuration."""
         self._chart.install(*arguments)
         if restart:
-            for pair in self.pairs:
-                for name in reversed(charts.processes(self.shape, pair)):
-                    self.restart(name)
+            self._restart_pairs()
+
+    def roll_out(self) -> None:
+        """What the Deployment does after somebody else's `helm upgrade`: the processes with the new configuration."""
+        self._chart.configure()
+        self._restart_pairs()
+
+    def _restart_pairs(self) -> None:
+        for pair in self.pairs:
+            for name in reversed(charts.processes(self.shape, pair)):
+                self.restart(name)
 
     def add_image(self, name: str, files: Sequence[Path] = (), packages: Sequence[str] = ()) -> None:
         """An image for pods of the real nodes: this machine's Python, PyPI packages (none: what the lab's .venv
@@ -199,6 +207,14 @@ class Lab:
     def service_url(self, replica: int = 0) -> str:
         """Muster's service port (/readyz, /metrics, /v1/jobs)."""
         return f"{self._chart.scheme}://127.0.0.1:{self.ports[Pair(replica).ports[0]]}"
+
+    def write_configuration(self, text: str) -> None:
+        """Another configuration of muster-0, at once, as the kubelet changes a ConfigMap's files: whoever reads
+        it gets the old or the new one, and never an empty one, which would mean defaults."""
+        file = self.folder / "config" / "muster-0.yaml"
+        fresh = file.with_name(f".{file.name}.new")
+        fresh.write_text(text)
+        fresh.replace(file)
 
     def mount(self) -> None:
         """What the kubelet does some time after a Secret has changed that Muster's pods mount."""
@@ -413,7 +429,7 @@ class Lab:
             if not self.alive(name):
                 self._start(name)
                 self.wait_ready(name)
-        self._restore_nodes()
+        fake_nodes.restore(self.kubeconfig, self.shape, keep={node.name for node in self.real_nodes})
         if self.pairs:
             self._wait(lambda: self.leader() is not None, "nobody leads", self.processes[-1])
 
@@ -491,7 +507,7 @@ class Lab:
     def _create_nodes(self) -> None:
         """All Node objects, from several threads: the apiserver takes about a thousand a second."""
         wanted = list(shapes.nodes(self.shape))
-        now = _now()
+        now = fake_nodes.now()
         began = time.monotonic()
         with Api(self.kubeconfig, timeout=60) as api:
 
@@ -543,29 +559,6 @@ class Lab:
         """What a process has in its environment by itself."""
         own = next((one for one in (self._control_plane, self._operators) if name in one.names), None)
         return own.environment(name) if own else {}
-
-    def _restore_nodes(self) -> None:
-        """Nodes as made: deleted ones again, strange ones away; taints, labels, cordons, conditions."""
-        wanted = {node.name: node for node in shapes.nodes(self.shape)}
-        with Api(self.kubeconfig) as api:
-            there = {item["metadata"]["name"]: item for item in api.get("/api/v1/nodes")["items"]}
-
-            def restore(node: shapes.NodeSpec) -> None:
-                path, made = f"/api/v1/nodes/{node.name}", node.manifest(_now())
-                if node.name in there:  # most were only cordoned
-                    spec = {"unschedulable": None, "taints": made["spec"]["taints"] or None}
-                    if not node.differs(
-                        api.patch(path, {"metadata": {"labels": dict(node.labels)}, "spec": spec})
-                    ):
-                        return
-                    api.delete(path)
-                api.post("/api/v1/nodes", made)
-
-            for name in there.keys() - wanted.keys() - {node.name for node in self.real_nodes}:
-                api.delete(f"/api/v1/nodes/{name}")
-            changed = [n for n in wanted.values() if n.name not in there or n.differs(there[n.name])]
-            with ThreadPoolExecutor(8) as several:
-                list(several.map(restore, changed))
 
     def _wait(
         self,
@@ -696,7 +689,3 @@ def _there(api: Api, path: str) -> bool:
             return False
         raise
     return True
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -125,3 +125,44 @@ def real_binaries(kubernetes: str = DEFAULT_KUBERNETES) -> dict[str, Binary]:
         for name in ("containerd", "containerd-shim-runc-v2", "ctr")
     ]
     return {binary.name: binary for binary in found}
+
+
+def kind_binaries(kubernetes: str = DEFAULT_KUBERNETES) -> dict[str, Binary]:
+    """kind itself, and what its node image is made of where no registry has it (e2e/kind): the node's programs and
+    those of its images. BadRequestError where that Kubernetes' module pins no kubeadm."""
+    module = f"kubernetes-{kubernetes}"
+    if "k8s.io/kubernetes/cmd/kubeadm" not in (MODULES / module / "go.mod").read_text():
+        raise BadRequestError(
+            f"kind's node image with K8S={kubernetes}: it is built for {DEFAULT_KUBERNETES} only"
+        )
+    control = binaries(kubernetes)
+    stamped = control["kube-scheduler"]
+    plugins = "github.com/containernetworking/plugins"
+    cni = pinned("cni-plugins", plugins)
+    crictl = "sigs.k8s.io/cri-tools"
+    coredns = "github.com/coredns/coredns"
+    found = [
+        kind_itself(),
+        *(
+            Binary(name, stamped.version, module, f"k8s.io/kubernetes/cmd/{name}", stamped.ldflags)
+            for name in ("kubeadm", "kube-proxy")
+        ),
+        *(
+            Binary(path.split("/")[1], cni, "cni-plugins", f"{plugins}/plugins/{path}")
+            for path in ("main/ptp", "main/loopback", "ipam/host-local", "meta/portmap")
+        ),
+        Binary("crictl", pinned("crictl", crictl), "crictl", f"{crictl}/cmd/crictl"),
+        Binary("coredns", pinned("coredns", coredns), "coredns", coredns),
+    ]
+    return control | real_binaries(kubernetes) | {binary.name: binary for binary in found}
+
+
+def kind_itself() -> Binary:
+    """The command `kind`."""
+    return Binary("kind", pinned("kind", "sigs.k8s.io/kind"), "kind", "sigs.k8s.io/kind")
+
+
+def actionlint() -> Binary:
+    """What `make check-workflows` runs."""
+    path = "github.com/rhysd/actionlint"
+    return Binary("actionlint", pinned("actionlint", path), "actionlint", f"{path}/cmd/actionlint")

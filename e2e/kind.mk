@@ -1,0 +1,30 @@
+# Muster on kind; included by the Makefile. On stdout there is only the line to be evaluated: eval "$(make kind | tail -1)".
+NODE_IMAGE =
+# What `make e2e-kind` runs; a part of it: E2E_KIND_FILES="e2e/test_gangs.py e2e/test_binder.py".
+E2E_KIND_FILES = e2e
+# A few minutes: a gang, its order, elastic jobs, failures, admission and owners, on a real kubelet.
+KIND_SHORT = e2e/test_gangs.py e2e/test_elastic_idle.py e2e/test_leader.py e2e/test_doctor.py e2e/test_owners.py
+
+kind_python = .venv/bin/python
+kind_options = $(if $(K8S),--k8s '$(K8S)') $(if $(NODE_IMAGE),--node-image '$(NODE_IMAGE)') --nodes '$(NODES)' --gpus '$(GPUS)' \
+	$(foreach file,$(VALUES),--values '$(file)') $(foreach value,$(SET),--set '$(value)')
+
+.PHONY: kind kind-down kind-image kind-check e2e-kind e2e-kind-short
+
+kind: $(STAMP) ## A kind cluster with this checkout's image and chart: K8S=1.37 NODE_IMAGE=kindest/node:... NODES=16 GPUS=8
+	@$(kind_python) -m e2e.kind up $(kind_options)
+
+kind-down: $(STAMP) ## Delete the kind cluster (images stay)
+	@$(kind_python) -m e2e.kind down --engine
+
+kind-image: $(STAMP) ## Pull kind's node image, or build one, into Docker
+	@$(kind_python) -m e2e.kind image $(if $(K8S),--k8s '$(K8S)') $(if $(NODE_IMAGE),--node-image '$(NODE_IMAGE)')
+
+kind-check: $(STAMP) ## Whether Docker, and so kind, can run here
+	@$(kind_python) -m e2e.kind check
+
+e2e-kind: kind ## Scenarios on the kind cluster; what it can't do is skipped, with the reason
+	@E2E_KIND=true E2E_KUBECONFIG="$$($(kind_python) -m e2e.kind kubeconfig)" $(BIN)/pytest -v $(E2E_KIND_FILES)
+
+e2e-kind-short: ## Those of CI, in less than 10 minutes
+	@$(MAKE) e2e-kind E2E_KIND_FILES='$(KIND_SHORT)'

@@ -1,0 +1,550 @@
+"""What scenarios do to processes of a lab, on kind: KindLab has the methods of Lab that they use.
+
+A kubelet starts again what ends, so "does not run" is said to it: Muster's Deployment is scaled to none, and a
+static pod's manifest is taken away. Standing still is SIGSTOP inside of the node. What can't be had here skips,
+with the reason."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import re
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+import yaml
+
+from e2e.kind import cluster
+from e2e.kind.engine import docker
+from e2e.lab import chart as charts
+from e2e.lab import complaints, credentials
+from e2e.lab import nodes as fake_nodes
+from e2e.lab import shape as shapes
+from e2e.lab.api import Api, ApiError
+from e2e.lab.chart import NAMESPACE, RELEASE, Chart
+from e2e.lab.controlplane import DEFAULT_SCHEDULER
+from e2e.lab.errors import BadRequestError, LabError, NotReadyError
+from e2e.lab.shape import Shape
+
+PATIENCE = 180.0  # seconds for a pod to be ready again: an API server that comes back takes most of it
+MUSTER, SCHEDULER = "muster-0", "kube-scheduler-0"
+STATIC = {
+    "etcd": "etcd",
+    "kube-apiserver": "kube-apiserver",
+    "kube-controller-manager": "kube-controller-manager",
+    DEFAULT_SCHEDULER: "kube-scheduler",
+}
+"""Processes of a lab, and the static pods that they are here."""
+MANIFESTS, ASIDE = "/etc/kubernetes/manifests", "/etc/kubernetes/taken-away"
+DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{RELEASE}"
+PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+
+
+def not_on_kind(why: str) -> NoReturn:
+    pytest.skip(f"not on kind: {why}")
+
+
+class KindLab:
+    """The kind cluster that `make kind` has made, with one replica of Muster while scenarios use it."""
+
+    name = "kind"
+    exists = True
+
+    def __init__(self) -> None:
+        self.folder = cluster.folder() / "lab"
+        self.shape = Shape.from_json((cluster.folder() / "shape.json").read_text())
+        self._expected: list[re.Pattern[str]] = []
+        self._heard: dict[str, int] = {}
+        self._aside: float = 0.0
+        self._stopped: set[str] = set()
+        self._paused: set[str] = set()
+        self._logs: dict[str, dict[str, str]] = {}
+        self._forwards: dict[int, tuple[str, subprocess.Popen[bytes], int]] = {}
+        self._restarts: dict[tuple[str, str], int] = {}
+        self._upgraded = self._with_env = False
+        self._values: tuple[str, ...] = ("--set", "replicas=1")
+
+    # --- life ---------------------------------------------------------------------------------------------
+
+    def open(self) -> KindLab:
+        """One replica, and files as a lab has them: its administrator's kubeconfig, authority and configuration."""
+        raw = yaml.safe_load(cluster.kubeconfig().read_text())
+        credentials.write(self.folder / "kubeconfig" / "admin", cluster.kubeconfig().read_text())
+        authority = base64.b64decode(raw["clusters"][0]["cluster"]["certificate-authority-data"])
+        (self.folder / "pki").mkdir(parents=True, exist_ok=True)
+        (self.folder / "pki" / "ca.crt").write_bytes(authority)
+        self.server = raw["clusters"][0]["cluster"]["server"]
+        programs = {name: cluster.program(name) for name in ("kubectl", "helm")}
+        self._chart = Chart(self.folder, self.shape, self.server, {}, programs)
+        self._scale(1)
+        self._accounts()
+        return self
+
+    def close(self) -> None:
+        """Two replicas again."""
+        for _, process, _ in self._forwards.values():
+            process.kill()
+            process.wait()
+        self._scale(2, wait=False)
+
+    def up(self, shape: Shape | None = None) -> KindLab:
+        if shape is not None and shape != self.shape:
+            not_on_kind("a control plane of another shape")
+        return self
+
+    # --- ways in ------------------------------------------------------------------------------------------
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.folder / "kubeconfig" / "admin"
+
+    @property
+    def nodes(self) -> list[str]:
+        return [node.name for node in shapes.nodes(self.shape)]
+
+    @property
+    def real_nodes(self) -> NoReturn:
+        not_on_kind("devices of a real node of the lab")
+
+    @property
+    def audit(self) -> NoReturn:
+        not_on_kind("kube-apiserver's audit log")
+
+    @property
+    def ports(self) -> NoReturn:
+        not_on_kind("ports of processes on this machine")
+
+    @property
+    def processes(self) -> tuple[str, ...]:
+        return (*STATIC, "kwok", MUSTER, SCHEDULER)
+
+    def kubectl(self, *arguments: str, stdin: str | None = None, check: bool = True) -> str:
+        done = subprocess.run(
+            [str(cluster.program("kubectl")), "--kubeconfig", str(self.kubeconfig), *arguments],
+            input=stdin or "",
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if check and done.returncode != 0:
+            raise LabError(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
+        return done.stdout if check else done.stdout + done.stderr
+
+    def muster(
+        self, *arguments: str, kubeconfig: Path | None = None, check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [str(charts.muster_program()), *arguments, "--kubeconfig", str(kubeconfig or self.kubeconfig)],
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+        if check and done.returncode != 0:
+            raise LabError(f"muster {' '.join(arguments)} exited {done.returncode}: {done.stderr.strip()}")
+        return done
+
+    def hook_rights(self) -> contextlib.AbstractContextManager[Path]:
+        return self._chart.hook_rights()
+
+    def hook(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        with self.hook_rights() as kubeconfig:
+            return self.muster(*arguments, kubeconfig=kubeconfig, check=check)
+
+    def helm(self, *arguments: str) -> str:
+        return self._chart.helm(*arguments)
+
+    def upgrade(self, *arguments: str, restart: bool = True) -> None:
+        """`helm upgrade`; here a changed configuration makes new pods by itself."""
+        if not restart:
+            not_on_kind("an upgrade after which the old pods stay")
+        self._upgraded = True
+        cluster.install(*self._values, *arguments)
+        self._settle()
+
+    @contextlib.contextmanager
+    def with_values(self, *values: str) -> Iterator[None]:
+        """The chart with these values, also after a `restore`; without them again when the block ends."""
+        before = self._values
+        self._values = (*before, *(part for value in values for part in ("--set", value)))
+        try:
+            self.upgrade()
+            yield
+        finally:
+            self._values = before
+            self.upgrade()
+            self._upgraded = False
+
+    def service_url(self, replica: int = 0) -> str:
+        return self._forwarded(8080, replica)
+
+    def extender_url(self, replica: int = 0) -> str:
+        return self._forwarded(8081, replica)
+
+    def leader(self) -> int | None:
+        holder = self._chart.leader()
+        return 0 if any(holder.startswith(f"{pod['metadata']['name']}_") for pod in self._pods()) else None
+
+    def write_configuration(self, text: str) -> None:
+        """Muster's configuration, into its ConfigMap and, at once, into its pod: a kubelet looks when the pod
+        changes."""
+        file = self.folder / "config" / f"{MUSTER}.yaml"
+        with Api(self.kubeconfig) as api:
+            api.patch(f"/api/v1/namespaces/{NAMESPACE}/configmaps/{RELEASE}", {"data": {"muster.yaml": text}})
+            deadline = time.monotonic() + PATIENCE
+            while not self._mounted(text):
+                for pod in self._pods():
+                    note = {"metadata": {"annotations": {"e2e.muster.dev/look": str(time.time())}}}
+                    api.patch(f"{PODS}/{pod['metadata']['name']}", note)
+                if time.monotonic() > deadline:
+                    raise NotReadyError(
+                        f"kind: the kubelet has not brought the configuration in {PATIENCE:.0f} s"
+                    )
+                time.sleep(0.3)
+        file.write_text(text)
+
+    # --- processes ----------------------------------------------------------------------------------------
+
+    def alive(self, name: str) -> bool:
+        """False also where its container has ended since it was started, or since the test began: it is the
+        kubelet that starts it again."""
+        name = self._resolve(name)
+        return name not in self._stopped and (name in STATIC or name == "kwok" or not self._has_ended(name))
+
+    def state(self, name: str) -> str:
+        name = self._resolve(name)
+        return "ended" if not self.alive(name) else "paused" if name in self._paused else "running"
+
+    def pid(self, name: str) -> int | None:
+        """Its number inside of the node."""
+        return next(iter(self._pids(self._resolve(name))), None)
+
+    def children(self, name: str) -> NoReturn:  # noqa: ARG002
+        not_on_kind("processes of a container one by one")
+
+    def log(self, name: str) -> Path:
+        """All that its containers have said since this session began, as the node keeps it."""
+        name = self._resolve(name)
+        container, folder = self._container(name)
+        files = f"/var/log/pods/{folder}/{container}/*.log"
+        script = f'for f in {files}; do echo "==> $f"; cat "$f"; done 2>/dev/null; true'
+        kept = self._logs.setdefault(name, {})
+        for part in docker("exec", cluster.NODE, "sh", "-c", script).split("==> ")[1:]:
+            path, _, text = part.partition("\n")
+            lines = (line.split(" ", 3) for line in text.splitlines())  # time, stream, F, text
+            said = "".join(line[3] + "\n" for line in lines if len(line) == 4)
+            if len(said) >= len(kept.get(path, "")):  # a rotated log is shorter
+                kept[path] = said
+        file = self.folder / "logs" / f"{name}.log"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("".join(kept.values()))
+        return file
+
+    def start(
+        self, name: str, env: Mapping[str, str] | None = None, wait: bool = True, patience: float = PATIENCE
+    ) -> None:
+        name = self._resolve(name)
+        if "MUSTER_FAULTS" in (env or {}):
+            not_on_kind(
+                "a fault in Muster's environment: the kubelet starts what died before anybody has looked"
+            )
+        if self.alive(name):
+            raise BadRequestError(f"{name} of kind runs already")
+        died = name not in self._stopped
+        self._stopped.discard(name)
+        if name == MUSTER:
+            self._stopped.discard(SCHEDULER)
+            self._scale(1, env, wait=wait)
+        elif died:
+            self._note_restarts()
+        elif name == SCHEDULER:
+            self._signal(name, signal.SIGKILL)  # it stood still; the kubelet starts another one
+        elif name in STATIC:
+            manifest = f"{STATIC[name]}.yaml"
+            docker("exec", cluster.NODE, "mv", f"{ASIDE}/{manifest}", f"{MANIFESTS}/{manifest}")
+        if wait:
+            self.wait_ready(name, max(patience, PATIENCE))
+
+    def stop(self, name: str, sig: signal.Signals = signal.SIGTERM, patience: float = PATIENCE) -> None:
+        """Muster: no replicas. kube-scheduler beside it: it stands still, since the two live and end together. A
+        static pod: its manifest is gone."""
+        name = self._resolve(name)
+        if name in self._stopped:
+            return
+        self._stopped.add(name)
+        if name == MUSTER:
+            if sig == signal.SIGKILL:
+                self._signal(name, sig)
+            self._stopped.add(SCHEDULER)
+            self._scale(0)
+        elif name == SCHEDULER:
+            self._signal(name, signal.SIGSTOP)
+        elif name in STATIC:
+            manifest = f"{STATIC[name]}.yaml"
+            docker(
+                "exec", cluster.NODE, "sh", "-c", f"mkdir -p {ASIDE} && mv {MANIFESTS}/{manifest} {ASIDE}/"
+            )
+            self._signal(name, sig)
+            deadline = time.monotonic() + patience
+            while self._pids(name):
+                if time.monotonic() > deadline:
+                    raise LabError(f"{name} of kind still runs after {patience:.0f} s")
+                self._signal(name, signal.SIGKILL)
+                time.sleep(0.5)
+        else:
+            not_on_kind(f"{name} is no container")
+
+    def kill(self, name: str) -> None:
+        self.stop(name, signal.SIGKILL)
+
+    def restart(
+        self,
+        name: str,
+        env: Mapping[str, str] | None = None,
+        sig: signal.Signals = signal.SIGTERM,
+        wait: bool = True,
+    ) -> None:
+        self.stop(name, sig)
+        self.start(name, env, wait)
+
+    def pause(self, name: str) -> None:
+        name = self._resolve(name)
+        self._paused.add(name)
+        self._signal(name, signal.SIGSTOP)
+
+    def resume(self, name: str) -> None:
+        name = self._resolve(name)
+        self._paused.discard(name)
+        self._signal(name, signal.SIGCONT)
+
+    def revive(self) -> list[str]:
+        """The kubelet does; what was told to stop starts again."""
+        mended = [*self._stopped, *self._paused]
+        self._restart()
+        return mended
+
+    def ready(self, name: str) -> bool:
+        name = self._resolve(name)
+        with contextlib.suppress(ApiError, LabError), Api(self.kubeconfig) as api:
+            if name in STATIC:
+                return bool(self._pids(name)) and api.ready()
+            return any(_is_ready(pod) for pod in self._pods()) and self.leader() is not None
+        return False
+
+    def wait_ready(self, name: str, patience: float = PATIENCE) -> None:
+        deadline = time.monotonic() + patience
+        while not self.ready(name):
+            if time.monotonic() > deadline:
+                raise NotReadyError(f"kind: {name} is not ready after {patience:.0f} s")
+            time.sleep(0.3)
+
+    # --- what nobody asked for ----------------------------------------------------------------------------
+
+    def begin(self, *expected: str) -> None:
+        self._expected = [re.compile(one) for one in expected]
+        self._heard = {name: self.log(name).stat().st_size for name in (MUSTER, SCHEDULER)}
+        self._note_restarts()
+
+    def expects(self, pattern: str) -> None:
+        self._expected.append(re.compile(pattern))
+
+    def troubles(self) -> list[str]:
+        """Complaints in logs of Muster's pod since `begin`."""
+        found: list[str] = []
+        for name in (MUSTER, SCHEDULER):
+            with open(self.log(name), "rb") as log:
+                log.seek(self._heard.get(name, 0))
+                found += complaints.found(name, log, self._expected)
+        return found
+
+    def restore(self) -> None:
+        """One Muster that leads, without faults, with the chart's values; nodes as they were made."""
+        self._restart()
+        if self._upgraded:
+            self._upgraded = False
+            cluster.install(*self._values)
+            self._settle()
+        elif self._with_env:
+            self._scale(1, {})
+        fake_nodes.restore(self.kubeconfig, self.shape, keep={cluster.NODE}, made=cluster.manifest)
+        self.wait_ready(MUSTER)
+
+    # --- how ----------------------------------------------------------------------------------------------
+
+    def _restart(self) -> None:
+        for name in list(self._paused):
+            with contextlib.suppress(LabError):
+                self.resume(name)
+        for name in [one for one in self.processes if one in self._stopped]:
+            if name in self._stopped:
+                self.start(name)
+
+    def _resolve(self, name: str) -> str:
+        name = {"muster": MUSTER, "kube-scheduler": SCHEDULER}.get(name, name)
+        if name not in self.processes:
+            if name.endswith("-1"):
+                not_on_kind("a second replica that can be told apart from the first")
+            raise BadRequestError(f"kind has no process {name!r}, it has {', '.join(self.processes)}")
+        return name
+
+    def _container(self, name: str) -> tuple[str, str]:
+        """Name of its container, and of its pod's folder of logs."""
+        if name in STATIC:
+            return STATIC[name], f"kube-system_{STATIC[name]}-{cluster.NODE}_*"
+        if name == "kwok":
+            not_on_kind("kwok is a process beside the cluster")
+        return name.removesuffix("-0"), f"{NAMESPACE}_{RELEASE}-*"
+
+    def _pids(self, name: str) -> list[int]:
+        """Its processes inside of the node, the first one first."""
+        container, pods = self._container(name)
+        space = pods.partition("_")[0]
+        script = (
+            f"for id in $(crictl ps -q --label io.kubernetes.container.name={container} "
+            f"--label io.kubernetes.pod.namespace={space}); do "
+            "pid=$(crictl inspect -o go-template --template '{{.info.pid}}' $id) && echo $pid && pgrep -P $pid; "
+            "done; true"
+        )
+        return [int(pid) for pid in docker("exec", cluster.NODE, "sh", "-c", script).split()]
+
+    def _signal(self, name: str, number: signal.Signals) -> None:
+        pids = self._pids(name)
+        if not pids and number != signal.SIGKILL:
+            raise LabError(f"{name} of kind does not run")
+        if pids:
+            numbers = " ".join(map(str, pids))
+            docker("exec", cluster.NODE, "sh", "-c", f"kill -{int(number)} {numbers} 2> /dev/null; true")
+
+    def _has_ended(self, name: str) -> bool:
+        """Whether a container of this name has ended since `_note_restarts`, or since its pod was made."""
+        container = self._container(name)[0]
+        return any(
+            count > self._restarts.get(key, 0) for key, count in self._counts().items() if key[1] == container
+        )
+
+    def _note_restarts(self) -> None:
+        self._restarts = self._counts()
+
+    def _counts(self) -> dict[tuple[str, str], int]:
+        """How often each container of Muster's pods has ended, by the pod's uid and its name."""
+        found: dict[tuple[str, str], int] = {}
+        for pod in self._pods():
+            status = pod["status"]
+            for one in (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())):
+                ended = one["restartCount"] + ("terminated" in one["state"])
+                found[pod["metadata"]["uid"], one["name"]] = ended
+        return found
+
+    def _pods(self) -> list[dict[str, Any]]:
+        with Api(self.kubeconfig) as api:
+            chosen = f"app.kubernetes.io/name=muster,app.kubernetes.io/instance={RELEASE}"
+            found = api.get(PODS, labelSelector=chosen)["items"]
+        return [pod for pod in found if pod["metadata"]["name"].startswith(f"{RELEASE}-")]
+
+    def _scale(self, replicas: int, env: Mapping[str, str] | None = None, wait: bool = True) -> None:
+        """So many pods of Muster's, with this environment (None: as it is), all others gone."""
+        change: dict[str, Any] = {"spec": {"replicas": replicas}}
+        if env is not None:
+            self._with_env = bool(env)
+            settings: list[dict[str, str]] = [{"$patch": "replace"}]
+            settings += [{"name": key, "value": value} for key, value in env.items()]
+            template = {"spec": {"initContainers": [{"name": "muster", "env": settings}]}}
+            change["spec"]["template"] = template
+        self.kubectl(
+            *("-n", NAMESPACE, "patch", "deployment", RELEASE, "--type=strategic", "-p", json.dumps(change))
+        )
+        if wait:
+            self._settle(replicas)
+
+    def _settle(self, replicas: int = 1) -> None:
+        """Until exactly so many pods are there, ready, and one leads; the mirror of the configuration is theirs."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            pods = self._pods()
+            if (
+                len(pods) == replicas
+                and all(map(_is_ready, pods))
+                and (not replicas or self.leader() is not None)
+            ):
+                break
+            if time.monotonic() > deadline:
+                told = [f"{pod['metadata']['name']}: {pod['status'].get('phase')}" for pod in pods]
+                raise NotReadyError(
+                    f"kind: not {replicas} ready pods of Muster's after {PATIENCE:.0f} s: {told}"
+                )
+            time.sleep(0.3)
+        if replicas:
+            with Api(self.kubeconfig) as api:
+                data = api.get(f"/api/v1/namespaces/{NAMESPACE}/configmaps/{RELEASE}")["data"]
+            credentials.write(self.folder / "config" / f"{MUSTER}.yaml", data["muster.yaml"])
+
+    def _accounts(self) -> None:
+        """Kubeconfigs of the chart's accounts."""
+        with Api(self.kubeconfig) as api:
+            for account in (charts.ACCOUNT, charts.SCHEDULER_ACCOUNT):
+                self._chart._credentials(api, account)
+
+    def _mounted(self, text: str) -> bool:
+        """Whether the running pod has this configuration in its volume."""
+        pods = self._pods()
+        if len(pods) != 1:
+            return False
+        volume = f"/var/lib/kubelet/pods/{pods[0]['metadata']['uid']}/volumes/kubernetes.io~configmap/config"
+        with contextlib.suppress(LabError):
+            return docker("exec", cluster.NODE, "cat", f"{volume}/muster.yaml") == text
+        return False
+
+    def _forwarded(self, port: int, replica: int) -> str:
+        """A port of Muster's pod, by `kubectl port-forward`: loopback ports of the pod, too."""
+        if replica:
+            not_on_kind("a second replica that can be told apart from the first")
+        pods = [pod["metadata"]["name"] for pod in self._pods() if _is_ready(pod)]
+        if not pods:
+            return "http://127.0.0.1:1"  # nobody answers
+        name, process, local = self._forwards.get(port, ("", None, 0))
+        if name != pods[0] or process is None or process.poll() is not None:
+            if process is not None:
+                process.kill()
+                process.wait()
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                local = free.getsockname()[1]
+            command = [str(cluster.program("kubectl")), "--kubeconfig", str(self.kubeconfig), "-n", NAMESPACE]
+            process = subprocess.Popen(
+                [*command, "port-forward", "--address=127.0.0.1", f"pod/{pods[0]}", f"{local}:{port}"],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            deadline = time.monotonic() + 20
+            while not _open(local) and time.monotonic() < deadline:
+                time.sleep(0.05)
+            self._forwards[port] = (pods[0], process, local)
+        return f"http://127.0.0.1:{local}"
+
+
+def session() -> Iterator[KindLab]:
+    """For a fixture: the cluster, taken into use and given back."""
+    lab = KindLab().open()
+    try:
+        yield lab
+    finally:
+        lab.close()
+
+
+def _is_ready(pod: Mapping[str, Any]) -> bool:
+    conditions = pod["status"].get("conditions") or []
+    ready = any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+    return ready and "deletionTimestamp" not in pod["metadata"]
+
+
+def _open(port: int) -> bool:
+    with socket.socket() as tried:
+        return tried.connect_ex(("127.0.0.1", port)) == 0
