@@ -75,6 +75,7 @@ clean: ## remove what setup and tests leave in the checkout
 
 include e2e/lab.mk
 include e2e/kind.mk
+include config/release.mk
 include e2e/demo.mk
 include e2e/bench.mk
 include e2e/reproduce.mk
