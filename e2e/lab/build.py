@@ -1,5 +1,5 @@
-"""From a pinned version to a program that can be run: a given folder, PATH, the cache, or a build (in this
-order)."""
+"""From a pinned version to a program that can be run: a given folder, PATH, the cache, its project's release, or
+a build (in this order)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import venv
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from e2e.lab import places
+from e2e.lab import places, releases
 from e2e.lab.errors import LabError
 from e2e.lab.say import say
 from e2e.lab.versions import MODULES, Binary
@@ -31,13 +31,15 @@ def find_all(wanted: Iterable[Binary]) -> dict[str, Path]:
 
 
 def find(binary: Binary) -> Path:
-    """One program: MUSTER_BIN and PATH where the minor version is right, then the cache, then a build."""
+    """One program: MUSTER_BIN and PATH where the minor version is right, then the cache, then the release, then
+    a build."""
     if given := _given(binary):
         return given
     cached = _cached(binary)
     if not cached.is_file():
         with only_one(cached):
-            if not cached.is_file():  # another lab may have built it while we waited
+            # another lab may have built it while we waited
+            if not cached.is_file() and not releases.fetched(binary, cached):
                 _build(binary, cached)
     return cached
 

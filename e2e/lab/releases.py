@@ -1,0 +1,130 @@
+"""Programs of the lab as their projects release them: seconds instead of minutes, where the internet is.
+
+Each comes with the sum that its project publishes beside it, over TLS, and is not used with another. That guards
+against what breaks on the way, not against a project's own site; whoever wants that builds from modules, whose
+hashes are in go.sum (MUSTER_RELEASES=off). MUSTER_RELEASES=http://127.0.0.1:8000 is a mirror: the same paths
+below another address, host first."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import platform
+import re
+import tarfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from e2e.lab.errors import LabError
+from e2e.lab.say import say
+from e2e.lab.versions import Binary
+
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+CONNECT, READ = 5.0, 60.0  # seconds, of a connection and of each part of an answer
+
+
+@dataclass(frozen=True)
+class Release:
+    """Where a program is released. {version} is v1.2.3, {arch} amd64; `member`: its path in a tar.gz, "" for a bare
+    file; `sums`: a file that has the sum, alone or in a line with the file's name."""
+
+    url: str
+    sums: str
+    member: str = ""
+
+
+_KUBERNETES = Release(
+    "https://dl.k8s.io/release/{version}/bin/linux/{arch}/{name}",
+    "https://dl.k8s.io/release/{version}/bin/linux/{arch}/{name}.sha256",
+)
+RELEASES: Mapping[str, Release] = {
+    **dict.fromkeys(
+        (
+            *("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"),
+            *("kubelet", "kubeadm", "kube-proxy"),
+        ),
+        _KUBERNETES,
+    ),
+    "etcd": Release(
+        "https://github.com/etcd-io/etcd/releases/download/{version}/etcd-{version}-linux-{arch}.tar.gz",
+        "https://github.com/etcd-io/etcd/releases/download/{version}/SHA256SUMS",
+        "etcd-{version}-linux-{arch}/etcd",
+    ),
+    "helm": Release(
+        "https://get.helm.sh/helm-{version}-linux-{arch}.tar.gz",
+        "https://get.helm.sh/helm-{version}-linux-{arch}.tar.gz.sha256sum",
+        "linux-{arch}/helm",
+    ),
+    "kind": Release(
+        "https://github.com/kubernetes-sigs/kind/releases/download/{version}/kind-linux-{arch}",
+        "https://github.com/kubernetes-sigs/kind/releases/download/{version}/kind-linux-{arch}.sha256sum",
+    ),
+}
+"""The others are built: their projects release no such program, or none alone."""
+_silent: set[str] = set()
+"""Hosts that nobody answers for: asked once a process."""
+
+
+def fetched(binary: Binary, target: Path) -> bool:
+    """Put the released program at `target`; False where there is none, or nobody answers. LabError where it has
+    another sum than its project published."""
+    mirror = os.environ.get("MUSTER_RELEASES", "")
+    release = RELEASES.get(binary.name)
+    architecture = ARCHITECTURES.get(platform.machine())
+    if mirror == "off" or release is None or architecture is None or platform.system() != "Linux":
+        return False
+    words = {"name": binary.name, "version": binary.version, "arch": architecture}
+    url, sums, member = (part.format(**words) for part in (release.url, release.sums, release.member))
+    told, data = _got(sums, mirror), b""
+    if told is not None:
+        data = _got(url, mirror) or b""
+    if told is None or not data:
+        return False
+    expected, found = _sum_of(told.decode(errors="replace"), url), hashlib.sha256(data).hexdigest()
+    if expected != found:
+        raise LabError(f"{url}: sha256 expected {expected or f'in {sums}'}, found {found}")
+    if member:
+        data = _member(data, member, url)
+    half_done = target.with_name(f".{target.name}.{os.getpid()}")
+    half_done.write_bytes(data)
+    half_done.chmod(0o755)
+    half_done.rename(target)
+    say(f"{binary.name} {binary.version} from {url}")
+    return True
+
+
+def _sum_of(text: str, url: str) -> str:
+    """The sum of the file at `url` in a file of sums; "" where it has none."""
+    lines = [line.split() for line in text.splitlines() if line.strip()]
+    name = url.rpartition("/")[2]
+    named = [line[0] for line in lines if len(line) > 1 and line[-1].lstrip("*").rpartition("/")[2] == name]
+    alone = [line[0] for line in lines if len(line) == 1]
+    return next((one.lower() for one in (named or alone) if re.fullmatch(r"[0-9a-fA-F]{64}", one)), "")
+
+
+def _member(archive: bytes, member: str, url: str) -> bytes:
+    try:
+        with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as files:
+            file = files.extractfile(member)
+            assert file is not None
+            return file.read()
+    except (KeyError, AssertionError, tarfile.TarError) as problem:
+        raise LabError(f"{url}: expected a tar.gz with {member}, found none") from problem
+
+
+def _got(url: str, mirror: str) -> bytes | None:
+    """What is there; None where nobody answers, or says no."""
+    where = f"{mirror.rstrip('/')}/{url.removeprefix('https://')}" if mirror else url
+    host = httpx.URL(where).host
+    if host in _silent:
+        return None
+    try:
+        answer = httpx.get(where, follow_redirects=True, timeout=httpx.Timeout(READ, connect=CONNECT))
+    except httpx.HTTPError:
+        _silent.add(host)
+        return None
+    return answer.content if answer.status_code == 200 else None
