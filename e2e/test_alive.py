@@ -21,7 +21,6 @@ from e2e.scenario import (
     bound,
     job,
     priority_class,
-    rewrite,
     runs_whole,
     show,
     wait_until,
@@ -52,11 +51,11 @@ def failing(lab: Lab, why: str) -> bool:
 @pytest.fixture
 def impatient(lab: Lab) -> Iterator[None]:
     """Muster's /healthz fails after WITHIN seconds; from its next start on."""
-    file = lab.folder / "config" / "muster-0.yaml"
-    before = file.read_text()
-    rewrite(file, yaml.safe_dump(yaml.safe_load(before) | {"health": {"cycle": WITHIN}}, sort_keys=False))
+    before = (lab.folder / "config" / "muster-0.yaml").read_text()
+    changed = yaml.safe_load(before) | {"health": {"cycle": WITHIN}}
+    lab.write_configuration(yaml.safe_dump(changed, sort_keys=False))
     yield
-    rewrite(file, before)
+    lab.write_configuration(before)
     lab.kill("muster-0")
     lab.start("muster-0", env={})
 

@@ -10,6 +10,8 @@ import pytest
 
 from e2e.cluster import Cluster
 from e2e.lab import Lab, NodeGroup, Shape
+from e2e.lab.chart import CHART
+from e2e.lab.errors import LabError
 from e2e.scenario import bound, pod, wait_until
 
 pytestmark = pytest.mark.lab
@@ -54,6 +56,29 @@ def test_a_node_whose_gpus_another_scheduler_gave_away_is_a_fault(
     assert code == 1
     assert found["nodes"][0] == "fail"
     assert f"pods of other schedulers hold GPUs on {other.node}: " in found["nodes"][1]
+
+
+def test_an_install_on_nodes_that_others_may_use_is_refused_unless_it_is_told(lab: Lab) -> None:
+    """As helm sees the cluster at an install: `template --dry-run=server` asks it. Under the name of the release that
+    is there, whose CRD it would be."""
+
+    def installed(*values: str) -> str:
+        given = [
+            part
+            for value in ("image.repository=registry.example/muster", *values)
+            for part in ("--set", value)
+        ]
+        release = ("muster", str(CHART), "--namespace", "muster-system")
+        return lab.helm("template", *release, "--dry-run=server", *given)
+
+    with pytest.raises(LabError, match="no taint is on node-00, node-01, node-02 and 13 more") as refused:
+        installed()
+    assert "kubectl taint nodes NODE muster.dev/scheduler=muster:NoSchedule" in str(refused.value)
+    assert "muster.dev/shared-nodes" in installed("sharedNodes=true")
+    installed("binder=cluster")
+    for name in lab.nodes:
+        lab.kubectl("taint", "nodes", name, "muster.dev/scheduler=muster:NoSchedule")
+    installed()
 
 
 @pytest.mark.timeout(600)

@@ -27,7 +27,6 @@ from e2e.scenario import (
     pod,
     pod_versions,
     priority_class,
-    rewrite,
     said,
     show,
     stays,
@@ -172,23 +171,24 @@ def test_a_bad_configuration_names_the_field_and_the_last_good_one_stays(
     file = lab.folder / "config" / "muster-0.yaml"
     good = file.read_text()
     bad = yaml.safe_dump(yaml.safe_load(good) | changes)
-    before, log = lab.pid("muster-0"), lab.log("muster-0")
-    seen = log.stat().st_size
+    before, seen = lab.pid("muster-0"), lab.log("muster-0").stat().st_size
+
+    def since() -> str:
+        return lab.log("muster-0").read_text()[seen:]
+
     try:
-        rewrite(file, bad)
+        lab.write_configuration(bad)
         wait_until(
-            lambda: (
-                "the last good one stays in force" in (said := log.read_text()[seen:]) and message in said
-            ),
+            lambda: "the last good one stays in force" in (said := since()) and message in said,
             what=f"muster complains: {message}",
-            also=lambda: log.read_text()[seen:],
+            also=since,
         )
         cluster.submit(job("train", 2), namespace=namespace)
         runs(cluster, namespace, "train", 2)
         assert lab.pid("muster-0") == before
     finally:
-        rewrite(file, good)
-        wait_until(lambda: "now in force" in log.read_text()[seen:], what="muster reads the good one again")
+        lab.write_configuration(good)
+        wait_until(lambda: "now in force" in since(), what="muster reads the good one again")
     # the same file at a start is refused
     (tmp_path / "muster.yaml").write_text(bad)
     done = lab.muster("serve", "--config", str(tmp_path / "muster.yaml"), check=False)

@@ -104,6 +104,7 @@ def install(*more: str) -> None:
         f"tolerations[0].key={REAL},tolerations[0].operator=Exists",
         "tolerations[1].key=node-role.kubernetes.io/control-plane,tolerations[1].operator=Exists",
         "topologyLevels={topology.kubernetes.io/rack,topology.kubernetes.io/zone}",
+        "sharedNodes=true",
         *SMALL,
     ]
     arguments = [part for value in values for part in ("--set", value)]

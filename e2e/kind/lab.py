@@ -33,6 +33,7 @@ from e2e.lab.controlplane import DEFAULT_SCHEDULER
 from e2e.lab.errors import BadRequestError, LabError, NotReadyError
 from e2e.lab.shape import Shape
 
+KIND = "kind"
 PATIENCE = 180.0  # seconds for a pod to be ready again: an API server that comes back takes most of it
 MUSTER, SCHEDULER = "muster-0", "kube-scheduler-0"
 STATIC = {
@@ -54,7 +55,7 @@ def not_on_kind(why: str) -> NoReturn:
 class KindLab:
     """The kind cluster that `make kind` has made, with one replica of Muster while scenarios use it."""
 
-    name = "kind"
+    name = KIND
     exists = True
 
     def __init__(self) -> None:

@@ -96,6 +96,7 @@ class Chart:
         service, extender, webhook, _ = (self.ports[name] for name in Pair(0).ports)
         values: dict[str, Any] = {
             "replicas": 0,
+            "sharedNodes": True,  # the lab's default-scheduler may use them, too
             "ports": {"service": service, "extender": extender, "webhook": webhook},
             "config": {"ports": {"address": "127.0.0.1"}},
             # In admission mode webhook only: no Service can be reached here, so the first muster is called.

@@ -277,9 +277,12 @@ def test_gpu_nodes_that_another_scheduler_may_use_are_named_and_used_ones_are_a_
         node("gpu-2", "node.kubernetes.io/not-ready"), node("gpu-3"), node("gpu-4"), node("gpu-5"),
     ]  # fmt: skip
     told = only_bad(cluster)
-    assert (told.level, told.about) == (Level.WARN, "nodes")
+    assert (told.level, told.about) == (Level.FAIL, "nodes")
     assert told.says == "no taint keeps other schedulers off gpu-2, gpu-3, gpu-4 and 1 more"
     assert "kubectl taint nodes" in told.do
+    cluster.answers[CONFIGURATION]["metadata"] = {"annotations": {"muster.dev/shared-nodes": "true"}}
+    told = only_bad(cluster)
+    assert (told.level, told.about) == (Level.WARN, "nodes"), "the chart was told that they are shared"
     cluster.answers["/api/v1/pods"]["items"].append(stranger("gpu-0"))
     told = found(cluster)["nodes"]
     assert (told.level, "hold GPUs on gpu-0" in told.says) == (Level.FAIL, True)

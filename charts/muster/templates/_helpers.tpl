@@ -182,10 +182,34 @@ admissionregistration.k8s.io/v1beta1
 (request.userInfo.username in [{{ $account | squote }}, {{ $hooks | squote }}] || {{ .Values.breakGlassGroup | squote }} in request.userInfo.?groups.orValue([]))
 {{- end -}}
 
+{{/* Nodes with GPUs that no taint of a team's own keeps other schedulers off, the first three by name; empty: none, or no cluster to ask
+     (helm template). As `muster doctor` sees it. */}}
+{{- define "muster.openNodes" -}}
+{{- $open := list -}}
+{{- range (lookup "v1" "Node" "" "").items -}}
+{{- $gpus := false -}}
+{{- range $name, $amount := .status.allocatable -}}
+{{- if and (hasSuffix "/gpu" $name) (ne (toString $amount) "0") -}}{{- $gpus = true -}}{{- end -}}
+{{- end -}}
+{{- $kept := default false .spec.unschedulable -}}
+{{- range .spec.taints -}}
+{{- if and (has .effect (list "NoSchedule" "NoExecute")) (not (hasPrefix "node.kubernetes.io/" .key)) -}}{{- $kept = true -}}{{- end -}}
+{{- end -}}
+{{- if and $gpus (not $kept) -}}{{- $open = append $open .metadata.name -}}{{- end -}}
+{{- end -}}
+{{- $more := sub (len $open) 3 -}}
+{{ slice $open 0 (min 3 (len $open)) | join ", " }}{{ if gt $more 0 }} and {{ $more }} more{{ end }}
+{{- end -}}
+
 {{/* What can't work is refused, never installed as something that does nothing. */}}
 {{- define "muster.refuse" -}}
 {{- if and (eq .Values.binder "cluster") (eq .Values.schedulerName .Values.clusterScheduler) -}}
 {{- fail (printf "schedulerName: %s is clusterScheduler too: no pod could say whether it is Muster's. Choose another schedulerName (default: muster); with binder: cluster admission replaces it." .Values.schedulerName) -}}
+{{- end -}}
+{{- if and .Release.IsInstall (eq (include "muster.ownScheduler" .) "true") (not .Values.sharedNodes) -}}
+{{- with include "muster.openNodes" . -}}
+{{- fail (printf "binder: own needs nodes that other schedulers keep off, and no taint is on %s. Either binder=cluster: the scheduler that you have binds. Or a taint, `kubectl taint nodes NODE muster.dev/scheduler=muster:NoSchedule`, with its toleration on Muster's jobs. Or sharedNodes=true, where nobody else asks for GPUs." .) -}}
+{{- end -}}
 {{- end -}}
 {{- if and (eq .Values.binder "cluster") (eq .Values.autoscaler.ask "ungate") -}}
 {{- fail "autoscaler.ask: ungate needs binder own: the cluster's scheduler would bind the pods one by one, since no filter of ours guards them. Use provisioning-request." -}}

@@ -128,7 +128,7 @@ def nodes(patient: Patient) -> Iterator[Finding]:
     )
     do = (
         "kubectl taint nodes NODE muster.dev/scheduler=muster:NoSchedule, with that toleration on Muster's jobs; or "
-        "binder: cluster (charts/README.md, binder)"
+        "binder: cluster (charts/README.md, binder); or sharedNodes: true, where nobody else asks for GPUs"
     )
     if others:
         yield fail(
@@ -136,7 +136,8 @@ def nodes(patient: Patient) -> Iterator[Finding]:
         )
     open_to_all = sorted(node["metadata"]["name"] for node in with_gpus if not _kept_off(node))
     if open_to_all:
-        yield warn("nodes", f"no taint keeps other schedulers off {_listed(open_to_all)}", do)
+        tell = warn if patient.shared else fail
+        yield tell("nodes", f"no taint keeps other schedulers off {_listed(open_to_all)}", do)
     elif not others:
         yield fine("nodes", f"a taint keeps other schedulers off {plural(len(names), 'GPU node')}")
 

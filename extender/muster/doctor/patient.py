@@ -36,6 +36,8 @@ class Patient:
     url: str = ""
     version: str = ""
     """Of this program."""
+    shared: bool = False
+    """Whether the chart was told that GPU nodes may be open to other schedulers (sharedNodes)."""
 
     def get(self, version: str, plural: str, name: str = "", namespace: str = "") -> Json:
         """An object. ClusterError with the API server's status and words."""

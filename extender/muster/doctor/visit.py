@@ -15,6 +15,8 @@ from muster.errors import ClusterError, ConfigurationError
 from muster.settings import Settings, load_settings, profile_of
 
 WIDTH = 110
+SHARED = "muster.dev/shared-nodes"
+"""Annotation by Muster, of its ConfigMap: GPU nodes may be open to other schedulers (the value sharedNodes)."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +40,11 @@ class Place:
 def examine(api: Asked, place: Place, version: str = "") -> list[Finding]:
     """What was found of the installation. ClusterError where the API server does not answer at all. version: of this
     program."""
-    settings, found = _settings(api, place.namespace, place.release)
+    settings, shared, found = _settings(api, place.namespace, place.release)
     if settings is None:
         return found
     url = place.service(settings)
-    patient = Patient(api, place.namespace, place.release, settings, place.probe, url, version)
+    patient = Patient(api, place.namespace, place.release, settings, place.probe, url, version, shared)
     for check in CHECKS:
         about = check.__name__
         try:
@@ -55,22 +57,23 @@ def examine(api: Asked, place: Place, version: str = "") -> list[Finding]:
     return found
 
 
-def _settings(api: Asked, namespace: str, release: str) -> tuple[Settings | None, list[Finding]]:
-    """Muster's configuration as it is installed, and what is wrong with it."""
+def _settings(api: Asked, namespace: str, release: str) -> tuple[Settings | None, bool, list[Finding]]:
+    """Muster's configuration as it is installed, whether nodes may be shared, and what is wrong with it."""
     try:
         stored = ask(api, "GET", path("v1", "configmaps", namespace, release))
         settings = load_settings(str(stored["data"]["muster.yaml"]))
         profile_of(settings)
-        return settings, []
+        notes = stored.get("metadata", {}).get("annotations") or {}
+        return settings, notes.get(SHARED) == "true", []
     except ClusterError as error:
         if error.status == 0:
             raise
         says = f"the ConfigMap {release} in {namespace} can't be read: {error}"
         do = "helm list -A shows where Muster is: give --namespace and --release"
-        return None, [Finding(Level.FAIL, "installation", says, do)]
+        return None, False, [Finding(Level.FAIL, "installation", says, do)]
     except ConfigurationError as error:
         do = f"correct the chart's values and run helm upgrade {release}"
-        return None, [Finding(Level.FAIL, "configuration", str(error), do)]
+        return None, False, [Finding(Level.FAIL, "configuration", str(error), do)]
 
 
 def inside() -> bool:
