@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from e2e.cluster import Cluster, Json, Pod
-from e2e.operated import everything, has_state, of, path, run
+from e2e.operated import everything, gives_all_back, has_state, of, path, run
 from e2e.scenario import bound, delete_job, job, pod, stays, wait_until, waits_because
 
 ELASTIC: dict[str, Any] = {"gpus": 4, "min_replicas": 1, "max_replicas": 8}
@@ -45,7 +45,7 @@ def is_suspended_and_comes_back_whole(
     where = path(owner["kind"], namespace, owner["metadata"]["name"])
     cluster.patch(where, {"spec": suspended(True)})
     has_state(cluster, namespace, gang, "Suspended")
-    assert bound(cluster.pods(namespace)) == []
+    gives_all_back(cluster, namespace)
     cluster.patch(where, {"spec": suspended(False)})
     after = run(cluster, namespace, roles)
     assert {one.uid for one in after}.isdisjoint(one.uid for one in before)

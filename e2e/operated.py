@@ -292,6 +292,16 @@ def has_state(cluster: Cluster, namespace: str, name: str, state: str) -> Json:
     )
 
 
+def gives_all_back(cluster: Cluster, namespace: str) -> None:
+    """No pod of the namespace has a node any more: an owner that is suspended or over is said to be so at once, and
+    its controller ends its pods after that."""
+    wait_until(
+        lambda: not bound(cluster.pods(namespace)),
+        what="it holds nothing any more",
+        also=lambda: everything(cluster, namespace),
+    )
+
+
 def is_left_alone(cluster: Cluster, namespace: str, pods: Sequence[Pod], seconds: float) -> None:
     """AssertionError unless these very pods go on for so long: what a timeout would do, it does by then."""
     uids = {one.uid for one in pods}

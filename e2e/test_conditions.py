@@ -39,9 +39,9 @@ def conditions(cluster: Cluster, namespace: str, name: str) -> dict[str, tuple[s
 
 
 def kubectl_waits(lab: Lab, namespace: str, condition: str) -> str:
-    """What kubectl says once job-train has it; LabError where it has not in two minutes."""
+    """What kubectl says once job-train has it; LabError where it has not in five minutes."""
     return lab.kubectl(
-        *("wait", "gang/job-train", "-n", namespace, f"--for=condition={condition}", "--timeout=120s")
+        *("wait", "gang/job-train", "-n", namespace, f"--for=condition={condition}", "--timeout=300s")
     )
 
 
@@ -92,7 +92,7 @@ def test_a_gang_of_an_older_version_is_written_again(lab: Lab, cluster: Cluster,
     """It says `code` and, for people, `reason`; the API server keeps both: the sentence is not read as the word."""
     waits_behind_another(cluster, namespace)
     told = wait_until(
-        lambda: said(cluster, namespace, "train"),
+        lambda: found if NEEDS in str(found := said(cluster, namespace, "train")) else [],
         what="the Event on train",
         also=lambda: str(cluster.events(namespace)),
     )

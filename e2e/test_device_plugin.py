@@ -117,12 +117,19 @@ def test_a_pod_keeps_its_device_while_kubelet_or_plugin_starts_again(
 ) -> None:
     wants_a_device(cluster, "kept")
     device = device_of(real, cluster, "kept")
+    real.real_nodes[0].devices.told.unlink()  # what the one before has heard says nothing of the next
     real.kill(who)
     real.start(who)
-    real.wait_ready("real-0-kubelet")  # with both devices
+    real.wait_ready("real-0-devices")  # the kubelet has heard of them
+    real.wait_ready("real-0-kubelet")
     wants_a_device(cluster, "next")
     assert device_of(real, cluster, "next") != device
-    assert allocated(cluster, "kept") == {device: HEALTHY}
+    wait_until(  # while nobody tells, it is unknown
+        lambda: allocated(cluster, "kept") == {device: HEALTHY},
+        within=PATIENCE,
+        what="the one that it keeps is healthy",
+        also=lambda: str(allocated(cluster, "kept")),
+    )
     one = cluster.pod("default", "kept")
     assert one is not None
     assert one.raw["status"]["containerStatuses"][0]["restartCount"] == 0

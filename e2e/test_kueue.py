@@ -237,7 +237,7 @@ def test_a_job_that_kueue_preempts_is_suspended_and_comes_back_whole(
         cluster.submit(queued(job("now", 2, gpus=8), labels={PRIORITY: "urgent"}), namespace=namespace)
         now = runs_whole(cluster, namespace, "now", 2)
         has_state(cluster, namespace, "job-train", "Suspended")
-        assert cluster.pods(namespace, "train") == []
+        wait_until(lambda: cluster.pods(namespace, "train") == [], what="its pods are gone")
         ends_now(cluster, *now)
         after = runs_whole(cluster, namespace, "train", 4)
         assert {one.uid for one in after}.isdisjoint(one.uid for one in before)
@@ -260,7 +260,11 @@ def test_a_jobset_of_a_queue_starts_whole_and_comes_back_whole_when_kueue_has_pr
         cluster.submit(queued(job("now", 2, gpus=8), labels={PRIORITY: "urgent"}), namespace=namespace)
         now = runs_whole(cluster, namespace, "now", 2)
         has_state(cluster, namespace, "jobset-llm", "Suspended")
-        assert len(bound(cluster.pods(namespace))) == 2
+        wait_until(
+            lambda: len(bound(cluster.pods(namespace))) == 2,
+            what="nothing of it runs",
+            also=lambda: everything(cluster, namespace),
+        )
         ends_now(cluster, *now)
         run(cluster, namespace, {"driver": 1, "workers": 4}, beside="now")
 
@@ -271,13 +275,13 @@ def test_a_job_of_a_queue_that_is_not_for_muster_gets_no_gate_of_ours(
     """Without schedulerName: Kueue admits it, the other scheduler binds it pod by pod, and it has no Gang."""
     with quota(cluster, namespace, gpus=16):
         cluster.submit(queued(job("theirs", 2, gpus=8, scheduler=None)), namespace=namespace)
+        is_admitted(cluster, namespace, "theirs")
         cluster.submit(queued(job("ours", 2, gpus=8)), namespace=namespace)
-        wait_until(
-            lambda: len(bound(cluster.pods(namespace))) == 2,
-            what="the first of them runs",
+        theirs = wait_until(
+            lambda: bound(cluster.pods(namespace, "theirs"), 2),
+            what="theirs runs",
             also=lambda: everything(cluster, namespace),
         )
-        theirs = wait_until(lambda: bound(cluster.pods(namespace, "theirs"), 2), what="it is theirs")
         waits_for_quota(cluster, namespace, "ours")
         assert "job-theirs" not in cluster.gangs(namespace)
         assert not any("muster.dev/queue" in one.gates or one.pinned_to for one in theirs)
@@ -323,7 +327,15 @@ def test_a_job_that_waits_longer_than_kueue_does_is_suspended_and_starts_whole_l
         evicted_for_it(cluster, namespace, "train")
         only_the_holder_runs(cluster, namespace)
         cluster.delete_pod(holder)
-        pods = {one.uid for one in runs_whole(cluster, namespace, "train", 4)}
+        pods = wait_until(  # bound in the last moment of a try, it may still be taken back
+            lambda: (
+                {one.uid for one in bound(cluster.pods(namespace, "train"), 4)}
+                if "PodsReady" in true_conditions(cluster, namespace, "train")
+                else None
+            ),
+            what="it is ready, by Kueue's own word",
+            also=lambda: everything(cluster, namespace),
+        )
         holds_for(
             lambda: {one.uid for one in bound(cluster.pods(namespace))} == pods,
             seconds=1.5 * READY_WITHIN,
@@ -343,9 +355,16 @@ def test_an_elastic_job_below_its_maximum_is_not_ready_for_kueue(
     ):
         held_node(cluster, namespace)
         cluster.submit(queued(job("train", 4, **elastic)), namespace=namespace)  # type: ignore[arg-type]
-        wait_until(
-            lambda: len(bound(cluster.pods(namespace, "train"))) == 3,
+        three = wait_until(
+            lambda: bound(cluster.pods(namespace, "train"), 3),
             what="it runs on three nodes",
+            also=lambda: everything(cluster, namespace),
+        )
+        wait_until(
+            lambda: {one.uid for one in three}.isdisjoint(
+                one.uid for one in bound(cluster.pods(namespace, "train"))
+            ),
+            what="all three are ended",
             also=lambda: everything(cluster, namespace),
         )
         evicted_for_it(cluster, namespace, "train")

@@ -34,7 +34,7 @@ SOON = 60.0
 """Seconds in which another tenant's gang starts: a slow machine's, and less than any after which Muster gives up on
 what does not start (gang.timeout, 2 min)."""
 NO_TURN = {"roles": "worker=64", "job": "sly"}
-NODES = ("node-0", "node-1")
+NODES = ("node-00", "node-01")
 
 
 def pin(node: str) -> Json:

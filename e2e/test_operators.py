@@ -14,6 +14,7 @@ from e2e.elastic import shared_by
 from e2e.lab import Lab
 from e2e.operated import (
     everything,
+    gives_all_back,
     has_state,
     is_left_alone,
     jobset,
@@ -27,6 +28,7 @@ from e2e.operated import (
     train_job,
 )
 from e2e.scenario import (
+    PATIENCE,
     bound,
     configured,
     ends_now,
@@ -166,7 +168,7 @@ def test_a_trainjob_starts_whole_after_initializers_that_take_longer_than_the_ti
         train_job("tune", "prepared", nodes=4, gpus=8),
     )
     first = run(cluster, namespace, dict.fromkeys(steps, 1))
-    nodes = run(cluster, namespace, {"node": 4}, within=LONGER + 60)
+    nodes = run(cluster, namespace, {"node": 4}, within=LONGER + PATIENCE)
     ended = {one.uid: one.phase for one in cluster.pods(namespace) if one.terminal}
     assert ended == {one.uid: "Succeeded" for one in first}
     is_left_alone(cluster, namespace, nodes, 1.5 * TIMEOUT)
@@ -193,7 +195,7 @@ def test_a_driver_that_is_slow_to_be_ready_is_not_sent_back_for_workers_that_wai
     in_order = {"startupPolicy": {"startupPolicyOrder": "InOrder"}}
     cluster.submit(jobset("slow", in_order, driver=driver, workers=role(3, gpus=8)), namespace=namespace)
     first = run(cluster, namespace, {"driver": 1})
-    pods = run(cluster, namespace, {"driver": 1, "workers": 3}, within=LONGER + 60)
+    pods = run(cluster, namespace, {"driver": 1, "workers": 3}, within=LONGER + PATIENCE)
     assert [one.uid for one in pods if of("driver")(one)] == [one.uid for one in first]
     assert restarts(cluster, namespace, "slow") == 0
 
@@ -218,7 +220,7 @@ def test_a_jobset_and_a_trainjob_that_are_complete_are_finished(cluster: Cluster
         lambda: {gang(cluster, namespace, name)["state"] for name in names} == {"Finished"},
         what="both are finished",
     )
-    assert bound(cluster.pods(namespace)) == []
+    gives_all_back(cluster, namespace)
 
 
 @pytest.mark.parametrize("kind", ["Job", "JobSet", "TrainJob"])
@@ -235,7 +237,7 @@ def test_what_is_suspended_says_so_gives_its_gpus_to_others_and_comes_back_whole
     before = wait_until(lambda: bound(cluster.pods(namespace), 4), what="all four run")
     suspend(cluster, kind, namespace, "a", True)
     has_state(cluster, namespace, name, "Suspended")
-    assert bound(cluster.pods(namespace)) == []
+    gives_all_back(cluster, namespace)
     cluster.submit(job("other", 4, gpus=8), namespace=namespace)
     others = wait_until(
         lambda: bound(cluster.pods(namespace, "other"), 4),
@@ -392,7 +394,11 @@ def test_a_jobset_and_a_trainjob_shrink_and_grow_and_nothing_is_counted_against_
         run(cluster, namespace, alone)
     assert restarts(cluster, namespace, "llm") == 0
     jobs = cluster.get(f"/apis/batch/v1/namespaces/{namespace}/jobs")["items"]
-    assert [one["status"].get("failed", 0) for one in jobs] == [0, 0]
+    counted = {one["metadata"]["name"]: one["status"].get("failed", 0) for one in jobs}
+    assert (
+        counted.items() >= {"llm-driver-0": 0, "llm-workers-0": 0}.items()
+    )  # the TrainJob's may not be gone yet
+    assert set(counted.values()) == {0}
 
 
 def evenly(pods: Sequence[Pod]) -> list[Pod]:

@@ -91,7 +91,7 @@ def test_a_leader_that_takes_longer_than_the_timeout_is_not_sent_back(
         slow = leader_worker_set("slow", 4, startup="LeaderReady", leader=slowly, gpus=8)
         cluster.submit(slow, namespace=namespace)
         (leader,) = runs(cluster, namespace, 1)
-        pods = runs(cluster, namespace, 4, within=LONGER + 60)
+        pods = runs(cluster, namespace, 4, within=LONGER + PATIENCE)
         assert leader.uid in {one.uid for one in pods}
         is_left_alone(cluster, namespace, pods, 1.5 * TIMEOUT)
 

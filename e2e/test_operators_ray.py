@@ -18,6 +18,7 @@ from e2e.every_operator import (
 from e2e.lab import Lab
 from e2e.operated import (
     custom,
+    everything,
     has_state,
     is_left_alone,
     of,
@@ -27,7 +28,7 @@ from e2e.operated import (
     run,
     worker_group,
 )
-from e2e.scenario import bound, configured, job, runs_whole, stays, wait_until
+from e2e.scenario import bound, configured, gated, job, runs_whole, stays, wait_until
 
 pytestmark = [pytest.mark.lab, pytest.mark.operators("kuberay")]
 
@@ -93,7 +94,11 @@ def test_a_worker_group_that_is_suspended_does_not_count(cluster: Cluster, names
     holder = cluster.submit(job("holder", 2, gpus=8), namespace=namespace)[0]["metadata"]["name"]
     wait_until(lambda: bound(cluster.pods(namespace, holder), 2), what="its GPUs are others'")
     resize(cluster, namespace, "ray", *groups)
-    wait_until(lambda: len(cluster.pods(namespace)) == 7, what="KubeRay has made the group again")
+    wait_until(
+        lambda: len([one for one in gated(cluster.pods(namespace)) if of("large")(one)]) == 2,
+        what="KubeRay has made the group again, and it waits",
+        also=lambda: everything(cluster, namespace),
+    )
     stays(
         cluster,
         lambda: {one.uid for one in pods} < {one.uid for one in bound(cluster.pods(namespace))},
