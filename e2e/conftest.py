@@ -18,7 +18,8 @@ fails its test (Lab.troubles).
 Scenarios may run side by side (pytest -n 2 --dist loadfile): the session is one process then, and so is its lab.
 
 Environment: E2E_LAB=NAME uses a lab that stays (quick when writing scenarios: make lab NAME=dev; E2E_LAB=dev
-pytest e2e); E2E_OPERATORS_LAB=NAME likewise, for scenarios with operators that this lab has. E2E_K8S=1.34 makes labs
+pytest e2e); E2E_OPERATORS_LAB=NAME likewise, for scenarios with operators that this lab has.
+E2E_OPERATORS=jobset@v0.10.1 runs these operators in another version that is pinned. E2E_K8S=1.34 makes labs
 of that Kubernetes, where a scenario asks for no other. CI=true makes a skip a failure, but of scenarios with
 operators that were not built before (marker operators), and of what another cluster can't do ("not on kind: why").
 With E2E_KIND scenarios that ask for no cluster of ours are deselected."""
@@ -92,7 +93,7 @@ def _about_the_cluster(item: pytest.Item) -> bool:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    if missing := operators.missing(_operators_of(item)):
+    if missing := operators.missing(operated.in_versions(_operators_of(item))):
         pytest.skip(f"not built: make lab-build OPERATORS={','.join(missing)}")
 
 

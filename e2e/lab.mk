@@ -54,3 +54,14 @@ lab-build: ## Build the lab's programs into the cache now (K8S=1.34 for the olde
 	@test -x $(lab_python) || $(MAKE) setup >&2
 	@$(lab_python) -m e2e.lab build $(if $(K8S),--k8s '$(K8S)') $(if $(REAL),--real) \
 		$(if $(OPERATORS),--operators '$(OPERATORS)')
+
+# Those that CI doesn't build, and other versions that users may have; about 20 minutes to build once, and as long to run.
+OPERATED = e2e/test_operators.py e2e/test_operators_lws.py e2e/test_operators_pytorch.py e2e/test_operators_ray.py e2e/test_kueue.py
+OTHER_VERSIONS = jobset@v0.10.1
+
+.PHONY: operators
+operators: ## Build every operator, and run the scenarios with all of them, with JobSet in its two versions
+	@$(MAKE) lab-build OPERATORS=jobset,trainer,lws,kuberay,training-operator,kueue
+	@$(MAKE) lab-build OPERATORS=$(OTHER_VERSIONS)
+	@.venv/bin/pytest -v $(SIDE_BY_SIDE) $(OPERATED)
+	@E2E_OPERATORS=$(OTHER_VERSIONS) .venv/bin/pytest -v e2e/test_operators.py

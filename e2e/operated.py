@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from e2e.cluster import Cluster, Json, Pod, Refused
@@ -32,16 +32,25 @@ KINDS = {
 }
 
 
+def in_versions(operators: Iterable[str]) -> tuple[str, ...]:
+    """These operators, each in the version that E2E_OPERATORS (jobset@v0.10.1) has for it, where it has one."""
+    asked = filter(None, os.environ.get("E2E_OPERATORS", "").split(","))
+    versions = {one.partition("@")[0]: one for one in asked}
+    return tuple(versions.get(name, name) for name in operators)
+
+
 @contextlib.contextmanager
 def operated(*operators: str) -> Iterator[Lab]:
     """A lab of 4 nodes x 8 GPUs with these operators; the one of E2E_OPERATORS_LAB where that has them."""
-    staying = Lab(os.environ.get("E2E_OPERATORS_LAB") or f"e2e-{os.getpid()}-{'-'.join(operators)}")
-    if staying.exists and set(operators) <= set(staying.shape.operators):
+    wanted = in_versions(operators)
+    own = f"e2e-{os.getpid()}-{'-'.join(operators)}"
+    staying = Lab(os.environ.get("E2E_OPERATORS_LAB") or own)
+    if staying.exists and set(wanted) <= set(staying.shape.operators):
         yield staying.up(staying.shape)
         return
-    lab = Lab(f"e2e-{os.getpid()}-{'-'.join(operators)}")
+    lab = Lab(own)
     try:
-        yield lab.up(Shape(groups=(NodeGroup(NODES, gpus=8),), racks=2, operators=operators))
+        yield lab.up(Shape(groups=(NodeGroup(NODES, gpus=8),), racks=2, operators=wanted))
     finally:
         if os.environ.get("E2E_KEEP") != "true":
             lab.down()

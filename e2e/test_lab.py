@@ -207,13 +207,16 @@ def test_a_shape_survives_its_file_and_says_what_differs() -> None:
 def test_an_operator_that_no_lab_can_run_is_refused_by_name() -> None:
     with pytest.raises(
         BadRequestError,
-        match=r"^OPERATORS=slurm: this lab can run jobset, trainer, lws, kuberay, training-operator, kueue$",
+        match=r"^OPERATORS=slurm: this lab can run jobset, jobset@v0\.10\.1, trainer, lws, kuberay, "
+        r"training-operator, kueue$",
     ):
         Shape(operators=("jobset", "slurm"))
     with pytest.raises(
         BadRequestError, match=r"^OPERATORS=trainer: it makes objects of jobset: OPERATORS=jobset,trainer$"
     ):
         Shape(operators=("trainer",))
+    with pytest.raises(BadRequestError, match=r"^OPERATORS=jobset,jobset@v0\.10\.1: jobset is there twice$"):
+        Shape(operators=("jobset", "jobset@v0.10.1"))
     refused = make("lab", f"NAME={mine('refused')}", "OPERATORS=slurm")
     assert (refused.stdout, "this lab can run jobset" in refused.stderr) == ("", True)
     assert not lab_folder(mine("refused")).exists()

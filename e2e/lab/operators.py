@@ -13,7 +13,7 @@ import json
 import socket
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from e2e.lab import build, credentials, manifests
@@ -48,10 +48,16 @@ class Operator:
         ""  # the module's kustomization with the namespaces that webhooks leave alone; "": none
     )
     etc: str = ""  # below /etc: where it reads a certificate, and can't be told another place
+    version: str = ""  # "v0.10.1", pinned in e2e/binaries/NAME-VERSION; "": the one of e2e/binaries/NAME
+
+    @property
+    def module(self) -> str:
+        """Its folder in e2e/binaries."""
+        return f"{self.name}-{self.version}" if self.version else self.name
 
     @property
     def binary(self) -> Binary:
-        return Binary(self.name, pinned(self.name, self.path), self.name, self.package)
+        return Binary(self.name, pinned(self.module, self.path), self.module, self.package)
 
 
 _JOBSET = "sigs.k8s.io/jobset"
@@ -95,27 +101,44 @@ OPERATORS: Mapping[str, Operator] = {
 }
 
 
-def check(names: Sequence[str]) -> None:
-    """BadRequestError where a lab can't run these."""
-    for name in names:
-        if name not in OPERATORS:
-            raise BadRequestError(f"OPERATORS={name}: this lab can run {', '.join(OPERATORS)}")
-        for needed in OPERATORS[name].needs:
-            if needed not in names:
+def available() -> list[str]:
+    """What OPERATORS may name: each operator, and its other versions that are pinned."""
+    return [one for name in OPERATORS for one in (name, *(f"{name}@{version}" for version in _others(name)))]
+
+
+def _others(name: str) -> list[str]:
+    folders = (folder.name.removeprefix(f"{name}-") for folder in MODULES.glob(f"{name}-v*"))
+    return sorted(folders)
+
+
+def chosen(asked: Sequence[str]) -> dict[str, Operator]:
+    """These operators by name, in the order of starting, each in the version that is asked for. BadRequestError where
+    a lab can't run them."""
+    found: dict[str, Operator] = {}
+    for one in asked:
+        if one not in available():
+            raise BadRequestError(f"OPERATORS={one}: this lab can run {', '.join(available())}")
+        name, _, version = one.partition("@")
+        if name in found:
+            raise BadRequestError(f"OPERATORS={','.join(asked)}: {name} is there twice")
+        found[name] = replace(OPERATORS[name], version=version)
+    for name, operator in found.items():
+        for needed in operator.needs:
+            if needed not in found:
                 raise BadRequestError(
                     f"OPERATORS={name}: it makes objects of {needed}: OPERATORS={needed},{name}"
                 )
+    return {name: found[name] for name in OPERATORS if name in found}
 
 
-def binaries(names: Sequence[str]) -> dict[str, Binary]:
+def binaries(asked: Sequence[str]) -> dict[str, Binary]:
     """The programs of these operators, by name."""
-    check(names)
-    return {name: OPERATORS[name].binary for name in OPERATORS if name in names}
+    return {name: operator.binary for name, operator in chosen(asked).items()}
 
 
-def port_names(names: Sequence[str]) -> list[str]:
+def port_names(asked: Sequence[str]) -> list[str]:
     """What `ports.reserve` is asked for: health, and webhooks."""
-    return [port for name in names for port in (name, f"{name}-webhook")]
+    return [port for name in chosen(asked) for port in (name, f"{name}-webhook")]
 
 
 @dataclass(frozen=True)
@@ -123,15 +146,19 @@ class Operators:
     """Those of one lab."""
 
     folder: Path  # the lab's
-    wanted: Sequence[str]
+    wanted: Sequence[str]  # names, each with @VERSION where it is another than the pinned one
     server: str
     ports: Mapping[str, int]
     programs: Mapping[str, Path]
 
+    @functools.cached_property
+    def _chosen(self) -> dict[str, Operator]:
+        return chosen(self.wanted)
+
     @property
     def names(self) -> tuple[str, ...]:
         """Processes in the order of starting."""
-        return tuple(name for name in OPERATORS if name in self.wanted)
+        return tuple(self._chosen)
 
     def install(self) -> None:
         """CRDs, all Established, and webhooks; files that the processes read. LabError where that fails."""
@@ -141,7 +168,7 @@ class Operators:
         kinds: list[str] = []
         with Api(self.folder / "kubeconfig" / "admin") as api:
             for name in self.names:
-                one = OPERATORS[name]
+                one = self._chosen[name]
                 module = _module(one)
                 crds = list(manifests.objects(module / one.crds, "CustomResourceDefinition"))
                 self._call_conversions(crds, one, authority.certificate)
@@ -152,9 +179,9 @@ class Operators:
             for kind in kinds:  # an operator that finds its kinds missing ends
                 _established(api, kind)
             for name in self.names:
-                self._prepare(OPERATORS[name], authority)
-                if OPERATORS[name].webhooks:
-                    self._call_webhooks(api, OPERATORS[name], authority.certificate)
+                self._prepare(self._chosen[name], authority)
+                if self._chosen[name].webhooks:
+                    self._call_webhooks(api, self._chosen[name], authority.certificate)
                 if name == "training-operator":
                     _training_operator_wants(api)
 
@@ -181,7 +208,7 @@ class Operators:
             "kueue": [f"--config={self._config(name)}", "--feature-gates=VisibilityOnDemand=false"],
         }[name]
         command = [str(self.programs[name]), *arguments]
-        return with_etc(self._etc(name), command) if OPERATORS[name].etc else command
+        return with_etc(self._etc(name), command) if self._chosen[name].etc else command
 
     def environment(self, name: str) -> dict[str, str]:
         """What is added to a process' environment: who it is, and where controller-runtime looks for the
@@ -191,7 +218,7 @@ class Operators:
     def ready(self, name: str) -> bool:
         """Its own word, and that its webhooks are listened for (some say so before)."""
         return answers(f"http://127.0.0.1:{self.ports[name]}/readyz") and (
-            not OPERATORS[name].webhooks or _listens(self.ports[f"{name}-webhook"])
+            not self._chosen[name].webhooks or _listens(self.ports[f"{name}-webhook"])
         )
 
     # --- files ------------------------------------------------------------------------------------------------
@@ -278,8 +305,8 @@ def _module(one: Operator) -> Path:
     """Where Go keeps the operator's module, with the checksum that its go.sum has; downloaded where it is not there.
 
     LabError with Go's own words."""
-    command = [*build.go(one.name), "mod", "download", "-json", one.path]
-    found = output(command, f"go mod download {one.path}", cwd=MODULES / one.name)
+    command = [*build.go(one.module), "mod", "download", "-json", one.path]
+    found = output(command, f"go mod download {one.path}", cwd=MODULES / one.module)
     return Path(json.loads(found)["Dir"])
 
 
@@ -326,6 +353,7 @@ def _listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def missing(names: Sequence[str]) -> list[str]:
+def missing(asked: Sequence[str]) -> list[str]:
     """Which of these operators would have to be built first."""
-    return [name for name, binary in binaries(names).items() if not build.is_built(binary)]
+    wanted = {one.partition("@")[0]: one for one in asked}
+    return [wanted[name] for name, binary in binaries(asked).items() if not build.is_built(binary)]

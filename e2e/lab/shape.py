@@ -64,7 +64,7 @@ class Shape:
             raise BadRequestError(f"K8S={self.kubernetes}: this lab can run {', '.join(supported())}")
         if not 1 <= self.replicas <= 9:
             raise BadRequestError(f"REPLICAS={self.replicas}: from 1 to 9")
-        operators.check(self.operators)
+        operators.chosen(self.operators)
         if not 0 <= self.real <= 9 or self.real_gpus < 0:
             raise BadRequestError(
                 f"REAL={self.real} REAL_GPUS={self.real_gpus}: 0 to 9 nodes, GPUs not negative"
