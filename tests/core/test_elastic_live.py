@@ -106,6 +106,56 @@ def test_a_move_is_counted_once_and_is_no_resize(policy: tuple[Share, ...]) -> N
     assert job.facts.moves == 1, "a restart does not forget it"
 
 
+@pytest.mark.parametrize("policy", [(), (MaxMin(),)], ids=["no shares", "max-min"])
+@pytest.mark.parametrize("size", [1, 2])
+def test_the_place_of_a_moved_job_waits_for_the_pods_that_its_owner_is_slow_to_make(
+    policy: tuple[Share, ...], size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = FakeCluster(nodes=2, gpus=size)
+    train(cluster, "a", least=size, most=size, resize="restart")
+    muster = Muster(cluster, replace(MAX_MIN, shares=policy))
+    muster.settle()
+    (first,) = {p.node for p in cluster.pods.values() if p.phase is Phase.BOUND}
+    (other,) = set(cluster.nodes) - {first}
+    muster.ledger.profile = replace(muster.ledger.profile, rebalance=(MoveOnce(other),))
+    gone: list[PodRecord] = []
+    monkeypatch.setattr(cluster, "recreate", gone.append)
+    muster.settle(10)
+    assert len(gone) == size
+    assert cluster.pods == {}
+    for name in ("b", "c"):
+        train(cluster, name, least=size, most=size)
+    muster.settle(10)
+    assert shares(cluster) == {"b": size}
+    assert {p.node for p in cluster.pods.values() if p.phase is Phase.BOUND} == {first}, "the other is kept"
+    monkeypatch.undo()
+    for pod in gone:
+        cluster.recreate(pod)
+    muster.settle(10)
+    assert shares(cluster) == {"a": size, "b": size}
+
+
+def test_the_place_of_a_moved_job_whose_owner_makes_no_pod_again_goes_to_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = FakeCluster(nodes=2, gpus=1)
+    train(cluster, "a", least=1, most=1, resize="restart")
+    muster = Muster(cluster, replace(MAX_MIN, shares=()))
+    muster.settle()
+    (first,) = {p.node for p in cluster.pods.values() if p.phase is Phase.BOUND}
+    (other,) = set(cluster.nodes) - {first}
+    muster.ledger.profile = replace(muster.ledger.profile, rebalance=(MoveOnce(other),))
+    monkeypatch.setattr(cluster, "recreate", lambda pod: None)
+    muster.settle(10)
+    for name in ("b", "c"):
+        train(cluster, name, least=1, most=1)
+    muster.settle(10)
+    assert shares(cluster) == {"b": 1}
+    cluster.now += 60.0
+    muster.settle(10)
+    assert shares(cluster) == {"b": 1, "c": 1}
+
+
 def test_a_job_gives_half_to_the_next_from_its_highest_index_and_takes_it_back() -> None:
     cluster = FakeCluster(nodes=1)
     train(cluster, "a")

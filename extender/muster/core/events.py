@@ -114,7 +114,7 @@ def _learn(state: LedgerState, event: Event, now: float) -> None:
         case PodSeen(pod, new):
             pod_seen(state, pod, now, new=new)
         case PodGone(uid):
-            pod_gone(state, uid)
+            pod_gone(state, uid, now)
         case NodeSeen(node):
             state.charges.node_seen(node)
         case NodeGone(name):

@@ -384,7 +384,8 @@ def _as_it_runs(role: Role, *, suspended: bool) -> Role:
 def _without_pods(
     job: Job, job_state: JobState, reservations: tuple[Reservation, ...], *, suspended: bool
 ) -> Job:
-    """A job as it was, whose owner makes its pods again, or is to."""
+    """A job as it was, whose owner makes its pods again, or is to. One that is placed elsewhere has places already:
+    they wait for these pods, for a while (core.state.job_facts)."""
     return replace(
         job,
         submitted=job_state.submitted,
@@ -394,7 +395,9 @@ def _without_pods(
         started_at=job_state.started_at,
         below_since=job_state.clock.since,
         since=job_state.since,
-        expects=False,
+        expects=bool(reservations) and not suspended,
+        returning=False,
+        restarting=False,
         not_before=job_state.not_before,
         suspended=suspended,
     )

@@ -60,6 +60,8 @@ def lived(state: LedgerState, job_state: JobState, job: Job, now: float) -> Job:
     if job.expects and now < until:
         state.again(job_state.key, until)
         job = replace(job, returning=True)
+    elif job.expects and not job.restarting and not job_state.pods:
+        job = replace(job, expects=False)  # its places have waited long enough for them
     if not changing and job.bound:
         job_state.desired.changing = ""
     if job.model and job_state.facts is UNTOUCHED and learned.MEMORY not in job_state.memory:

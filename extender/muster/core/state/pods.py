@@ -260,8 +260,8 @@ def _later(job_state: JobState, pod: PodRecord) -> bool:
     return not job_state.recorded.carrier or pod.created >= job_state.pods[job_state.recorded.carrier].created
 
 
-def pod_gone(state: LedgerState, uid: str) -> None:
-    """All that is kept of a pod goes; a place of it stays open for its successor."""
+def pod_gone(state: LedgerState, uid: str, now: float) -> None:
+    """All that is kept of a pod goes; a place of it stays open for its successor, which comes from now on."""
     state.bury(uid)
     state.versions.pop(uid, None)
     state.orphans.pop(uid, None)
@@ -277,7 +277,9 @@ def pod_gone(state: LedgerState, uid: str) -> None:
     if key is not None:
         job_state = state.entries[key]
         job_state.in_flight.pods.pop(uid, None)
-        job_state.desired.leaving -= {uid}
+        if uid in job_state.desired.leaving:
+            job_state.desired.leaving -= {uid}
+            job_state.returning = now
         _leave(state, uid, key)
     state.owners.leave(uid)
     state.volumes.leave(uid)
