@@ -13,7 +13,8 @@ leased for a fixed time; those whose lease is over, and those that are free, are
 Choices: where a length is unknown, rho is that of the work that is done by the end of the next lease, which is
 footnote 13's throughput m/n; n is the present number of jobs, not its mean over time; an auction is at every event
 with something to offer; a whole job's GPUs have one lease. The first GPU of a job that has none is worth most, larger
-rho and then earlier submission first. Greedy, so for curves that are not concave the product may miss its largest
+rho first. With nothing rho is infinite for all: between such jobs it is the rho that the fewest GPUs would give them, so
+that those whose leases end together take turns with those that waited; then earlier submission. Greedy, so for curves that are not concave the product may miss its largest
 value.
 """
 
@@ -61,7 +62,8 @@ class Themis:
             return Grants(granted)
         rho = self._rho(snapshot)
         now = rho[np.arange(len(table)), granted]
-        worst = np.lexsort((np.arange(len(table)), table.submitted, -now))
+        least = rho[np.arange(len(table)), table.min]
+        worst = np.lexsort((np.arange(len(table)), table.submitted, -least, -now))
         seen = worst[: max(1, math.ceil((1.0 - self.fairness) * len(table)))]
         won = self._auction(snapshot, granted, offer, rho, seen)
         left = table.gpus - int(greedy.cost(table, won)[won > 0].sum())

@@ -157,6 +157,13 @@ def test_themis_leaves_leases_alone_and_offers_the_rest_to_the_worst_off() -> No
     assert sum(over) == 4
 
 
+def test_of_jobs_that_hold_nothing_themis_offers_to_who_is_farthest_behind_not_to_who_came_first() -> None:
+    jobs = table(4, least=4, most=[4, 4])
+    assert granted(Themis(), jobs, now=1000.0) == [4, 0]
+    jobs.progress = np.array([4000.0, 0.0])  # it has had a lease that is over; both wait
+    assert granted(Themis(), jobs, now=1000.0) == [0, 4]
+
+
 def test_a_job_of_which_nothing_is_measured_is_linear_up_to_its_fair_part() -> None:
     one = job("x", worker=8, least=1)
     others = [job(f"o{n}", worker=1) for n in range(3)]
