@@ -65,6 +65,7 @@ class Installed:
         wanted = {
             "image": {"repository": REPOSITORY, "pullPolicy": "Never"},
             "nodeSelector": {"type": "real"},
+            "sharedNodes": True,  # the lab's default-scheduler may use them, too
             "resources": LITTLE,
             "scheduler": {"resources": LITTLE},
             "hooks": {"release": {"timeoutSeconds": 15}},

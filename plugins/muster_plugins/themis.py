@@ -13,9 +13,9 @@ leased for a fixed time; those whose lease is over, and those that are free, are
 Choices: where a length is unknown, rho is that of the work that is done by the end of the next lease, which is
 footnote 13's throughput m/n; n is the present number of jobs, not its mean over time; an auction is at every event
 with something to offer; a whole job's GPUs have one lease. The first GPU of a job that has none is worth most, larger
-rho first. With nothing rho is infinite for all: between such jobs it is the rho that the fewest GPUs would give them, so
-that those whose leases end together take turns with those that waited; then earlier submission. Greedy, so for curves that are not concave the product may miss its largest
-value.
+rho first. With nothing rho is infinite for all: between such jobs it is the rho that the fewest GPUs would give
+them, so that those whose leases end together take turns with those that waited; then earlier submission. Greedy, so
+for curves that are not concave the product may miss its largest value.
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ def test_the_place_of_a_moved_job_whose_owner_makes_no_pod_again_goes_to_others(
     (first,) = {p.node for p in cluster.pods.values() if p.phase is Phase.BOUND}
     (other,) = set(cluster.nodes) - {first}
     muster.ledger.profile = replace(muster.ledger.profile, rebalance=(MoveOnce(other),))
-    monkeypatch.setattr(cluster, "recreate", lambda pod: None)
+    monkeypatch.setattr(cluster, "recreate", lambda _: None)
     muster.settle(10)
     for name in ("b", "c"):
         train(cluster, name, least=1, most=1)
