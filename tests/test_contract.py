@@ -23,6 +23,7 @@ from muster.points import (
     Estimate,
     Filter,
     Observe,
+    Profile,
     QueueSort,
     Rebalance,
     Score,
@@ -72,7 +73,7 @@ def test_plugins_import_of_the_core_what_their_readme_names_and_nothing_else() -
         for row in [re.findall(r"`([^`]+)`", line)]
         for name in row[1:]
     }
-    public = ("muster.points", "muster.types", "muster.policylib", "muster_plugins")
+    public = ("muster.points", "muster.memory", "muster.types", "muster.policylib", "muster_plugins")
     used = imported(PLUGINS_FOLDER / "muster_plugins")
     assert {
         pair for pair in used if pair[0].startswith("muster") and not pair[0].startswith(public)
@@ -99,6 +100,21 @@ def test_a_plugin_implements_a_point_and_documents_it(name: str) -> None:
     assert implemented - OPTIONAL
     for point in implemented:
         assert getattr(type(made), POINTS[point]).__doc__, f"{name}.{POINTS[point]} has no docstring"
+
+
+@pytest.mark.parametrize("name", [p for p in PLUGINS if isinstance(load(p), Observe)])
+def test_a_plugin_that_observes_reads_its_own_memory_and_none_where_nothing_is_kept(name: str) -> None:
+    made = plugin(name)
+    assert made.memory.name == name
+    assert made.memory.plain(job("x", memory={name: {"one": 1}, "another": {}})) == {"one": 1}
+    assert made.memory.plain(job("x", memory={"another": {"one": 1}})) is None
+    assert made.memory.of(job("x")) == made.memory.decode({})
+
+
+def test_a_profile_refuses_a_plugin_that_was_not_handed_its_memory() -> None:
+    by_hand = type(load("round-robin"))()
+    with pytest.raises(ValueError, match="'round-robin' was not handed its memory"):
+        Profile(named=(("round-robin", by_hand),))
 
 
 @pytest.mark.parametrize("name", PLUGINS)

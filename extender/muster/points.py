@@ -14,6 +14,7 @@ from importlib.metadata import entry_points
 from typing import Any, Protocol, runtime_checkable
 
 from muster.errors import ConfigurationError
+from muster.memory import hand_in, remembers_as
 from muster.types import (
     BoolArray,
     Config,
@@ -126,7 +127,7 @@ class Estimate(Protocol):
 
 @runtime_checkable
 class Observe(Protocol):
-    """A pure fold over a job's reports, kept in its Gang and read as `job.memory[plugin's entry point name]`.
+    """A pure fold over a job's reports, kept in its Gang and read by the plugin's own `muster.memory.Memory`.
 
     Any plugin may implement it. The result is a mapping of plain values (JSON), or None to keep what there is.
     """
@@ -269,6 +270,11 @@ class Profile:
 
     def __post_init__(self) -> None:
         """Which plugins fold and wake, found out once: asking a protocol is slow."""
+        for name, plugin in self.named:
+            if not remembers_as(plugin, name):
+                raise ValueError(
+                    f"named: {name!r} was not handed its memory of jobs; expected what points.load made"
+                )
         observers = tuple((name, plugin) for name, plugin in self.named if isinstance(plugin, Observe))
         object.__setattr__(self, "observers", observers)
         object.__setattr__(self, "wakers", tuple(p for _, p in self.named if isinstance(p, Wake)))
@@ -280,7 +286,7 @@ def installed() -> dict[str, Any]:
 
 
 def load(name: str, arguments: Mapping[str, Any] | None = None) -> Any:
-    """The plugin `name` with `arguments` as its fields.
+    """The plugin `name` with `arguments` as its fields, and its memory of jobs.
 
     Raises ConfigurationError naming the plugin or the field that is not known.
     """
@@ -298,6 +304,8 @@ def load(name: str, arguments: Mapping[str, Any] | None = None) -> Any:
                     f"it has: {', '.join(sorted(known)) or 'none'}"
                 )
     try:
-        return plugin(**arguments)
+        made = plugin(**arguments)
     except (TypeError, ValueError) as error:
         raise ConfigurationError(f"pluginArgs.{name}: {error}") from error
+    hand_in(made, name)
+    return made

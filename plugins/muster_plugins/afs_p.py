@@ -17,7 +17,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from muster.memory import Memory, remembers
 from muster.policylib import afs, greedy, quantum
+from muster.policylib.quantum import Quanta
 from muster.types import FloatArray, Grants, IntArray, Job, SharingSnapshot, Snapshot
 
 
@@ -25,10 +27,10 @@ from muster.types import FloatArray, Grants, IntArray, Job, SharingSnapshot, Sna
 class AfsP:
     """quantum: s for which a job runs before it may be put back (footnote 11: 2 hours for traces of months)."""
 
-    NAME: ClassVar[str] = "afs-p"
     RULE: ClassVar[str] = "gains are weighed without lengths, and those that ran least run first"
 
     quantum: float = 7200.0
+    memory: Memory[Quanta] = remembers(Quanta.read)
 
     def __post_init__(self) -> None:
         if self.quantum <= 0.0:
@@ -36,7 +38,7 @@ class AfsP:
 
     def share(self, snapshot: SharingSnapshot) -> Grants:
         """Who is inside a quantum keeps its GPUs; the others share what is left."""
-        return Grants(quantum.share(snapshot, self.NAME, self.quantum, self._rest))
+        return Grants(quantum.share(snapshot, self.memory, self.quantum, self._rest))
 
     def _rest(self, snapshot: SharingSnapshot, order: IntArray, left: int) -> IntArray:
         table = snapshot.table
@@ -50,12 +52,12 @@ class AfsP:
             order = order[granted[order] > 0]
         else:
             left -= least
-        seed = int(snapshot.rng(self.NAME).integers(1 << 62))
+        seed = int(snapshot.rng("afs-p").integers(1 << 62))
         return afs.distribute_unknown(table, order, left, seed)
 
     def observe(self, job: Job, snapshot: Snapshot) -> Mapping[str, object] | None:
         """How many quanta the job has used up, and when the present one began."""
-        return quantum.observe(job, snapshot, self.NAME, self.quantum)
+        return quantum.observe(job, snapshot, self.memory, self.quantum)
 
     def fold(self, snapshot: SharingSnapshot, memory: Mapping[str, FloatArray]) -> Mapping[str, FloatArray]:
         """`observe` for all jobs of a table."""
@@ -63,4 +65,4 @@ class AfsP:
 
     def wake(self, snapshot: SharingSnapshot) -> float | None:
         """When the next quantum ends."""
-        return quantum.wake(snapshot, self.NAME, self.quantum)
+        return quantum.wake(snapshot, self.memory, self.quantum)

@@ -20,7 +20,6 @@ from muster_plugins.afs_p import AfsP
 class AfsS(AfsP):
     """quantum: s for which a job runs before it may be put back (footnote 11: 2 hours for traces of months)."""
 
-    NAME: ClassVar[str] = "afs-s"
     RULE: ClassVar[str] = "GPUs go to those that have fewest"
 
     def _rest(self, snapshot: SharingSnapshot, order: IntArray, left: int) -> IntArray:

@@ -38,7 +38,8 @@ from itertools import product
 
 import numpy as np
 
-from muster.core.progress.fits import Surface, fit_convergence, fit_surface
+from muster.core.progress.fits import Surface
+from muster.memory import Memory, remembers
 from muster.points import Estimation
 from muster.types import (
     Config,
@@ -47,11 +48,12 @@ from muster.types import (
     IntArray,
     Job,
     Nodes,
-    Role,
     SharingSnapshot,
     Snapshot,
     elastic_role,
 )
+from muster_plugins.coach_memory import Epochs
+from muster_plugins.coach_room import give_back, take, unused
 
 DESIGN = ((1, 1), (2, 1), (1, 2), (2, 2))
 Counts = tuple[int, int]
@@ -71,6 +73,7 @@ class Coach:
     timeout: float = 60.0
     worker: str = "worker"
     server: str = "server"
+    memory: Memory[Epochs] = remembers(Epochs.read)
 
     def __post_init__(self) -> None:
         if any(
@@ -85,7 +88,7 @@ class Coach:
 
     def share(self, snapshot: SharingSnapshot) -> Grants:
         """Counts for jobs at a boundary and jobs that wait, by submission; the others keep theirs."""
-        free = _left(snapshot)
+        free = unused(snapshot)
         table = snapshot.table
         replicas = table.have.copy()
         grants: dict[int, Grant] = {}
@@ -100,7 +103,7 @@ class Coach:
                 continue
             ideal = self.ideal(job)
             if runs:
-                _give_back(free, job, snapshot.nodes)
+                give_back(free, job, snapshot.nodes)
             granted = self.pruned(job, ideal, free, snapshot.nodes)
             if granted is None or (not runs and granted != ideal and not self.overdue(job, snapshot.now)):
                 replicas[row] = 0
@@ -114,7 +117,7 @@ class Coach:
                 granted = have  # a job that runs stays as it is
             replicas[row] = self.elastic(job, granted)
             grants[row] = Grant(roles=self.roles(job, granted))
-            _take(free, self.roles(job, granted), job, snapshot.nodes)
+            take(free, self.roles(job, granted), job, snapshot.nodes)
             if runs and granted != have:
                 why[row] = f"{granted[0]} workers and {granted[1]} servers from this epoch on"
         # One that was scaled down is cut to its most; one that lost replicas goes on as the table has it.
@@ -126,20 +129,20 @@ class Coach:
         """Steps 1 to 3: what it should have, whatever is free."""
         if self.static:
             return self.within(job, (self.static[0], self.static[1]))
-        seen = epochs_of(job)
-        if seen < len(self.design):
-            return self.within(job, (self.design[seen][0], self.design[seen][1]))
-        surface = surface_of(job)
+        seen = self.memory.of(job)
+        if seen.done < len(self.design):
+            return self.within(job, (self.design[seen.done][0], self.design[seen.done][1]))
+        surface = seen.surface()
         if surface is None:
             return self.within(job, (1, 1))
-        return self.affordable(job, surface)
+        return self.affordable(job, seen, surface)
 
-    def affordable(self, job: Job, surface: Surface) -> Counts:
+    def affordable(self, job: Job, seen: Epochs, surface: Surface) -> Counts:
         """The counts of highest epochs/s that the budget allows; among equals the fewest replicas, then workers."""
         fewest = self.within(job, (1, 1))
         largest = self.within(job, (1 << 30, 1 << 30))
-        left = self.budget - spent(job) if self.budget else math.inf
-        epochs = epochs_left(job)
+        left = self.budget - seen.spent if self.budget else math.inf
+        epochs = seen.left()
         other = sum(role.min for role in job.roles if role.name not in (self.worker, self.server))
         best = (-math.inf, 0, 0)
         chosen = fewest
@@ -156,17 +159,18 @@ class Coach:
         """Step 4: from the minimum, by marginal utility, within what is free; None where the minimum has no room."""
         counts = self.within(job, (1, 1))
         capacity = free.copy()
-        if not _take(capacity, self.roles(job, counts), job, nodes):
+        if not take(capacity, self.roles(job, counts), job, nodes):
             return None
-        surface = None if self.static else surface_of(job)
+        seen = self.memory.of(job)
+        surface = None if self.static else seen.surface()
         while counts != ideal:
             w, p = counts
             options = [(w + 1, p)] * (w < ideal[0]) + [(w, p + 1)] * (p < ideal[1])
-            if surface is not None and epochs_of(job) >= len(self.design):
+            if surface is not None and seen.done >= len(self.design):
                 options = sorted(options, key=lambda c: -gain(surface, counts, c))  # stable: a worker first
             for option in options:
                 role = self.worker if option[0] > w else self.server
-                if _take(capacity, {role: 1}, job, nodes):
+                if take(capacity, {role: 1}, job, nodes):
                     counts = option
                     break
             else:
@@ -177,7 +181,7 @@ class Coach:
 
     def estimate(self, job: Job, snapshot: Snapshot) -> Estimation:  # noqa: ARG002
         """Speed in iterations/s on the fitted surface; the length is not known to anybody."""
-        surface = surface_of(job)
+        surface = self.memory.of(job).surface()
         if surface is None:
             return Estimation()
         steps = job.report.steps_per_epoch if job.report else 1.0
@@ -192,8 +196,8 @@ class Coach:
     def observe(self, job: Job, snapshot: Snapshot) -> Mapping[str, object] | None:  # noqa: ARG002
         """Each epoch's counts, speed (epochs/s) and loss. By counts the mean of all epochs is kept."""
         report = job.report
-        seen = epochs_of(job)
-        if report is None or not report.boundary or report.epoch <= _number(job, "epoch"):
+        seen = self.memory.of(job)
+        if report is None or not report.boundary or report.epoch <= seen.last:
             return None
         if report.speed <= 0.0 or report.steps_per_epoch <= 0.0:
             return None
@@ -201,18 +205,18 @@ class Coach:
         if not w or not p:
             return None
         speed = report.speed / report.steps_per_epoch
-        points = {(a, b): (e, n) for a, b, e, n in points_of(job)}
+        points = {(a, b): (e, n) for a, b, e, n in seen.points}
         mean, count = points.get((w, p), (0.0, 0))
         points[w, p] = ((mean * count + speed) / (count + 1), count + 1)
-        losses = losses_of(job)
+        losses = seen.losses
         if report.loss is not None:
-            losses = [*losses, (report.step / report.steps_per_epoch, report.loss)][-64:]
-        used = sum(role.bound for role in job.roles) / speed * _share_of_epoch(job, report.step)
+            losses = (*losses, (report.step / report.steps_per_epoch, report.loss))[-64:]
+        used = sum(role.bound for role in job.roles) / speed * seen.part_of_epoch(job, report.step)
         return {
-            "epochs": seen + 1,
+            "epochs": seen.done + 1,
             "epoch": report.epoch,
             "step": report.step,
-            "spent": spent(job) + used,
+            "spent": seen.spent + used,
             "points": [[a, b, e, n] for (a, b), (e, n) in sorted(points.items())],
             "losses": [list(x) for x in losses],
             "target": report.target,
@@ -271,111 +275,3 @@ def _placed(job: Job, name: str) -> int:
         if role is None
         else max(role.bound, sum(1 for reservation in job.reservations if reservation.role == name))
     )
-
-
-# ---- memory: what `observe` kept ----
-
-
-def _memory(job: Job) -> Mapping[str, object]:
-    found = job.memory.get("coach")
-    return found if isinstance(found, Mapping) else {}
-
-
-def _number(job: Job, name: str) -> float:
-    found = _memory(job).get(name, 0)
-    return float(found) if isinstance(found, int | float) else 0.0
-
-
-def _rows(job: Job, name: str) -> list[list[float]]:
-    found = _memory(job).get(name, ())
-    return [list(row) for row in found] if isinstance(found, Sequence) else []
-
-
-def epochs_of(job: Job) -> int:
-    """Epochs done, mini-epochs included."""
-    return int(_number(job, "epochs"))
-
-
-def points_of(job: Job) -> list[tuple[int, int, float, int]]:
-    """(workers, servers, mean epochs/s, epochs)."""
-    return [(int(w), int(p), e, int(n)) for w, p, e, n in _rows(job, "points")]
-
-
-def losses_of(job: Job) -> list[tuple[float, float]]:
-    """(epochs done, loss)."""
-    return [(k, loss) for k, loss in _rows(job, "losses")]
-
-
-def spent(job: Job) -> float:
-    """Replica-seconds used."""
-    return _number(job, "spent")
-
-
-def _share_of_epoch(job: Job, step: float) -> float:
-    """How much of an epoch the last one was (a mini-epoch is a part)."""
-    length = job.report.steps_per_epoch if job.report else 0.0
-    return (step - _number(job, "step")) / length if length > 0.0 else 0.0
-
-
-def surface_of(job: Job) -> Surface | None:
-    points = points_of(job)
-    return fit_surface([x[0] for x in points], [x[1] for x in points], [x[2] for x in points])
-
-
-def epochs_left(job: Job) -> float:
-    """Epochs until the loss is at the target by its curve, at least one; one where nothing can be said."""
-    target = _memory(job).get("target")
-    if not isinstance(target, int | float):
-        return 1.0
-    losses = losses_of(job)
-    curve = (
-        fit_convergence([k for k, _ in losses], [loss for _, loss in losses]) if len(losses) >= 3 else None
-    )
-    end = curve.step_at(float(target)) if curve else math.inf
-    return max(1.0, end - losses[-1][0]) if math.isfinite(end) else 1.0
-
-
-# ---- room ----
-
-
-def _request(role: Role, nodes: Nodes) -> IntArray:
-    row = np.zeros(len(nodes.resources), dtype=np.int64)
-    for resource, amount in (*role.shape.requests, ("pods", 1)):
-        if resource in nodes.resource_index:
-            row[nodes.resource_index[resource]] = amount
-    return row
-
-
-def _take(free: IntArray, roles: Mapping[str, int], job: Job, nodes: Nodes) -> bool:
-    """Places for so many replicas, most demanding role first, on the first node with room; all or nothing. A guess
-    of what the core will find, not a promise."""
-    before = free.copy()
-    ordered = sorted(job.roles, key=lambda r: (-r.shape.gpus, -r.shape.request("cpu"), r.name))
-    for role in ordered:
-        ask = _request(role, nodes)
-        for _ in range(roles.get(role.name, 0)):
-            fits = np.flatnonzero((free >= ask).all(axis=1) & nodes.open)
-            if not len(fits):
-                free[:] = before
-                return False
-            free[fits[0]] -= ask
-    return True
-
-
-def _left(snapshot: Snapshot) -> IntArray:
-    """(N, R) what is free; in a simulation without places, where `free` is all there is, what our jobs leave."""
-    used = np.zeros_like(snapshot.free)
-    for job in snapshot.jobs.values():
-        if job.started:
-            _give_back(used, job, snapshot.nodes)
-    left: IntArray = np.minimum(snapshot.free, snapshot.nodes.total - used)
-    return left
-
-
-def _give_back(free: IntArray, job: Job, nodes: Nodes) -> None:
-    """What a job at a boundary uses counts as free for it."""
-    for role in job.roles:
-        ask = _request(role, nodes)
-        for member in role.members:
-            if member.phase.on_node and member.node in nodes.index:
-                free[nodes.index[member.node]] += ask

@@ -32,6 +32,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from muster.memory import Memory, remembers
 from muster.policylib.lp import Market
 from muster.types import (
     GPU,
@@ -48,7 +49,8 @@ from muster.types import (
 from muster_plugins.gavel_draws import Draws
 from muster_plugins.gavel_pairs import rode, there, with_pairs
 
-Memory = Mapping[str, Any]
+Kept = Mapping[str, Any]
+"""One job's part of the last allocation, with what its policy asked to be told again; empty: nothing yet."""
 TURNS = 5
 """Gavel's simulator shuffles products with the seed plus this."""
 HOUR = 3600.0
@@ -63,7 +65,7 @@ class Asking:
     jobs: Sequence[Job]
     products: Sequence[str]
     market: Market
-    before: Sequence[Memory]
+    before: Sequence[Kept]
     now: float
     seed: int
 
@@ -85,16 +87,15 @@ class Gavel:
     packed: bool = False
     products: tuple[str, ...] = ("v100", "p100", "k80")
     idle: bool = True
-    _seen: list[tuple[Snapshot, Mapping[JobKey, Memory]]] = field(
+    memory: Memory[Kept] = remembers(dict)
+    _seen: list[tuple[Snapshot, Mapping[JobKey, Kept]]] = field(
         default_factory=list, init=False, repr=False, compare=False
     )
 
-    name: ClassVar[str] = ""
-    """The entry point, under which the jobs' memory stands."""
     granted_only: ClassVar[bool] = False
     """Whether a job never runs on a product of which it has no share."""
 
-    def allocate(self, asking: Asking) -> tuple[FloatArray, Sequence[Memory]]:
+    def allocate(self, asking: Asking) -> tuple[FloatArray, Sequence[Kept]]:
         """(J + Q, P) shares of time, and what the policy wants to be told of each job next time."""
         raise NotImplementedError
 
@@ -107,14 +108,14 @@ class Gavel:
         anew = self._seen[0][1].get(job.key)
         if anew is not None or not self.packed:
             return anew
-        return rode(job, memory_of(job, self.name), snapshot)
+        return rode(job, self.memory.of(job), snapshot)
 
-    def _anew(self, snapshot: Snapshot) -> Mapping[JobKey, Memory]:
+    def _anew(self, snapshot: Snapshot) -> Mapping[JobKey, Kept]:
         jobs = sorted(
             (j for j in snapshot.jobs.values() if not j.invalid and asked(j)),
             key=lambda j: (j.submitted, j.key),
         )
-        before = [memory_of(job, self.name) for job in jobs]
+        before = [self.memory.of(job) for job in jobs]
         now, last = snapshot.now, max((m["at"] for m in before if m), default=None)
         same = [m for m in before if m and m["at"] == last]
         if not jobs or (same and len(same) == len(jobs) == same[0]["jobs"]):
@@ -159,7 +160,7 @@ class Gavel:
         """Who runs in this round, and on which product."""
         table = snapshot.table
         jobs = [snapshot.jobs[key] for key in table.keys]
-        kept = [memory_of(job, self.name) for job in jobs]
+        kept = [self.memory.of(job) for job in jobs]
         need = (table.request * table.unit).tolist()
         granted = np.zeros_like(table.have)
         grants: dict[int, Grant] = {}
@@ -189,17 +190,17 @@ class Gavel:
         largest = tuple(sorted(range(len(table)), key=lambda row: (-need[row], row)))
         return Grants(granted, grants, why, whole=True, order=largest)
 
-    def _order(self, names: Sequence[str], kept: Sequence[Memory], snapshot: Snapshot) -> list[str]:
+    def _order(self, names: Sequence[str], kept: Sequence[Kept], snapshot: Snapshot) -> list[str]:
         """Products as they are handed out: `products` first; without `perf` shuffled again for each round."""
         place = {name: i for i, name in enumerate(self.products)}
         ordered = sorted(names, key=lambda name: (place.get(name.lower(), len(place)), name))
         if self.perf:
             return ordered
-        last: Memory = max((m for m in kept if m), key=lambda m: m["at"], default={})
+        last: Kept = max((m for m in kept if m), key=lambda m: m["at"], default={})
         draws = self._turned(last, names, snapshot)
         return draws.shuffled(ordered)
 
-    def _turned(self, last: Memory, names: Sequence[str], snapshot: Snapshot) -> Draws:
+    def _turned(self, last: Kept, names: Sequence[str], snapshot: Snapshot) -> Draws:
         """The random numbers after the rounds since the last allocation."""
         draws = Draws(snapshot.seed + TURNS, int(last.get("turns", 0)))
         for _ in range(round((snapshot.now - last["at"]) / self.round) if last else 0):
@@ -207,7 +208,7 @@ class Gavel:
         return draws
 
     def _queue(
-        self, jobs: Sequence[Job], kept: Sequence[Memory], product: str, snapshot: Snapshot
+        self, jobs: Sequence[Job], kept: Sequence[Kept], product: str, snapshot: Snapshot
     ) -> list[tuple[tuple[int, ...], float]]:
         """Rows that run together and their priority: by priority, what is owed, share, then submission."""
         queue: list[tuple[float, float, float, tuple[int, ...]]] = []
@@ -237,12 +238,6 @@ class Gavel:
                 spent += kept[other].get("rode", {}).get(str(job.key), {}).get(product, 0.0)
                 queue.append((-part / (0.5 * self.round + spent), 0.0, -part, (row, other)))
         return [(rows, -priority) for priority, _, _, rows in sorted(queue)]
-
-
-def memory_of(job: Job, name: str) -> Memory:
-    """What the plugin remembers of a job; empty = nothing yet."""
-    kept = job.memory.get(name)
-    return kept if isinstance(kept, Mapping) else {}
 
 
 def asked(job: Job) -> int:
@@ -282,7 +277,7 @@ def received(job: Job, product: str, now: float, length: float) -> float:
 
 
 def owed(
-    job: Job, kept: Memory, names: Sequence[str], now: float, since: float, length: float
+    job: Job, kept: Kept, names: Sequence[str], now: float, since: float, length: float
 ) -> dict[str, float]:
     """By product: what its shares came to, less what it received, over all allocations so far (s)."""
     if not kept:

@@ -25,7 +25,7 @@ from typing import ClassVar
 import numpy as np
 
 from muster.types import FloatArray
-from muster_plugins.gavel import Asking, Gavel, Memory
+from muster_plugins.gavel import Asking, Gavel, Kept
 from muster_plugins.gavel_draws import Draws
 
 
@@ -36,20 +36,19 @@ class GavelFifo(Gavel):
     perf: bool = False
     pick: str = "published"
 
-    name: ClassVar[str] = "gavel-fifo"
     granted_only: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.pick not in ("published", "random"):
             raise ValueError(f"pick must be published or random; found {self.pick!r}")
 
-    def allocate(self, asking: Asking) -> tuple[FloatArray, Sequence[Memory]]:
+    def allocate(self, asking: Asking) -> tuple[FloatArray, Sequence[Kept]]:
         """(J, P) one or nothing; told next time: who was given what, and how many random words have been read."""
         market, names = asking.market, asking.products
         need = market.gpus.astype(np.int64).tolist()
         left = dict(zip(names, market.capacity.astype(np.int64).tolist(), strict=True))
         row_of = {str(job.key): row for row, job in enumerate(asking.jobs)}
-        last: Memory = max((m for m in asking.before if m), key=lambda m: m["at"], default={})
+        last: Kept = max((m for m in asking.before if m), key=lambda m: m["at"], default={})
         given = {row_of[name]: product for name, product, _ in last.get("placed", ()) if name in row_of}
         queue = [row for row in range(len(need)) if row not in given]
 

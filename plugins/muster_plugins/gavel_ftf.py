@@ -12,22 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from muster.policylib.lp import finish_time_fair, isolated
 from muster.types import FloatArray
-from muster_plugins.gavel import Asking, Gavel, Memory, steps_left
+from muster_plugins.gavel import Asking, Gavel, Kept, steps_left
 
 
 @dataclass(frozen=True)
 class GavelFtf(Gavel):
     """The least worst finish-time fairness, in rounds."""
 
-    name: ClassVar[str] = "gavel-ftf"
-
-    def allocate(self, asking: Asking) -> tuple[FloatArray, Sequence[Memory]]:
+    def allocate(self, asking: Asking) -> tuple[FloatArray, Sequence[Kept]]:
         """(J, P) shares of time; told next time: iterations left, isolated speed, and seconds alone so far."""
         market = asking.market if self.perf else asking.of_one_product(self.products[0])
         left = np.array([steps_left(job, asking.now) for job in asking.jobs])
@@ -39,7 +36,7 @@ class GavelFtf(Gavel):
         return shares, [{"alone": a, "left": s, "pace": v} for a, s, v in told]
 
 
-def _alone(memory: Memory, left: float) -> float:
+def _alone(memory: Kept, left: float) -> float:
     """Seconds that what it has done so far would have taken alone."""
     if "pace" not in memory:
         return 0.0

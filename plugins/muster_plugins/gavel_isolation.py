@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from muster.policylib.lp import isolated
 from muster.types import FloatArray
-from muster_plugins.gavel import Asking, Gavel, Memory
+from muster_plugins.gavel import Asking, Gavel, Kept
 
 
 @dataclass(frozen=True)
@@ -21,8 +20,6 @@ class GavelIsolation(Gavel):
 
     perf: bool = False
 
-    name: ClassVar[str] = "gavel-isolation"
-
-    def allocate(self, asking: Asking) -> tuple[FloatArray, Sequence[Memory]]:
+    def allocate(self, asking: Asking) -> tuple[FloatArray, Sequence[Kept]]:
         """(J, P) shares of time."""
         return isolated(asking.market), [{}] * len(asking.jobs)

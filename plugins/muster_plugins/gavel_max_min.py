@@ -11,22 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
 
 from muster.policylib.lp import max_min
 from muster.types import FloatArray
-from muster_plugins.gavel import Asking, Gavel, Memory
+from muster_plugins.gavel import Asking, Gavel, Kept
 
 
 @dataclass(frozen=True)
 class GavelMaxMin(Gavel):
     """Max-min fairness of normalised speeds, in rounds."""
 
-    name: ClassVar[str] = "gavel-max-min"
-
-    def allocate(self, asking: Asking) -> tuple[FloatArray, Sequence[Memory]]:
+    def allocate(self, asking: Asking) -> tuple[FloatArray, Sequence[Kept]]:
         """(J, P) shares of time."""
         market = asking.market
         if not self.perf:

@@ -11,22 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from muster.policylib.lp import least_makespan
 from muster.types import FloatArray
-from muster_plugins.gavel import Asking, Gavel, Memory, steps_left
+from muster_plugins.gavel import Asking, Gavel, Kept, steps_left
 
 
 @dataclass(frozen=True)
 class GavelMinTotalDuration(Gavel):
     """The least time in which all can be done, in rounds."""
 
-    name: ClassVar[str] = "gavel-min-total-duration"
-
-    def allocate(self, asking: Asking) -> tuple[FloatArray, Sequence[Memory]]:
+    def allocate(self, asking: Asking) -> tuple[FloatArray, Sequence[Kept]]:
         """(J, P) shares of time."""
         market = asking.market if self.perf else asking.of_one_product(self.products[0])
         steps = np.array([steps_left(job, asking.now) for job in asking.jobs])

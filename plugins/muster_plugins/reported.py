@@ -34,9 +34,10 @@ from dataclasses import dataclass
 
 from muster.core.progress.estimate import declared
 from muster.core.progress.learned import learned_of
+from muster.memory import Memory, remembers
 from muster.points import Estimation
 from muster.types import Job, Snapshot
-from muster_plugins.reported_loss import NAME, losses_of, number, thinned
+from muster_plugins.reported_loss import Kept, thinned
 from muster_plugins.reported_remaining import measured_batch, remaining
 from muster_plugins.reported_speed import believed, speed_at
 
@@ -51,6 +52,7 @@ class Reported:
     fair: bool = True
     cost: float = 30.0
     ceiling: float = 1.0
+    memory: Memory[Kept] = remembers(Kept.read)
 
     def estimate(self, job: Job, snapshot: Snapshot) -> Estimation:
         """Relative speeds at 0, 1 ... replicas of the elastic role, remaining work, and speed and cost of changes."""
@@ -62,7 +64,7 @@ class Reported:
         one = speeds[1] if len(speeds) > 1 else 1.0
         cost = job.facts.last_cost or (lesson.cost if lesson is not None else 0.0) or self.cost
         return Estimation(
-            remaining=remaining(job, snapshot.now, found.one, lesson, self.ceiling),
+            remaining=remaining(job, self.memory.of(job), snapshot.now, found.one, lesson, self.ceiling),
             speeds=tuple([s / one for s in speeds]),
             speed=lambda config: speed_at(job, config, speeds),
             cost=lambda before, after: 0.0 if before is None or before == after else cost,
@@ -73,12 +75,12 @@ class Reported:
         report = job.report
         if report is None:
             return None
-        before = job.memory.get(NAME)
-        kept: dict[str, object] = dict(before) if isinstance(before, Mapping) else {}
-        losses = thinned(losses_of(job), report)
+        before, seen = self.memory.plain(job), self.memory.of(job)
+        kept: dict[str, object] = dict(before or {})
+        losses = thinned(seen.losses, report)
         if losses is not None:
             kept["losses"] = [list(point) for point in losses]
         batch = measured_batch(job, snapshot)
-        if batch and abs(batch - number(kept.get("batch"))) > 0.02 * batch:
+        if batch and abs(batch - seen.batch) > 0.02 * batch:
             kept["batch"] = float(f"{batch:.6g}")
         return kept if kept != before else None

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from muster.cached import MIB, cached
 from muster.core.progress.fits import fit_convergence
 from muster.types import Job, Report
 
-NAME = "reported"
-"""The entry point, under which a job's memory stands."""
 LOSSES = 64
 RUNNING = 3
 FARTHEST = 100.0
@@ -19,12 +18,11 @@ Losses = tuple[tuple[float, float], ...]
 """(iterations, loss), by iterations."""
 
 
-def end(job: Job, ceiling: float) -> float:
-    """The iteration at which the loss is where training stops, nan where the curve does not tell."""
+def end(job: Job, losses: Losses, ceiling: float) -> float:
+    """The iteration at which the loss is where training stops, nan where the curve does not tell. losses: as kept."""
     report = job.report
     if report is None or report.target is None:
         return math.nan
-    losses = losses_of(job)
     if report.loss is not None and report.step > 0.0 and (not losses or losses[-1][0] < report.step):
         losses = (*losses, (report.step, report.loss))
     if _reached(losses, report.target):
@@ -32,13 +30,20 @@ def end(job: Job, ceiling: float) -> float:
     return _end(losses, report.target, ceiling)
 
 
-def losses_of(job: Job) -> Losses:
-    """(iterations, loss) as kept."""
-    kept = job.memory.get(NAME)
-    found = kept.get("losses") if isinstance(kept, Mapping) else None
-    if not isinstance(found, Sequence):
-        return ()
-    return tuple((number(p[0]), number(p[1])) for p in found if isinstance(p, Sequence) and len(p) == 2)
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What `reported` remembers of a job. batch: samples of an iteration, 0 = not measured."""
+
+    losses: Losses
+    batch: float
+
+    @classmethod
+    def read(cls, plain: Mapping[str, object]) -> Kept:
+        """As the plugin's memory has it."""
+        found = plain.get("losses")
+        points = found if isinstance(found, Sequence) else ()
+        losses = [(number(p[0]), number(p[1])) for p in points if isinstance(p, Sequence) and len(p) == 2]
+        return cls(tuple(losses), number(plain.get("batch")))
 
 
 def thinned(losses: Losses, report: Report) -> Losses | None:

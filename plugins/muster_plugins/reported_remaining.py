@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 from muster.core.progress.estimate import declared
 from muster.core.progress.learned import Lesson
 from muster.core.progress.report_filter import config_of
 from muster.types import Job, Snapshot
-from muster_plugins.reported_loss import NAME, end, number
+from muster_plugins.reported_loss import Kept, end
 from muster_plugins.reported_speed import product_of
 
 AHEAD = 30.0
 """s for which training is believed to have gone on since its last report."""
 
 
-def remaining(job: Job, now: float, one: float, lesson: Lesson | None, ceiling: float) -> float:
-    """Seconds on one replica; one: speed there in the unit of the samples, 0 = not measured. ceiling: as in
-    `Reported`."""
+def remaining(job: Job, kept: Kept, now: float, one: float, lesson: Lesson | None, ceiling: float) -> float:
+    """Seconds on one replica; kept: what was remembered of its reports; one: speed there in the unit of the samples,
+    0 = not measured. ceiling: as in `Reported`."""
     report = job.report
     if report is None:
         believed = declared(job, now).remaining
@@ -33,30 +32,28 @@ def remaining(job: Job, now: float, one: float, lesson: Lesson | None, ceiling: 
             return math.nan
         left = report.total - min(step, report.total)
         if one > 0.0:
-            return left * _batch(job) / one
+            return left * _batch(job, kept) / one
         if job.remaining_work is not None:
             return job.remaining_work * left / report.total
         return math.nan
     if report.target is not None and one > 0.0:
-        last = end(job, ceiling)
+        last = end(job, kept.losses, ceiling)
         if not math.isnan(last):
-            return max(0.0, last - step) * _batch(job) / one
+            return max(0.0, last - step) * _batch(job, kept) / one
     if job.remaining_work is not None:
         return max(0.0, job.remaining_work - job.facts.progress.at(now))
-    if lesson is not None and lesson.work > step * _batch(job) and one > 0.0:
-        return lesson.work / one - step * _batch(job) / one
+    if lesson is not None and lesson.work > step * _batch(job, kept) and one > 0.0:
+        return lesson.work / one - step * _batch(job, kept) / one
     return math.nan
 
 
-def _batch(job: Job) -> float:
+def _batch(job: Job, kept: Kept) -> float:
     """Samples of an iteration where speeds are samples/s, else 1."""
     report = job.report
     if report is None or report.samples <= 0.0:
         return 1.0
-    kept = job.memory.get(NAME)
-    found = number(kept.get("batch")) if isinstance(kept, Mapping) else 0.0
-    if found > 0.0:
-        return found
+    if kept.batch > 0.0:
+        return kept.batch
     return report.samples / report.step if report.step > 0.0 else 1.0
 
 

@@ -37,6 +37,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from muster.memory import Memory, remembers
 from muster.points import Estimation
 from muster.policylib.completion import Forecast, Overheads, forecast
 from muster.types import GPU, PRODUCT, Config, Grants, Job, SharingSnapshot, Snapshot, elastic_role
@@ -44,6 +45,14 @@ from muster_plugins.reshape_scene import Scene, Standing, homes_of, where
 
 POINTS = 48
 """Points of an accuracy curve that are kept; beyond that every second one goes, the newest stays."""
+Points = tuple[tuple[float, float], ...]
+"""(iterations, accuracy)."""
+
+
+def kept_points(plain: Mapping[str, object]) -> Points:
+    """As the plugin's memory has them."""
+    found = plain.get("points", ())
+    return tuple((float(k), float(a)) for k, a in found) if isinstance(found, Sequence) else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +64,7 @@ class Reshape:
     restart: whether every change restarts the whole job (the paper's "advanced approach" of Fig. 3(b)); a profile
     with it has resize "restart". down, up: Algorithm 1's reshaping and Algorithm 2, to leave one of them out.
     worthwhile: see above. ceiling: what accuracies rise towards. accuracy: the offline profile of accuracies
-    (Table V), (iterations, accuracy) by model. memory: the name under which the profile keeps this plugin's points.
+    (Table V), (iterations, accuracy) by model. memory: points of the accuracy curve that earlier cycles kept.
     """
 
     job_start: float = 83.0
@@ -72,7 +81,7 @@ class Reshape:
     worthwhile: bool = False
     ceiling: float = 1.0
     accuracy: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
-    memory: str = "reshape"
+    memory: Memory[Points] = remembers(kept_points)
 
     def __post_init__(self) -> None:
         times = (
@@ -171,7 +180,7 @@ class Reshape:
         report = job.report
         if report is None or report.total > 0.0 or report.target is None or report.loss is None:
             return None
-        seen = kept_points(job, self.memory)
+        seen = self.memory.of(job)
         if report.step <= 0.0 or (seen and seen[-1][0] >= report.step):
             return None
         points = [*seen, (report.step, report.loss)]
@@ -196,9 +205,9 @@ class Reshape:
         start, change = job.facts.run_start, job.facts.last_resize
         return now >= max([t for t in (start, change) if t is not None], default=-math.inf) + self.settling
 
-    def points(self, job: Job) -> tuple[tuple[float, float], ...]:
+    def points(self, job: Job) -> Points:
         profile = [(float(k), float(a)) for k, a in self.accuracy.get(job.model, ())]
-        return (*profile, *kept_points(job, self.memory))
+        return (*profile, *self.memory.of(job))
 
 
 def incoming(scene: Scene, new: Standing, *, down: bool) -> bool:
@@ -272,10 +281,3 @@ def grow_one(scene: Scene, *, worthwhile: bool) -> bool:
     if not standing.fresh:
         standing.why = f"{count - standing.had} idle GPUs are added"
     return True
-
-
-def kept_points(job: Job, name: str) -> tuple[tuple[float, float], ...]:
-    """Points of the accuracy curve that earlier cycles kept."""
-    memory = job.memory.get(name)
-    found = memory.get("points", ()) if isinstance(memory, Mapping) else ()
-    return tuple((float(k), float(a)) for k, a in found) if isinstance(found, Sequence) else ()

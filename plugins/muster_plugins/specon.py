@@ -36,17 +36,44 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from muster.core.sharing.moving import can_change, on_shared_gpus
+from muster.memory import Memory, remembers
 from muster.types import GPU, BoolArray, IntArray, Job, Move, Phase, Shape, SharingSnapshot, Snapshot
 
-NAME = "specon"
 PC, WC, CC = "progressing", "watching", "converged"
 SLACK = 1e-6
 """Seconds by which a cycle may come too early: times are sums of floats."""
+
+
+class Seen(NamedTuple):
+    """What is remembered of a container: the last reading (at, in s), the gain before it (None: no two readings
+    yet), the normaliser, its category, when it asked to be moved (= t_c; None: not yet) and whether that was
+    answered; E as smoothed up to the report of time `heard` (s)."""
+
+    at: float
+    value: float
+    gain: float | None = None
+    scale: float = 0.0
+    category: str = PC
+    asked: float | None = None
+    settled: bool = False
+    smooth: float | None = None
+    heard: float = 0.0
+
+    def as_mapping(self) -> Mapping[str, object]:
+        return self._asdict()
+
+    @classmethod
+    def read(cls, plain: Mapping[str, Any]) -> Seen | None:
+        """As the plugin's memory has it, None where nothing is kept, or not in this form."""
+        try:
+            return cls(**plain)
+        except TypeError:
+            return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +95,11 @@ class SpeCon:
     rebalance: bool = True
     across: bool = True
     smoothing: float = 120.0
+    memory: Memory[Seen | None] = remembers(Seen.read)
 
     def observe(self, job: Job, snapshot: Snapshot) -> Mapping[str, object] | None:
         """Algorithm 1, for one container at t_m; None in between."""
-        report, last = job.report, memory_of(job)
+        report, last = job.report, self.memory.of(job)
         if report is None or report.loss is None or not job.running:
             return None
         if last is None:
@@ -117,17 +145,17 @@ class SpeCon:
 
     def wake(self, snapshot: SharingSnapshot) -> float | None:
         """The next t_m, while there is anything to be read."""
-        watched = [memory_of(job) for job in snapshot.jobs.values()]
+        watched = [self.memory.of(job) for job in snapshot.jobs.values()]
         if all(last is not None and last.asked is not None for last in watched):
             return None
         return (self._tick(snapshot.now) + 1) * self.interval
 
     def moves(self, snapshot: SharingSnapshot) -> Sequence[Move]:
         """Algorithm 2 for every container that has just asked, in the order of keys, then Algorithm 3."""
-        board = Board(snapshot, {PC: self.w_pc, WC: self.w_wc, CC: self.w_cc})
+        board = Board(snapshot, self.memory, {PC: self.w_pc, WC: self.w_wc, CC: self.w_cc})
         result = []
         for key, job in sorted(snapshot.jobs.items()):
-            last = memory_of(job)
+            last = self.memory.of(job)
             if last is not None and last.asked is not None and not last.settled and self._movable(job, board):
                 to = board.lightest(board.row[key], job.roles[0].shape)
                 if to is not None:
@@ -141,7 +169,7 @@ class SpeCon:
         """Algorithm 3. D: marked containers by how long ago they were marked, the latest first."""
         marked = []
         for key, job in snapshot.jobs.items():
-            last = memory_of(job)
+            last = self.memory.of(job)
             if last is None or last.asked is None or key in board.moved:
                 continue
             if self._movable(job, board):
@@ -169,7 +197,7 @@ class SpeCon:
         count = 0
         for other in snapshot.jobs.values():
             if other.running and (self.across or here in (home(other), "")):
-                last = memory_of(other)
+                last = self.memory.of(other)
                 count += last is None or last.category != CC
         return count > 1
 
@@ -179,36 +207,6 @@ class SpeCon:
             and job.facts.moves < self.most_moves
             and can_change(job, board.on_shared_gpus)
         )
-
-
-class Seen(NamedTuple):
-    """What is remembered of a container: the last reading (at, in s), the gain before it (None: no two readings
-    yet), the normaliser, its category, when it asked to be moved (= t_c; None: not yet) and whether that was
-    answered; E as smoothed up to the report of time `heard` (s)."""
-
-    at: float
-    value: float
-    gain: float | None = None
-    scale: float = 0.0
-    category: str = PC
-    asked: float | None = None
-    settled: bool = False
-    smooth: float | None = None
-    heard: float = 0.0
-
-    def as_mapping(self) -> Mapping[str, object]:
-        return self._asdict()
-
-
-def memory_of(job: Job) -> Seen | None:
-    """What was remembered, None where nothing is, or not in this form."""
-    kept = job.memory.get(NAME)
-    if not isinstance(kept, Mapping):
-        return None
-    try:
-        return Seen(**kept)
-    except TypeError:
-        return None
 
 
 def home(job: Job) -> str:
@@ -223,9 +221,9 @@ class Board:
     count: (N,) containers; score: (N,) S of Algorithm 2; used: (N,) R; row: node of each job that could move.
     """
 
-    def __init__(self, snapshot: Snapshot, weights: Mapping[str, float]) -> None:
+    def __init__(self, snapshot: Snapshot, memory: Memory[Seen | None], weights: Mapping[str, float]) -> None:
         nodes = snapshot.nodes
-        self.nodes, self.weights = nodes, weights
+        self.nodes, self.memory, self.weights = nodes, memory, weights
         self.open: BoolArray = nodes.open
         self.free: IntArray = snapshot.free.copy()
         self.count: IntArray = np.zeros(len(nodes), dtype=np.int64)
@@ -242,7 +240,7 @@ class Board:
                     self.row[key] = row
 
     def weight(self, job: Job) -> float:
-        last = memory_of(job)
+        last = self.memory.of(job)
         return self.weights[PC if last is None else last.category]
 
     def name(self, row: int) -> str:

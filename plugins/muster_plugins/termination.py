@@ -17,9 +17,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from muster.memory import Memory, hand_in, remembers
 from muster.points import Estimation
 from muster.types import Grants, Job, SharingSnapshot, Snapshot
-from muster_plugins.reshape import Reshape
+from muster_plugins.reshape import Points, Reshape, kept_points
 from muster_plugins.reshape_scene import Scene, Standing, homes_of
 
 
@@ -30,6 +31,7 @@ class Termination:
 
     settling: float = 242.0
     accuracy: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
+    memory: Memory[Points] = remembers(kept_points)
 
     def share(self, snapshot: SharingSnapshot) -> Grants:
         """The fewest GPUs for each job that waits, by submission; then additions while none waits."""
@@ -55,7 +57,9 @@ class Termination:
         return self._beliefs().wake(snapshot)
 
     def _beliefs(self) -> Reshape:
-        return Reshape(restart=True, settling=self.settling, accuracy=self.accuracy, memory="termination")
+        made = Reshape(restart=True, settling=self.settling, accuracy=self.accuracy)
+        hand_in(made, self.memory.name)
+        return made
 
 
 def arrive(scene: Scene, new: Standing) -> None:

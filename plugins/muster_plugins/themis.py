@@ -27,11 +27,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from muster.memory import Memory, remembers
 from muster.policylib import greedy, quantum
+from muster.policylib.quantum import Quanta
 from muster.policylib.remembered import columns, folded
 from muster.types import FloatArray, Grants, IntArray, Job, SharingSnapshot, Snapshot
-
-NAME = "themis"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,7 @@ class Themis:
 
     fairness: float = 0.8
     lease: float = 1200.0
+    memory: Memory[Quanta] = remembers(Quanta.read)
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.fairness < 1.0:
@@ -52,8 +53,8 @@ class Themis:
     def share(self, snapshot: SharingSnapshot) -> Grants:
         """Leases that go on, then the auction, then the leftovers."""
         table = snapshot.table
-        memory = columns(snapshot, NAME, quantum.FIELDS)
-        if not folded(snapshot, NAME):
+        memory = columns(snapshot, self.memory, quantum.FIELDS)
+        if not folded(snapshot, self.memory):
             memory = quantum.fold(snapshot, memory, self.lease, renew=False)
         keep = (table.have > 0) & (memory["since"] < snapshot.now)
         granted = np.where(keep, table.have, 0)
@@ -106,7 +107,7 @@ class Themis:
 
     def _leftovers(self, snapshot: SharingSnapshot, won: IntArray, left: int) -> IntArray:
         table = snapshot.table
-        rng = snapshot.rng(NAME)
+        rng = snapshot.rng("themis")
         taking = np.arange(len(table))
         while left > 0 and len(taking):
             taking = rng.permutation(taking)
@@ -119,7 +120,7 @@ class Themis:
 
     def observe(self, job: Job, snapshot: Snapshot) -> Mapping[str, object] | None:
         """How many leases the job has used up, and when the present one began."""
-        return quantum.observe(job, snapshot, NAME, self.lease, renew=False)
+        return quantum.observe(job, snapshot, self.memory, self.lease, renew=False)
 
     def fold(self, snapshot: SharingSnapshot, memory: Mapping[str, FloatArray]) -> Mapping[str, FloatArray]:
         """`observe` for all jobs of a table."""
@@ -127,7 +128,7 @@ class Themis:
 
     def wake(self, snapshot: SharingSnapshot) -> float | None:
         """When the next lease ends."""
-        return quantum.wake(snapshot, NAME, self.lease)
+        return quantum.wake(snapshot, self.memory, self.lease)
 
 
 def _fair(

@@ -19,11 +19,17 @@ from typing import Any
 
 import numpy as np
 
+from muster.memory import Memory, remembers
 from muster.policylib.greedy import in_order
 from muster.types import Grants, Job, SharingSnapshot, Snapshot
 
-NAME = "tiresias-pollux"
 FELL = "fell"
+
+
+def fell_at(plain: Mapping[str, object]) -> float | None:
+    """s, as the plugin's memory has it; None: it has not fallen."""
+    found = plain.get(FELL)
+    return float(found) if isinstance(found, int | float) else None
 
 
 @dataclass(frozen=True)
@@ -31,17 +37,17 @@ class TiresiasPollux:
     """threshold: GPU-seconds of attained service at which a job falls into the second queue."""
 
     threshold: float = 16 * 3600.0
+    memory: Memory[float | None] = remembers(fell_at)
 
     def observe(self, job: Job, snapshot: Snapshot) -> Mapping[str, object] | None:
         """When it fell into the second queue; nothing is written before."""
-        if NAME in job.memory or job.facts.gpu_seconds.at(snapshot.now) < self.threshold:
+        if self.memory.of(job) is not None or job.facts.gpu_seconds.at(snapshot.now) < self.threshold:
             return None
         return {FELL: snapshot.now}
 
     def sort_key(self, job: Job, snapshot: Snapshot) -> tuple[Any, ...]:  # noqa: ARG002
         """Queue, when it fell there, submission."""
-        kept = job.memory.get(NAME)
-        fell = kept[FELL] if isinstance(kept, Mapping) else None
+        fell = self.memory.of(job)
         return (0, 0.0, job.submitted) if fell is None else (1, fell, job.submitted)
 
     def share(self, snapshot: SharingSnapshot) -> Grants:

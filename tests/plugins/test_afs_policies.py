@@ -17,7 +17,6 @@ from muster_plugins.measured import Measured
 from muster_plugins.optimus import Optimus
 from muster_plugins.srsf import Srsf
 from muster_plugins.srtf import Srtf
-from muster_plugins.themis import Themis
 from muster_plugins.tiresias_l import TiresiasL
 from tests.scenario import job, node, snapshot
 from tests.tables import granted, table
@@ -103,7 +102,7 @@ def test_afs_l_gives_gangs_their_least_first_and_then_allowed_sizes() -> None:
 
 def test_gpus_that_a_jobs_least_can_not_use_go_to_the_others() -> None:
     jobs = table(8, most=[8, 8, 4], least=[1, 8, 1], remaining=[30.0, 40.0, 10.0])
-    for policy in (AfsL(), AfsP()):
+    for policy in (AfsL(), load("afs-p")):
         shares = granted(policy, jobs)
         assert shares[1] == 0
         assert shares[0] + shares[2] == 8
@@ -116,7 +115,7 @@ def test_unknown_lengths_count_as_the_longest() -> None:
     assert granted(AfsL(), few) == [1, 3]
 
 
-@pytest.mark.parametrize("policy", [AfsP(), AfsS()])
+@pytest.mark.parametrize("policy", [load("afs-p"), AfsS()])
 def test_processor_sharing_lets_a_job_finish_its_quantum_then_who_has_run_least(policy: AfsP | AfsS) -> None:
     """Two GPUs, three jobs: a since 0, b since 3600, c waits."""
     running = {"have": [1, 1, 0], "first_start": [0.0, 3600.0, np.inf], "run_start": [0.0, 3600.0, np.inf]}
@@ -129,7 +128,7 @@ def test_processor_sharing_lets_a_job_finish_its_quantum_then_who_has_run_least(
 def test_afs_s_evens_out_and_afs_p_looks_at_speed_when_jobs_are_few() -> None:
     jobs = table(5, most=[4, 4], curve=[0, 1], curves=[POOR, GOOD])
     assert granted(AfsS(), jobs, now=1.0) == [3, 2]
-    assert granted(AfsP(), jobs, now=1.0) == [1, 4]
+    assert granted(load("afs-p"), jobs, now=1.0) == [1, 4]
 
 
 def test_a_quantum_is_remembered_the_same_job_by_job_and_by_columns() -> None:
@@ -137,31 +136,33 @@ def test_a_quantum_is_remembered_the_same_job_by_job_and_by_columns() -> None:
     waiting = job("w", worker=1)
     runs = replace(job("r", worker=1, on=["n0"]), facts=Facts(0.0, 0.0, Meter()))
     crowd = snapshot(nodes=1, gpus=2, jobs=[waiting, runs])
-    kept = AfsP().observe(runs, replace(crowd, now=7200.0))
+    kept = load("afs-p").observe(runs, replace(crowd, now=7200.0))
     assert kept == {"count": 1.0, "since": 7200.0}
-    again = AfsP().observe(replace(runs, memory={"afs-p": kept}), replace(crowd, now=7300.0))
+    again = load("afs-p").observe(replace(runs, memory={"afs-p": kept}), replace(crowd, now=7300.0))
     assert again == kept
     alone = snapshot(nodes=2, gpus=8, jobs=[runs])
-    assert AfsP().observe(runs, replace(alone, now=500.0)) == {"count": 0.0, "since": 500.0}
+    assert load("afs-p").observe(runs, replace(alone, now=500.0)) == {"count": 0.0, "since": 500.0}
     cordoned = snapshot([node("n0", 2), node("n1", 8, cordoned=True)], jobs=[waiting, runs])
-    assert AfsP().observe(runs, replace(cordoned, now=7200.0)) == kept, "a closed node's GPUs are nobody's"
+    assert load("afs-p").observe(runs, replace(cordoned, now=7200.0)) == kept, (
+        "a closed node's GPUs are nobody's"
+    )
 
 
 def test_themis_leaves_leases_alone_and_offers_the_rest_to_the_worst_off() -> None:
     jobs = table(4, most=[4] * 3, have=[2, 0, 0], run_start=[900.0, np.inf, np.inf], first_start=0.0)
-    shares = granted(Themis(), jobs, now=1000.0)
+    shares = granted(load("themis"), jobs, now=1000.0)
     assert shares[0] >= 2
     assert sum(shares) == 4
     assert shares[1] >= 1  # submitted first of those that have nothing
-    over = granted(Themis(lease=50.0), jobs, now=1000.0)
+    over = granted(load("themis", {"lease": 50.0}), jobs, now=1000.0)
     assert sum(over) == 4
 
 
 def test_of_jobs_that_hold_nothing_themis_offers_to_who_is_farthest_behind_not_to_who_came_first() -> None:
     jobs = table(4, least=4, most=[4, 4])
-    assert granted(Themis(), jobs, now=1000.0) == [4, 0]
+    assert granted(load("themis"), jobs, now=1000.0) == [4, 0]
     jobs.progress = np.array([4000.0, 0.0])  # it has had a lease that is over; both wait
-    assert granted(Themis(), jobs, now=1000.0) == [0, 4]
+    assert granted(load("themis"), jobs, now=1000.0) == [0, 4]
 
 
 def test_a_job_of_which_nothing_is_measured_is_linear_up_to_its_fair_part() -> None:

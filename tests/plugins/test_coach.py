@@ -10,9 +10,11 @@ import pytest
 
 from muster.core.cycle import cycle
 from muster.core.progress.fits import fit_surface
+from muster.points import load
 from muster.profiles import build
 from muster.types import Config, Facts, Job, Plan, Report
-from muster_plugins.coach import DESIGN, Coach, epochs_left, gain, surface_of
+from muster_plugins.coach import DESIGN, Coach, gain
+from muster_plugins.coach_memory import Epochs
 from tests.scenario import NOW, asks, job, key, node, role, snapshot
 
 COACH = build("coach")
@@ -67,6 +69,12 @@ def counts(plan: Plan, name: str) -> tuple[int, int]:
     """Workers and servers that are wanted."""
     roles = plan.grants[key(name)].roles
     return roles["worker"], roles["server"]
+
+
+def seen(made: Job) -> Epochs:
+    """What the plugin remembers of a job."""
+    found: Epochs = load("coach").memory.of(made)
+    return found
 
 
 def planned(*jobs: Job, cpu: int = 64, coach: Coach | None = None) -> Plan:
@@ -130,7 +138,7 @@ def test_a_job_that_is_too_large_shrinks_at_its_boundary() -> None:
 
 def test_what_is_not_free_is_pruned_by_marginal_utility() -> None:
     """Room for one replica more, and a worker gains 0.012 epochs/s (f(2, 1) - f(1, 1)), a server 0.004."""
-    assert gain(surface_of(learner("a", (1, 1), points=KNOWN)), (1, 1), (2, 1)) == pytest.approx(
+    assert gain(seen(learner("a", (1, 1), points=KNOWN)).surface(), (1, 1), (2, 1)) == pytest.approx(
         0.012, abs=1e-4
     )  # type: ignore[arg-type]
     assert counts(planned(learner("a", (1, 1), points=KNOWN), cpu=4), "a") == (2, 1)
@@ -159,7 +167,7 @@ def test_the_minimum_of_a_later_job_is_not_taken_from_an_earlier_one() -> None:
 
 
 def test_fixed_counts_wait_for_room_until_the_timeout_then_take_what_there_is() -> None:
-    static = Coach(static=(2, 2), timeout=60.0)
+    static = load("coach", {"static": (2, 2), "timeout": 60.0})
     waits = planned(learner("new"), cpu=4, coach=static)
     assert waits.shares[key("new")] == 0
     assert "room for 2 workers and 2 servers" in waits.statuses[key("new")].message
@@ -175,7 +183,7 @@ def test_fixed_counts_wait_for_room_until_the_timeout_then_take_what_there_is() 
 def test_a_budget_buys_the_fastest_counts_that_it_reaches() -> None:
     """Replica-seconds of an epoch: 6 for 22.2 s = 133 on (3, 2), 4 for 27 s = 108 on (2, 1), 120 on (1, 1)."""
     rich, short, broke = (
-        counts(planned(learner("a", (2, 2), points=KNOWN), coach=Coach(budget=b)), "a")
+        counts(planned(learner("a", (2, 2), points=KNOWN), coach=load("coach", {"budget": b})), "a")
         for b in (200.0, 121.0, 50.0)
     )
     assert rich == (3, 2)
@@ -185,21 +193,21 @@ def test_a_budget_buys_the_fastest_counts_that_it_reaches() -> None:
 
 
 def test_what_was_spent_is_gone_and_all_epochs_that_are_left_must_be_paid() -> None:
-    budget = Coach(budget=1000.0)
+    budget = load("coach", {"budget": 1000.0})
     spent = learner("a", (2, 2), points=KNOWN, spent=900.0)
     assert counts(planned(spent, coach=budget), "a") == (1, 1)
     curve = [(float(k), 0.2 + 1.0 / (0.1 * k + 0.5)) for k in range(1, 7)]
     long = learner("a", (2, 2), points=KNOWN, losses=curve, target=0.2 + 1.0 / 2.5)
-    assert epochs_left(long) == pytest.approx(14.0, rel=0.05)
+    assert seen(long).left() == pytest.approx(14.0, rel=0.05)
     assert counts(planned(long, coach=budget), "a") == (1, 1)
-    assert counts(planned(long, coach=Coach(budget=14.5 * 133.4)), "a") == (3, 2)
+    assert counts(planned(long, coach=load("coach", {"budget": 14.5 * 133.4})), "a") == (3, 2)
 
 
 # ---- memory ----
 
 
 def test_each_epoch_is_remembered_once_with_its_counts() -> None:
-    plugin = Coach()
+    plugin = load("coach")
     one = learner("a", (2, 1))
     at = Report(
         at=NOW, step=100.0, epoch=1, steps_per_epoch=100.0, speed=5.0, loss=1.5, boundary=True, target=0.8
@@ -225,10 +233,10 @@ def test_each_epoch_is_remembered_once_with_its_counts() -> None:
 
 def test_the_estimate_is_the_fitted_surface_in_iterations() -> None:
     known = learner("a", (2, 2), points=KNOWN)
-    speed = Coach().estimate(known, snapshot(1)).speed
+    speed = load("coach").estimate(known, snapshot(1)).speed
     assert speed is not None
     assert speed(Config((("server", 2), ("worker", 3)))) == pytest.approx(4.5, rel=1e-2)
-    assert Coach().estimate(learner("a"), snapshot(1)).speed is None
+    assert load("coach").estimate(learner("a"), snapshot(1)).speed is None
 
 
 def test_four_points_are_fitted_by_the_surface_that_bends_least() -> None:

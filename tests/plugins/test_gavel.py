@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from muster.points import Profile
+from muster.points import Profile, load
 from muster.policylib.lp import Market
 from muster.profiles import NAMED, build
 from muster.sim.engine import simulate
@@ -20,7 +20,6 @@ from muster.types import PRODUCT, Config, Facts, Grant, Job, Meter, Plan
 from muster_plugins.gavel import Asking, Gavel, speeds, steps_left
 from muster_plugins.gavel_draws import Draws
 from muster_plugins.gavel_fifo import GavelFifo
-from muster_plugins.gavel_max_min import GavelMaxMin
 from muster_plugins.gavel_pairs import rode
 from tests.scenario import NOW, job, node, plan, snapshot
 
@@ -33,7 +32,7 @@ MODELS = {m.name: m for m in (FAST, SLOW, WIDE)}
 
 
 def profile(plugin: Gavel) -> Profile:
-    return Profile(shares=(plugin,), named=((plugin.name, plugin),))
+    return Profile(shares=(plugin,), named=((plugin.memory.name, plugin),))
 
 
 def trained(name: str, samples: Mapping[str, float], count: int = 1, **more: object) -> Job:
@@ -45,7 +44,7 @@ def trained(name: str, samples: Mapping[str, float], count: int = 1, **more: obj
 def remembered(found: Job, plugin: Gavel, share: Mapping[str, float], jobs: int, **more: object) -> Job:
     """A job with a share of time that was made 1,000 s ago."""
     kept = {"at": NOW - 1000.0, "jobs": jobs, "share": share, "had": {}, "owed": {}, **more}
-    return replace(found, memory={plugin.name: kept})
+    return replace(found, memory={plugin.memory.name: kept})
 
 
 def on(result: Plan) -> dict[str, str]:
@@ -75,14 +74,14 @@ def simulated(
 
 
 def test_a_new_job_runs_in_the_round_in_which_its_share_is_made() -> None:
-    plugin = GavelMaxMin()
+    plugin = load("gavel-max-min")
     found = plan(snapshot(NODES, jobs=[trained("x", {"v100": 2.0, "k80": 1.0})]), profile(plugin))
     assert on(found) == {"x": "a"}
-    assert {key.name: set(kept) for key, kept in found.memory.items()} == {"x": {plugin.name}}
+    assert {key.name: set(kept) for key, kept in found.memory.items()} == {"x": {plugin.memory.name}}
 
 
 def test_an_allocation_stands_for_its_interval_and_who_comes_meanwhile_waits_for_the_next() -> None:
-    plugin = GavelMaxMin()
+    plugin = load("gavel-max-min")
     old = remembered(trained("old", {"k80": 1.0, "v100": 0.0}), plugin, {"k80": 1.0}, jobs=1)
     new = trained("new", {"v100": 1.0, "k80": 1.0}, submitted=NOW - 10)
     found = plan(snapshot(NODES, jobs=[old, new]), profile(plugin))
@@ -91,7 +90,7 @@ def test_an_allocation_stands_for_its_interval_and_who_comes_meanwhile_waits_for
     assert [s.message for k, s in found.statuses.items() if k.name == "new"] == [
         "it came after the last allocation of time, and runs from the next one on"
     ]
-    assert on(plan(snapshot(NODES, jobs=[old, new]), profile(replace(plugin, idle=False)))) == {
+    assert on(plan(snapshot(NODES, jobs=[old, new]), profile(load("gavel-max-min", {"idle": False})))) == {
         "old": "b",
         "new": "a",
     }
@@ -100,7 +99,7 @@ def test_an_allocation_stands_for_its_interval_and_who_comes_meanwhile_waits_for
 
 
 def test_the_job_that_has_had_less_of_its_share_goes_first() -> None:
-    plugin = GavelMaxMin()
+    plugin = load("gavel-max-min")
     one = NODES[:1]
     half = {"v100": 0.5}
     first = remembered(trained("first", {"v100": 1.0}), plugin, half, jobs=2)
@@ -114,14 +113,14 @@ def test_the_job_that_has_had_less_of_its_share_goes_first() -> None:
 
 
 def test_a_gang_that_does_not_fit_what_is_left_is_skipped_and_one_behind_it_runs() -> None:
-    plugin = GavelMaxMin()
+    plugin = load("gavel-max-min")
     gang = remembered(trained("gang", {"v100": 1.0}, count=2), plugin, {"v100": 1.0}, jobs=2)
     single = remembered(trained("single", {"v100": 1.0}), plugin, {"v100": 0.1}, jobs=2)
     assert on(plan(snapshot(NODES[:1], jobs=[gang, single]), profile(plugin))) == {"single": "a"}
 
 
 def test_no_gpu_idles_for_a_share_of_0_but_one_on_which_the_job_cannot_run() -> None:
-    plugin = GavelMaxMin()
+    plugin = load("gavel-max-min")
     able = remembered(trained("able", {"v100": 1.0, "k80": 1.0}), plugin, {"v100": 0.0}, jobs=1)
     unable = remembered(trained("able", {"v100": 0.0, "k80": 1.0}), plugin, {}, jobs=1)
     assert on(plan(snapshot(NODES[:1], jobs=[able]), profile(plugin))) == {"able": "a"}
@@ -201,7 +200,9 @@ def test_a_third_job_takes_turns_with_pairs() -> None:
 
 def test_time_on_the_gpu_of_another_is_counted_to_the_pair() -> None:
     owner = trained("owner", {"v100": 1.0}, on=["a"])
-    rider = remembered(trained("rider", {"v100": 1.0}, on=["a"]), GavelMaxMin(), {"v100": 0.1}, jobs=2)
+    rider = remembered(
+        trained("rider", {"v100": 1.0}, on=["a"]), load("gavel-max-min"), {"v100": 0.1}, jobs=2
+    )
     rider = replace(
         rider, grant=Grant(product="v100", beside=owner.key), facts=Facts(by_product={"v100": Meter(ROUND)})
     )
@@ -266,29 +267,32 @@ def given(policy: GavelFifo, found: Asking) -> dict[str, str]:
 
 def test_published_fifo_gives_the_last_product_that_has_any_gpu_left() -> None:
     """The slip of the artifact: a gang of four is sent to two V100 although it fits on the K80."""
-    assert given(GavelFifo(), asking({"a": 1, "b": 4}, {"k80": 8, "v100": 3})) == {"a": "v100", "b": "v100"}
+    assert given(load("gavel-fifo"), asking({"a": 1, "b": 4}, {"k80": 8, "v100": 3})) == {
+        "a": "v100",
+        "b": "v100",
+    }
 
 
 def test_fifo_as_the_paper_has_it_gives_a_product_with_room_and_the_first_without_ends_it() -> None:
     found = asking({"a": 4, "b": 8, "c": 1}, {"k80": 4, "v100": 3})
-    assert given(GavelFifo(pick="random"), found) == {"a": "k80"}
+    assert given(load("gavel-fifo", {"pick": "random"}), found) == {"a": "k80"}
 
 
 def test_fifo_keeps_a_job_on_its_product() -> None:
     found = asking({"a": 1, "b": 1}, {"k80": 1, "v100": 1}, [("a", "k80", 1)])
-    assert given(GavelFifo(pick="random"), found) == {"a": "k80", "b": "v100"}
-    assert GavelFifo().allocate(found)[1][0]["read"] > 5
+    assert given(load("gavel-fifo", {"pick": "random"}), found) == {"a": "k80", "b": "v100"}
+    assert load("gavel-fifo").allocate(found)[1][0]["read"] > 5
 
 
 def test_the_head_of_the_queue_follows_a_job_that_has_ended_on_its_product() -> None:
     """Though the V100 would be the published choice."""
     found = asking({"a": 1, "b": 1, "c": 1}, {"k80": 2, "v100": 2}, [("gone", "k80", 1), ("a", "k80", 1)])
-    assert given(GavelFifo(), found) == {"a": "k80", "b": "k80", "c": "v100"}
+    assert given(load("gavel-fifo"), found) == {"a": "k80", "b": "k80", "c": "v100"}
 
 
 def test_it_does_not_follow_where_its_gpus_are_not_left() -> None:
     found = asking({"a": 1, "b": 2}, {"k80": 2, "v100": 2}, [("a", "k80", 1), ("gone", "k80", 1)])
-    assert given(GavelFifo(), found) == {"a": "k80", "b": "v100"}
+    assert given(load("gavel-fifo"), found) == {"a": "k80", "b": "v100"}
 
 
 def test_pick_is_one_of_two() -> None:
@@ -297,6 +301,6 @@ def test_pick_is_one_of_two() -> None:
 
 
 def test_shares_of_a_cluster_without_products_are_of_all_its_gpus() -> None:
-    plugin = GavelMaxMin()
+    plugin = load("gavel-max-min")
     found = snapshot([node("a", 2)], jobs=[trained("x", {}), trained("y", {})])
     assert on(plan(found, profile(plugin))) == {"x": "a", "y": "a"}

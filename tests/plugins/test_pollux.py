@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from e2e.reproduce import pollux as reference
-from muster.points import Profile
+from muster.points import Profile, load
 from muster.profiles import build
 from muster.types import Facts, Job, Meter, Plan, Report
-from muster_plugins.tiresias_pollux import TiresiasPollux
 from tests.scenario import NOW, job, plan, snapshot
 
 TIRESIAS, OPTIMUS = build("tiresias-pollux"), build("optimus-pollux")
@@ -146,8 +145,10 @@ def test_unknown_jobs_get_one_gpu() -> None:
 
 
 def test_the_threshold_is_a_parameter() -> None:
-    assert TiresiasPollux(threshold=5.0).observe(rigid("a", 1, 5.0), snapshot()) == {"fell": NOW}
-    assert TiresiasPollux(threshold=5.1).observe(rigid("a", 1, 5.0), snapshot()) is None
+    assert load("tiresias-pollux", {"threshold": 5.0}).observe(rigid("a", 1, 5.0), snapshot()) == {
+        "fell": NOW
+    }
+    assert load("tiresias-pollux", {"threshold": 5.1}).observe(rigid("a", 1, 5.0), snapshot()) is None
 
 
 # ---- the artifact ----

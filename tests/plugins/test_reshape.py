@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from muster.core.cycle import cycle
-from muster.points import Profile
+from muster.points import Profile, load
 from muster.policylib.completion import Overheads, forecast
 from muster.profiles import build
 from muster.types import PRODUCT, Config, Facts, Job, NodeRecord, Plan, Report
@@ -84,7 +84,7 @@ def test_a_job_that_arrives_on_an_idle_node_gets_the_count_that_ends_first() -> 
 
 def test_counts_that_change_no_makespan_are_equal_and_the_fewest_gpus_win() -> None:
     """Algorithm 1 alone: the running job ends last whatever the new one gets (line 18: strictly smaller)."""
-    only_down = Profile(shares=(Reshape(up=False),), resize="hand-over")
+    only_down = Profile(shares=(load("reshape", {"up": False}),), resize="hand-over")
     jobs = [training("long", left=1e6, on=["n0"] * 4), training("short", left=10.0)]
     assert shares(planned(jobs, [node("n0", 8)], profile=only_down)) == {"long": 4, "short": 1}
 
@@ -185,7 +185,7 @@ def test_steps_go_on_until_nothing_idle_can_be_used() -> None:
 def test_a_job_is_reshaped_at_a_loss_as_printed_unless_worthwhile_is_asked_for() -> None:
     nearly_done = training("done", left=20.0, on=["n0"])
     assert shares(planned([nearly_done]))["done"] > 1
-    sober = Profile(shares=(Reshape(worthwhile=True),), resize="hand-over")
+    sober = Profile(shares=(load("reshape", {"worthwhile": True}),), resize="hand-over")
     assert shares(planned([nearly_done], profile=sober)) == {"done": 1}
 
 
@@ -210,10 +210,10 @@ def test_the_completion_time_has_all_of_its_terms() -> None:
     assert terms.change(grows=True, restart=False) == 37.0
     assert terms.change(grows=True, restart=True) == 37.0 + 91.0 + 83.0
     one = training("one", left=240.0)
-    scene = Reshape().scene(_started(one))
+    scene = load("reshape").scene(_started(one))
     assert scene.finish(scene.jobs[0], 4, "n0") == pytest.approx(92.0 + 100.0 + 109.0)
     running = training("run", left=240.0, on=["n0"])
-    scene = Reshape().scene(_started(running))
+    scene = load("reshape").scene(_started(running))
     assert scene.finish(scene.jobs[0], 1, "n0") == pytest.approx(240.0 + 109.0)
     assert scene.finish(scene.jobs[0], 4, "n0") == pytest.approx(37.0 + 100.0 + 109.0)
 
@@ -247,7 +247,7 @@ def test_what_the_profile_lacks_follows_the_nearest_measured_count() -> None:
 
 
 def test_points_of_the_curve_are_kept_and_thinned() -> None:
-    plugin = Reshape()
+    plugin = load("reshape")
     one = training("one", on=["n0"], report=Report(at=NOW, step=1.0, loss=0.1, target=0.9))
     for step in range(1, 200):
         one = replace(one, report=Report(at=NOW, step=float(step), loss=step / 400.0, target=0.9))

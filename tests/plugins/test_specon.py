@@ -9,16 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.points import Profile
+from muster.points import Profile, load
 from muster.types import Facts, Job, Move, Report, Snapshot
-from muster_plugins.round_robin import RoundRobin, turn
-from muster_plugins.specon import CC, PC, WC, Seen, SpeCon, memory_of
+from muster_plugins.specon import CC, PC, WC, Seen, SpeCon
 from tests.scenario import NOW, asks, job, key, plan, snapshot
 
 CPU = asks(cpu=1000)
-POLICY = SpeCon(smoothing=0.0)
+POLICY = load("specon", {"smoothing": 0.0})
 """As printed."""
-PROFILE = Profile(rebalance=(POLICY,), scores=((RoundRobin(), 1.0),), named=(("specon", POLICY),))
+PROFILE = Profile(rebalance=(POLICY,), scores=((load("round-robin"), 1.0),), named=(("specon", POLICY),))
 
 
 def container(name: str, node: str, category: str = PC, asked: float | None = None, **more: Any) -> Job:
@@ -39,7 +38,7 @@ def followed(readings: Sequence[float], policy: SpeCon = POLICY) -> list[tuple[s
         kept = policy.observe(me, replace(snapshot(jobs=[me, *friends]), now=now))
         if kept is not None:
             me = replace(me, memory={"specon": kept})
-        seen = memory_of(me)
+        seen = policy.memory.of(me)
         assert seen is not None
         result.append((seen.category, seen.asked is not None))
     return result
@@ -116,7 +115,7 @@ def test_a_container_does_not_ask_where_at_most_one_makes_progress() -> None:
     elsewhere = [container("b", "n1"), container("c", "n1", WC)]
     here = [container("b", "n0"), container("c", "n0", WC)]
     asked = {
-        (across, others): asks_to_move(replace(POLICY, across=across), me, jobs)
+        (across, others): asks_to_move(load("specon", {"smoothing": 0.0, "across": across}), me, jobs)
         for across in (True, False)
         for others, jobs in (("none", []), ("elsewhere", elsewhere), ("here", here))
     }
@@ -217,7 +216,7 @@ def test_the_at_most_one_move_counts_both_algorithms() -> None:
     jobs = [marked("a", "n0", 30.0, facts=Facts(moves=1)), container("b", "n0"), container("c", "n1")]
     jobs.append(container("d", "n1"))
     assert moves(jobs, nodes=3) == {}
-    assert moves(jobs, nodes=3, policy=SpeCon(most_moves=2)) == {"a": "n2"}
+    assert moves(jobs, nodes=3, policy=load("specon", {"most_moves": 2})) == {"a": "n2"}
 
 
 # ---- in a cycle, and first places ----
@@ -240,15 +239,15 @@ def test_a_move_is_carried_out_by_the_core_and_the_container_s_memory_is_kept() 
 
 def test_first_places_go_round_the_nodes_in_the_order_of_submission() -> None:
     before = snapshot(3, gpus=0, jobs=[job(f"j{i}", worker=1, shape=CPU) for i in range(5)])
-    after = plan(before, Profile(scores=((RoundRobin(), 1.0),)))
+    after = plan(before, Profile(scores=((load("round-robin"), 1.0),)))
     assert [after.reservations[key(f"j{i}")][0].node for i in range(5)] == ["n0", "n1", "n2", "n0", "n1"]
 
 
 def test_the_round_goes_on_when_earlier_jobs_have_ended() -> None:
     there = job("j6", worker=1, on=["n0"], shape=CPU, memory={"round-robin": {"turn": 6}})
     before = snapshot(4, gpus=0, jobs=[there, job("new", worker=1, shape=CPU)])
-    assert turn(before.jobs[key("new")], before) == 7
-    after = plan(before, Profile(scores=((RoundRobin(), 1.0),)))
+    assert load("round-robin").turn(before.jobs[key("new")], before) == 7
+    after = plan(before, Profile(scores=((load("round-robin"), 1.0),)))
     assert after.reservations[key("new")][0].node == "n3"
 
 
@@ -280,7 +279,7 @@ def noisy(policy: SpeCon, seed: int = 0) -> list[str]:
         kept = policy.observe(me, replace(snapshot(jobs=[me, *friends]), now=now))
         if kept is not None:
             me = replace(me, memory={"specon": kept})
-        seen = memory_of(me)
+        seen = policy.memory.of(me)
         assert seen is not None
         found.append("asked" if seen.asked is not None else seen.category)
     return found
@@ -289,20 +288,20 @@ def noisy(policy: SpeCon, seed: int = 0) -> list[str]:
 def test_minibatch_losses_never_converge_unless_they_are_smoothed() -> None:
     seeds = range(10)
     raw = [noisy(POLICY, seed)[-1] for seed in seeds]
-    smooth = [noisy(SpeCon(), seed)[-1] for seed in seeds]
+    smooth = [noisy(load("specon"), seed)[-1] for seed in seeds]
     assert smooth.count("asked") == len(seeds)
     assert raw.count("asked") < len(seeds) / 2
 
 
 def test_a_report_counts_once_however_many_cycles_see_it() -> None:
-    policy = SpeCon(smoothing=100.0)
+    policy = load("specon", {"smoothing": 100.0})
     start = NOW // 30.0 * 30.0
     me = job("a", worker=1, on=["n0"], report=Report(at=start, loss=2.0))
     for at, now in ((start, start), (start + 10.0, start + 10.0), (start + 10.0, start + 11.0)):
         me = replace(me, report=Report(at=at, loss=2.0 if at == start else 1.0))
         kept = policy.observe(me, snapshot(jobs=[me], now=now))
         me = me if kept is None else replace(me, memory={"specon": kept})
-    seen = memory_of(me)
+    seen = policy.memory.of(me)
     assert seen is not None
     assert seen.smooth == pytest.approx(2.0 - (1.0 - np.exp(-0.1)))
 

@@ -14,11 +14,13 @@ present quantum began, unless its run began later (then it is the run's start). 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
+from muster.memory import Memory
 from muster.policylib import greedy
-from muster.policylib.remembered import columns, folded
+from muster.policylib.remembered import columns, folded, number
 from muster.types import GPU, FloatArray, IntArray, Job, SharingSnapshot, Snapshot
 
 FIELDS = ("count", "since")
@@ -26,11 +28,25 @@ Rest = Callable[[SharingSnapshot, IntArray, int], IntArray]
 """Snapshot, rows in order, GPUs: (J,) replicas for those rows."""
 
 
-def share(snapshot: SharingSnapshot, name: str, length: float, rest: Rest) -> IntArray:
-    """(J,) replicas. length: of a quantum, s. rest: how jobs that are not inside a quantum share what is left."""
+@dataclass(frozen=True, slots=True)
+class Quanta:
+    """The two numbers of one job: see the module's head. since: s."""
+
+    count: float
+    since: float
+
+    @classmethod
+    def read(cls, plain: Mapping[str, object]) -> Quanta:
+        """As a plugin's memory has them (`muster.memory.remembers`)."""
+        return cls(number(plain.get("count")), number(plain.get("since")))
+
+
+def share(snapshot: SharingSnapshot, own: Memory[Quanta], length: float, rest: Rest) -> IntArray:
+    """(J,) replicas. own: the plugin's memory. length: of a quantum, s. rest: how jobs that are not inside a quantum
+    share what is left."""
     table = snapshot.table
-    memory = columns(snapshot, name, FIELDS)
-    if not folded(snapshot, name):
+    memory = columns(snapshot, own, FIELDS)
+    if not folded(snapshot, own):
         memory = fold(snapshot, memory, length)
     crowded = greedy.crowded(table)
     running = table.have > 0
@@ -64,12 +80,11 @@ def fold(
 
 
 def observe(
-    job: Job, snapshot: Snapshot, name: str, length: float, renew: bool = True
+    job: Job, snapshot: Snapshot, own: Memory[Quanta], length: float, renew: bool = True
 ) -> Mapping[str, object] | None:
     """`points.Observe`: the same for one job. Whether jobs are as many as GPUs is seen from the snapshot."""
-    kept = job.memory.get(name)
-    memory = kept if isinstance(kept, Mapping) else {}
-    count, since = float(memory.get("count", 0.0)), float(memory.get("since", 0.0))
+    kept = own.of(job)
+    count, since = kept.count, kept.since
     nodes, now = snapshot.nodes, snapshot.now
     column = nodes.resource_index.get(GPU)
     gpus = 0 if column is None else int(nodes.total[nodes.open, column].sum())  # of those that are shared out
@@ -80,13 +95,13 @@ def observe(
     return {"count": count, "since": since}
 
 
-def wake(snapshot: SharingSnapshot, name: str, length: float) -> float | None:
+def wake(snapshot: SharingSnapshot, own: Memory[Quanta], length: float) -> float | None:
     """When the first quantum ends (s), counting those that begin at this moment."""
     table = snapshot.table
     running = table.have > 0
     if not running.any():
         return snapshot.now + length if len(table) else None
-    since = columns(snapshot, name, FIELDS)["since"]
+    since = columns(snapshot, own, FIELDS)["since"]
     return min(float(_began(since, table.run_start)[running].min()), snapshot.now) + length
 
 
