@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 
 from muster import profiles
-from muster.cluster import action_executor, api_types, decode
+from muster.cluster import action_bodies, api_types, decode
 from muster.cluster.resources import watched
 from muster.core import snapshot_codec
 from muster.core.ledger import Ledger
@@ -124,14 +124,14 @@ class World:
     def send(self, action: Action, answer: int) -> None:
         match action:
             case Ungate():
-                json.loads(action_executor.ungate_patch(action))
+                json.loads(action_bodies.ungate_patch(action))
             case Expose():
-                json.dumps(action_executor.expose_patch(action), allow_nan=False)
+                json.dumps(action_bodies.expose_patch(action), allow_nan=False)
             case RecordEvent():
-                json.dumps(action_executor.event_object(action), allow_nan=False).encode()
+                json.dumps(action_bodies.event_object(action), allow_nan=False).encode()
             case WriteGang():
-                written = json.dumps(action_executor.gang_object(action), allow_nan=False).encode()
-                json.dumps(action_executor.gang_patch(action), allow_nan=False)
+                written = json.dumps(action_bodies.gang_object(action), allow_nan=False).encode()
+                json.dumps(action_bodies.gang_patch(action), allow_nan=False)
                 assert len(written) < 1 << 20
                 gang = decode.gang(written)
                 if answer == 200:

@@ -19,7 +19,7 @@ from starlette.testclient import TestClient
 
 from muster.core.views.view import Board
 from muster.serve import cycle_metrics
-from muster.server.answering import ExtenderMetrics
+from muster.server.extender_metrics import ExtenderMetrics
 from muster.server.service import make_service_app
 from tests.scenario import job, snapshot
 from tests.server.reading import viewed

@@ -14,7 +14,7 @@ from urllib.parse import quote
 from e2e.bench.raw import Wire
 from e2e.cluster import GPU
 from e2e.lab.errors import LabError
-from muster.cluster.action_executor import ungate_patch
+from muster.cluster.action_bodies import ungate_patch
 from muster.cluster.api import STRATEGIC, Api, configuration
 from muster.types import JobKey, Ungate
 

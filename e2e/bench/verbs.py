@@ -35,7 +35,8 @@ from muster.core.ledger import Ledger
 from muster.core.views.view import Board, View
 from muster.core.views.view_changes import NOTHING, changes
 from muster.server.access import Verdict
-from muster.server.answering import Answering, ExtenderMetrics, pack
+from muster.server.answering import Answering, pack
+from muster.server.extender_metrics import ExtenderMetrics
 from muster.server.service import make_service_app
 from muster.server.web import web_server
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Any, Protocol, runtime_checkable
 
+from muster.asking import Asking
 from muster.errors import ConfigurationError
 from muster.memory import hand_in, remembers_as
 from muster.types import (
@@ -22,12 +23,9 @@ from muster.types import (
     Grants,
     IntArray,
     Job,
-    JobKey,
     Move,
     Namespaces,
     Nodes,
-    Plan,
-    Reason,
     Role,
     SharingSnapshot,
     Snapshot,
@@ -155,58 +153,6 @@ class Wake(Protocol):
     def wake(self, snapshot: SharingSnapshot) -> float | None: ...
 
 
-LACKS = frozenset({Reason.RESOURCES, Reason.NODES, Reason.TOPOLOGY, Reason.NEVER_FITS})
-"""Codes of jobs that more nodes would start: a group that was scaled to nothing makes a job look impossible."""
-
-
-@runtime_checkable
-class AsksForNodes(Protocol):
-    """For which waiting jobs an autoscaler is asked, which ignores gated pods; and when to look again (None: at the
-    next change). asked: those for which it was."""
-
-    def chosen(
-        self, plan: Plan, snapshot: Snapshot, asked: Collection[JobKey]
-    ) -> tuple[Sequence[JobKey], float | None]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Asking:
-    """AsksForNodes by default, off unless configured (design §1): the head of the queue, once it has waited.
-
-    Only what more nodes would start, in the queue's order: nodes for its tail would come in vain.
-    how: "none", "provisioning-request" (autoscaling.x-k8s.io/v1) or "ungate" (the minimum's gates come off without a
-    place: kube-scheduler finds the pods unschedulable, which every autoscaler sees). provisioning_class: of the
-    request. after: seconds in the queue before anybody is asked. limit: jobs at a time.
-    """
-
-    how: str = "none"
-    provisioning_class: str = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
-    after: float = 30.0
-    limit: int = 1
-
-    def chosen(
-        self, plan: Plan, snapshot: Snapshot, asked: Collection[JobKey]
-    ) -> tuple[Sequence[JobKey], float | None]:
-        """Those that were asked for and still wait, then the first of the queue as far as the limit goes."""
-        if self.how == "none":
-            return (), None
-        lacking = [key for key in plan.order if plan.statuses[key].reason in LACKS]
-        chosen = [key for key in lacking if key in asked]
-        wakes: list[float] = []
-        for key in lacking:
-            if len(chosen) + len(wakes) >= self.limit:
-                break
-            if key in asked:
-                continue
-            job = snapshot.jobs[key]
-            ripe = max(job.since, job.submitted) + self.after
-            if snapshot.now >= ripe:
-                chosen.append(key)
-            else:
-                wakes.append(ripe)
-        return chosen, min(wakes, default=None)
-
-
 @dataclass(frozen=True, slots=True)
 class Fifo:
     """QueueSort by default: priority, submission, then the job's key (design §4)."""
@@ -264,7 +210,7 @@ class Profile:
     shared_lessons: bool = False
     topology_levels: tuple[str, ...] = ()
     namespaces: Namespaces = field(default_factory=Namespaces)
-    asking: Asking = Asking()
+    asking: Asking = field(default_factory=Asking)
     observers: tuple[tuple[str, Observe], ...] = field(default=(), init=False, repr=False, compare=False)
     wakers: tuple[Wake, ...] = field(default=(), init=False, repr=False, compare=False)
 

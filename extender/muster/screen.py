@@ -19,27 +19,12 @@ from rich.text import Text
 from muster import gangs
 from muster.core.reasons.words import duration, plural
 from muster.gangs import RUNS, Gang
+from muster.screen_columns import COLOURS, job_lines
 
-RECENT = 60.0
-"""Seconds for which an arrow shows that a share changed."""
-LEAST_WHY, PART_WHY = 50, 0.45
-"""Letters that WHY has at least, or the part of a narrow terminal; before it has fewer another column goes."""
-GAP = 2
 BAR = 30
 """Letters of the bar at most."""
 HEAD = 5
 """Lines above the jobs: title, GPUs, jobs, a blank, the columns' names. One below is kept for what is not shown."""
-
-COLOURS = {
-    "Running": "green",
-    "Resizing": "yellow",
-    "Starting": "yellow",
-    "Waiting": "cyan",
-    "Incomplete": "magenta",
-    "Invalid": "red",
-    "Suspended": "dim",
-    "Finished": "dim",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,126 +102,6 @@ def listed(seen: Seen, look: Look) -> list[Gang]:
 # ---- columns ----
 
 
-@dataclass(frozen=True, slots=True)
-class _Column:
-    """A column: what it says of a job. place: the lower, the longer it stays when the terminal is narrow."""
-
-    name: str
-    cell: Callable[[Gang, float], Text]
-    place: int
-    right: bool = False
-
-
-def _state_cell(gang: Gang, now: float) -> Text:  # noqa: ARG001
-    state = gangs.state(gang)
-    return Text(state, COLOURS.get(state, ""))
-
-
-def _share_cell(gang: Gang, now: float) -> Text:
-    share = gangs.share(gang)
-    if share is None:
-        return Text(gangs.text(gang, "replicas"))
-    cell = Text(str(share))
-    changes = gangs.shares(gang)[-2:]
-    if len(changes) == 2 and now - changes[1][0] < RECENT and gangs.state(gang) in RUNS:
-        up = changes[1][1] > changes[0][1]
-        cell.append(" ▲" if up else " ▼", "bold green" if up else "bold yellow")
-    return cell
-
-
-def _gpus_cell(gang: Gang, now: float) -> Text:  # noqa: ARG001
-    gpus = gangs.text(gang, "gpus")
-    return Text(gpus) if gangs.state(gang) in RUNS else Text(f"({gpus})" if gpus else "", "dim")
-
-
-def _progress_cell(gang: Gang, now: float) -> Text:  # noqa: ARG001
-    part = gangs.progress(gang)
-    if part is None:
-        return Text("")
-    full = round(8 * min(1.0, max(0.0, part)))
-    return Text.assemble(
-        ("━" * full, "green"), ("━" * (8 - full), "bright_black"), f" {gangs.text(gang, 'progress'):>4}"
-    )
-
-
-def _left_cell(gang: Gang, now: float) -> Text:
-    left = gangs.remaining(gang, now)
-    return Text("" if left is None or gangs.state(gang) not in RUNS else duration(left))
-
-
-def _end_cell(gang: Gang, now: float) -> Text:  # noqa: ARG001
-    return Text(gangs.text(gang, "end") if gangs.state(gang) in RUNS else "")
-
-
-def _age_cell(gang: Gang, now: float) -> Text:
-    return Text(gangs.ago(gangs.part(gang, "metadata").get("creationTimestamp"), now))
-
-
-def _why_cell(gang: Gang, now: float) -> Text:  # noqa: ARG001
-    """Of a job that runs why it has its share, of any other what it waits for."""
-    runs = gangs.state(gang) in RUNS
-    found = (runs and gangs.text(gang, "shareReason")) or gangs.message(gang)
-    keeps = gangs.text(gang, "keeps") if runs else ""
-    return Text(found if not keeps or keeps in found else f"{found}; keeps its size: {keeps}")
-
-
-def _plain(read: Callable[[Gang], str]) -> Callable[[Gang, float], Text]:
-    return lambda gang, now: Text(read(gang))  # noqa: ARG005
-
-
-COLUMNS = (
-    _Column("NAMESPACE", _plain(gangs.namespace), 3),
-    _Column("NAME", _plain(gangs.job), 0),
-    _Column("STATE", _state_cell, 1),
-    _Column("SHARE", _share_cell, 0),
-    _Column("GPUS", _gpus_cell, 2, right=True),
-    _Column("SPEED", _plain(lambda g: gangs.text(g, "speed")), 4, right=True),
-    _Column("PROGRESS", _progress_cell, 5),
-    _Column("LEFT", _left_cell, 6, right=True),
-    _Column("END", _end_cell, 9, right=True),
-    _Column("AGE", _age_cell, 8, right=True),
-    _Column("RESIZES", _plain(lambda g: gangs.text(g, "resizes")), 7, right=True),
-)
-WHY = _Column("WHY", _why_cell, 0)
-
-
-def _lines(jobs: Sequence[Gang], now: float, everywhere: bool, width: int) -> list[Text]:
-    """The columns' names, and a line for each job. width: letters that a line may have; 0 = any."""
-    columns = [column for column in COLUMNS if everywhere or column.name != "NAMESPACE"]
-    cells = {column.name: [column.cell(gang, now) for gang in jobs] for column in columns}
-    widths = {name: max([len(name), *(cell.cell_len for cell in found)]) for name, found in cells.items()}
-    if width:
-        widths["NAME"] = min(widths["NAME"], max(8, width // 3))
-    while width:
-        last = max(columns, key=lambda column: column.place)
-        rest = width - sum(widths[c.name] + GAP for c in columns)
-        if not last.place or rest >= min(LEAST_WHY, PART_WHY * width):
-            break
-        columns.remove(last)
-    head = [Text(column.name, "bold") for column in columns]
-    lines = [_line(columns, widths, head, Text(WHY.name, "bold"), width)]
-    for row, gang in enumerate(jobs):
-        line = _line(columns, widths, [cells[c.name][row] for c in columns], WHY.cell(gang, now), width)
-        if gangs.state(gang) == "Finished":
-            line.stylize("dim")
-        lines.append(line)
-    return lines
-
-
-def _line(
-    columns: Sequence[_Column], widths: Mapping[str, int], cells: Sequence[Text], why: Text, width: int
-) -> Text:
-    line = Text(no_wrap=True)
-    for column, cell in zip(columns, cells, strict=True):
-        cell.truncate(widths[column.name], overflow="ellipsis")
-        cell.align("right" if column.right else "left", widths[column.name])
-        line.append_text(cell).append(" " * GAP)
-    line.append_text(why)
-    if width:
-        line.truncate(width, overflow="ellipsis")
-    return line
-
-
 # ---- the whole ----
 
 
@@ -245,7 +110,7 @@ def listing(seen: Seen, look: Look, now: float) -> Group:
     jobs = listed(seen, look)
     if not jobs:
         return Group(_gpus(seen, look, 0), _jobs(jobs, now), Text(_nothing(look)))
-    return Group(_gpus(seen, look, 0), _jobs(jobs, now), Text(), *_lines(jobs, now, not look.namespace, 0))
+    return Group(_gpus(seen, look, 0), _jobs(jobs, now), Text(), *job_lines(jobs, now, not look.namespace, 0))
 
 
 def picture(seen: Seen, look: Look, now: float, width: int, height: int) -> Group:
@@ -265,7 +130,7 @@ def picture(seen: Seen, look: Look, now: float, width: int, height: int) -> Grou
     if first + room < len(jobs):
         more.append(f"{len(jobs) - first - room} below")
     foot = [Text(", ".join(more), "dim")] if more else []
-    return Group(*lines, *_lines(shown, now, not look.namespace, width), *foot)
+    return Group(*lines, *job_lines(shown, now, not look.namespace, width), *foot)
 
 
 def clipped(first: int, count: int, height: int) -> int:

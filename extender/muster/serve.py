@@ -29,8 +29,9 @@ from muster.errors import ConfigurationError, MusterError
 from muster.live import Driver, Settled
 from muster.secured import Secured
 from muster.server.access import ReviewedAccess, ReviewedPods
-from muster.server.answering import Answering, ExtenderMetrics, sendable
+from muster.server.answering import Answering, sendable
 from muster.server.device_metrics import DeviceMetrics
+from muster.server.extender_metrics import ExtenderMetrics
 from muster.server.kube_scheduler import Beside, configure
 from muster.server.resize_metrics import Resizes
 from muster.server.service import make_service_app

@@ -24,8 +24,9 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from muster import profiles
+from muster.asking import Asking
 from muster.errors import ConfigurationError, did_you_mean
-from muster.points import Asking, Profile
+from muster.points import Profile
 from muster.types import Namespaces, Requirement
 
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}

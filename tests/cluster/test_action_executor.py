@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from muster.cluster import decode
-from muster.cluster.action_executor import event_object, gang_object, ungate_patch
+from muster.cluster.action_bodies import event_object, gang_object, ungate_patch
 from muster.cluster.faults import Faults
 from muster.errors import ClusterError, ConfigurationError
 from muster.types import JobKey, Owner, RecordEvent, Reservation, Ungate, WriteGang

@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import Any, cast
 
 from muster.cluster import action_executor
-from muster.cluster.action_executor import ActionExecutor, ungate_patch
+from muster.cluster.action_bodies import ungate_patch
+from muster.cluster.action_executor import ActionExecutor
 from muster.cluster.api import Api
 from muster.cluster.worker_pool import WorkerPool
 from muster.types import Event, GangSeen, JobKey, Outcome, Owner, Reservation, Ungate, WriteGang

@@ -20,8 +20,8 @@ from muster.core import bounds
 from muster.core.views.view import Board
 from muster.profiles import Recipe
 from muster.server.agent_endpoint import AgentEndpoint
-from muster.server.answering import ExtenderMetrics
 from muster.server.device_metrics import DeviceMetrics
+from muster.server.extender_metrics import ExtenderMetrics
 from muster.server.metrics import ViewCollector
 from muster.server.report_endpoint import ReportEndpoint
 from muster.server.tls import Ends

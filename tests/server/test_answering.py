@@ -20,7 +20,8 @@ from prometheus_client import CollectorRegistry
 from muster.core.views.view import View
 from muster.errors import ConfigurationError
 from muster.server import answering
-from muster.server.answering import Answering, ExtenderMetrics, sendable
+from muster.server.answering import Answering, sendable
+from muster.server.extender_metrics import ExtenderMetrics
 from muster.threads import Supervised
 from muster_plugins.pack import Pack
 from tests.scenario import FIFO, job, snapshot

@@ -16,8 +16,8 @@ from starlette.testclient import TestClient
 from muster.core.reasons.waiting import NO_PLAN
 from muster.core.views.extender_rules import NO_ROOM, OTHER_NODE, UNKNOWN
 from muster.core.views.view import Board, View, empty_view
-from muster.server.answering import ExtenderMetrics
 from muster.server.extender import MOST, NO_NODES, NONE_KNOWN, NOT_SYNCED, make_extender_app
+from muster.server.extender_metrics import ExtenderMetrics
 from tests.scenario import FIFO, job, snapshot
 from tests.server.reading import viewed
 

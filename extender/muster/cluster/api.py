@@ -38,7 +38,7 @@ CREDENTIALS = 5.0
 """Seconds for which a header with a credential is kept: the client reads its files again each time it is asked."""
 UNCHECKED = "fieldValidation=Ignore"
 """Our bodies name no field that is not there; looking for such was an eighth of what a patch of a pod cost the
-server (measured as FORGET in act.py)."""
+server (measured as FORGET in action_bodies.py)."""
 NOT_SENT = -1
 """Status of what was not sent: its term was over, or it was called back."""
 

@@ -16,8 +16,9 @@ import numpy as np
 
 from muster.core.sharing.chain import shares_of
 from muster.points import Fifo, Fold, Profile
-from muster.sim import columns as col
-from muster.sim.columns import Columns, truth
+from muster.sim import fluid_truth as col
+from muster.sim.columns import Columns
+from muster.sim.fluid_truth import truth
 from muster.sim.gauges import Gauges
 from muster.sim.lazy_jobs import LazyJobs, estimated, nodes_of, observed
 from muster.sim.options import Interrupted, Options, Progress

@@ -7,7 +7,6 @@ table of jobs. No time of day and no path: the same run gives the same page.
 from __future__ import annotations
 
 import base64
-import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
@@ -20,16 +19,14 @@ import numpy as np
 
 from muster.sim import pictures, terminal_table
 from muster.sim.figures import HOUR
-from muster.sim.options import Options
+from muster.sim.html_assumptions import assumptions, cluster_words, problems
 from muster.sim.result import Result
-from muster.sim.workload import Cluster
 
 if TYPE_CHECKING:
     from muster.sim.request import Outcome
 
 ROWS = 2000
 """Jobs in the page's table; jobs.csv has all."""
-PROBLEMS = 100
 LESS_IS_BETTER = (
     *("avg_jct_h", "p50_jct_h", "p99_jct_h", "avg_queueing_h", "makespan_h"),
     *("avg_queue", "blocking_index", "finish_time_fairness"),
@@ -87,9 +84,9 @@ def page(outcome: Outcome, drawn: Sequence[tuple[str, str, bytes]]) -> str:
             for name, caption, data in drawn
         ),
         "<h2>What was assumed</h2>",
-        _assumptions(outcome),
+        assumptions(outcome),
         "<h2>Problems of the trace</h2>",
-        _problems(outcome),
+        problems(outcome),
         "<h2>Jobs</h2>",
         _jobs(outcome),
         "<h2>Words</h2>",
@@ -119,7 +116,7 @@ def _lead(outcome: Outcome) -> str:
     jobs = len(outcome.workload.submissions)
     days = (outcome.workload.submissions[-1].submitted - outcome.workload.submissions[0].submitted) / 86400
     over = f" over {days:,.1f} days" if days >= 1 else f" over {24 * days:.1f} hours" if days else " at once"
-    return f"{jobs:,} jobs, submitted{over}, on {_cluster(outcome.cluster)}."
+    return f"{jobs:,} jobs, submitted{over}, on {cluster_words(outcome.cluster)}."
 
 
 def _cut(outcome: Outcome) -> str:
@@ -180,76 +177,6 @@ def _image(svg: bytes, alt: str) -> str:
 
 
 # ---- what was assumed ----
-
-
-def _assumptions(outcome: Outcome) -> str:
-    placed = (
-        "any integer share, no placement (fluid)" if outcome.cluster.fluid else "replicas placed on nodes"
-    )
-    told = [
-        f"Cluster: {_cluster(outcome.cluster)}; {placed}.",
-        *_options(outcome.options),
-        *outcome.notes,
-        *outcome.terms,
-    ]
-    for name, result in outcome.results.items():
-        told += [f"{name}: {note}" for note in result.notes]
-    return "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in dict.fromkeys(told)) + "</ul>"
-
-
-def _cluster(cluster: Cluster) -> str:
-    groups = [
-        f"{g.nodes} x {g.gpus}{f' {g.product}' if g.product else ''}"
-        + (f" ({g.memory} MiB)" if g.memory else "")
-        for g in cluster.groups
-    ]
-    return f"{cluster.gpus} GPUs (nodes x GPUs: {', '.join(groups)})"
-
-
-def _options(options: Options) -> list[str]:
-    """The settings that are not at their default, in words."""
-    words = {
-        "seed": "random seed {}",
-        "restart": "{:g} s without progress when a job's configuration changes or it is started again",
-        "migrate": "{:g} s without progress when only its nodes change",
-        "checkpoint": "a checkpoint each {:g} s; work since the last is lost at a restart",
-        "round": "plans only at whole multiples of {:g} s",
-        "failures": "each node fails every {:g} s on average",
-        "repair": "a failed node is back after {:g} s",
-        "whole_seconds": "arrivals and completions are rounded up to whole seconds",
-    }
-    found = []
-    for spec in dataclasses.fields(options):
-        value = getattr(options, spec.name)
-        if spec.name in words and (value != spec.default or spec.name == "seed"):
-            if spec.name == "repair" and not options.failures:
-                continue
-            text = words[spec.name].format(value)
-            found.append(text[0].upper() + text[1:] + ".")
-    if not options.restart and not options.migrate:
-        found.append("Restarts and changes cost nothing, unless a job's own model says so.")
-    return found
-
-
-def _problems(outcome: Outcome) -> str:
-    runs = [p for result in outcome.results.values() for p in result.problems]
-    found = list(dict.fromkeys([*outcome.workload.problems, *runs]))
-    if not found:
-        return "<p>None: every line of it was used.</p>"
-    rows = "".join(
-        f'<tr><td>{p.line or ""}</td><td class="text">{escape(p.what)}</td>'
-        f'<td class="text">{escape(p.done)}</td></tr>'
-        for p in found[:PROBLEMS]
-    )
-    more = (
-        f'<p class="note">and {len(found) - PROBLEMS:,} more in problems.csv</p>'
-        if len(found) > PROBLEMS
-        else ""
-    )
-    return (
-        '<table><thead><tr><th>line</th><th class="text">what</th><th class="text">what was done</th></tr></thead>'
-        f"<tbody>{rows}</tbody></table>{more}"
-    )
 
 
 # ---- jobs ----

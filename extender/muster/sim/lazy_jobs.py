@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping
 from muster.core.progress.estimate import believed
 from muster.core.sharing.job_table import curves
 from muster.points import Observe, Profile
-from muster.sim import columns as col
-from muster.sim.columns import Columns, speed_of
+from muster.sim import fluid_truth as col
+from muster.sim.columns import Columns
+from muster.sim.fluid_truth import speed_of
 from muster.sim.workload import Cluster, Workload
 from muster.types import (
     GPU,

@@ -17,10 +17,11 @@ from muster.core.cycle import cycle
 from muster.points import Profile
 from muster.sim import physics as ph
 from muster.sim import result_builder, stock
+from muster.sim.makers import Makers
 from muster.sim.options import Interrupted, Options, Progress
 from muster.sim.physics import Physics, Stage
 from muster.sim.result import Result
-from muster.sim.running_job import Makers, Training
+from muster.sim.running_job import Training
 from muster.sim.sim_nodes import Site
 from muster.sim.truth import NODE, PAUSE, READY, Truth
 from muster.sim.workload import Cluster, Workload

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from muster.points import Asking, Profile
+from muster.asking import Asking
+from muster.points import Profile
 from muster.types import (
     CreateProvisioningRequest,
     DeleteProvisioningRequest,

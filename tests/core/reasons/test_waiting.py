@@ -4,6 +4,7 @@ import pytest
 
 from muster.core.placement.capacity import Capacity
 from muster.core.placement.place import Need
+from muster.core.reasons import refusals
 from muster.core.reasons import waiting as reasons
 from muster.core.reasons.words import duration
 from muster.types import GPU, Job, Reason, Reservation, State, Status
@@ -82,7 +83,7 @@ def refused(made: Job, *, used: dict[str, int] | None = None, nodes: int = 2, ra
     before = snapshot(
         nodes=nodes, racks=racks, jobs=[made], foreign={n: asks(g) for n, g in (used or {}).items()}
     )
-    return reasons.refusal(Capacity(before), made, needs_of(made), FIFO, before)
+    return refusals.refusal(Capacity(before), made, needs_of(made), FIFO, before)
 
 
 def test_not_now_says_how_many_fit() -> None:
@@ -161,7 +162,7 @@ def test_a_busy_cluster_is_not_never() -> None:
 def test_a_node_that_comes_later_changes_never() -> None:
     made = job("x", worker=1, gpus=16)
     larger = snapshot(nodes=[node("n0", gpus=8), node("n1", gpus=16)], jobs=[made], foreign={"n1": asks(1)})
-    assert reasons.refusal(Capacity(larger), made, needs_of(made), FIFO, larger).reason is Reason.RESOURCES
+    assert refusals.refusal(Capacity(larger), made, needs_of(made), FIFO, larger).reason is Reason.RESOURCES
 
 
 def test_incomplete_names_what_is_missing() -> None:
@@ -202,5 +203,5 @@ def test_no_sentence_names_another_job() -> None:
     secret = job("secret-name", worker=1, gpus=8, on=["n0"])
     waiting = job("x", worker=2, gpus=8)
     before = snapshot(nodes=2, jobs=[secret, waiting])
-    status = reasons.refusal(Capacity(before), waiting, needs_of(waiting), FIFO, before)
+    status = refusals.refusal(Capacity(before), waiting, needs_of(waiting), FIFO, before)
     assert "secret" not in status.message + status.detail

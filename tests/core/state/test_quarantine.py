@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
+from muster.asking import Asking
 from muster.core import cycle as cycling
 from muster.core import events, ledger
 from muster.core.state import job_builder, pods, quarantine
 from muster.core.state.quarantine import PAUSE_FIRST, sentence
-from muster.points import Asking, Profile
+from muster.points import Profile
 from muster.types import Grants, JobKey, Phase, Plan, Reason, SharingSnapshot, Snapshot, State, Status
 from tests.cluster_fake import FakeCluster, Muster
 from tests.table_of_states import under_way

@@ -1,4 +1,4 @@
-"""Asking an autoscaler for nodes, as the profile says (points.AsksForNodes)."""
+"""Asking an autoscaler for nodes, as the profile says (asking.AsksForNodes)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ASK_RETRY, ASK_ANEW = 60.0, 600.0
 def chosen_for_nodes(
     state: LedgerState, snapshot: Snapshot, plan: Plan, queue: Sequence[JobKey]
 ) -> Sequence[JobKey]:
-    """For whom an autoscaler is asked (points.Asking), of the plan's queue as far as it is given here."""
+    """For whom an autoscaler is asked (asking.Asking), of the plan's queue as far as it is given here."""
     asking = state.profile.asking
     chosen, wake = asking.chosen(replace(plan, order=tuple(queue)), snapshot, state.asked)
     if wake is not None:

@@ -16,7 +16,7 @@ from muster.core.placement.place import Need
 from muster.core.placement.reservations import placed
 from muster.core.placement.statement import Statement
 from muster.core.placement.take_up import find, grow, sizes_between, take_up
-from muster.core.reasons import waiting
+from muster.core.reasons import refusals, waiting
 from muster.types import Job, Reason, State, Status
 
 
@@ -67,7 +67,7 @@ def admit(run: CycleState, job: Job) -> None:
     """All or nothing: every replica of the minimum gets a place, or none does."""
     if run.blocked:
         nodes, needs = run.snapshot.nodes, first_needs(job)
-        never = waiting.never_fits(nodes, job, needs, run.profile, run.snapshot)
+        never = refusals.never_fits(nodes, job, needs, run.profile, run.snapshot)
         run.statuses[job.key] = never or waiting.BEHIND_HEAD
         return
     short = ends_in_time(run, job)
@@ -78,7 +78,7 @@ def admit(run: CycleState, job: Job) -> None:
         guard = None if short else run.reserved
         if start(run, job, needs, guard):
             return
-        status = waiting.refusal(run.capacity, job, needs, run.profile, run.snapshot)
+        status = refusals.refusal(run.capacity, job, needs, run.profile, run.snapshot)
         if (
             guard is not None
             and status.reason is not Reason.NEVER_FITS

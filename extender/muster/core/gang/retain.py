@@ -12,7 +12,7 @@ from muster.core.placement.cycle_state import CycleState
 from muster.core.placement.feasibility import static_mask
 from muster.core.placement.place import Need, place
 from muster.core.placement.reservations import assign, members_expected, open_holds, own_rows, placed
-from muster.core.reasons import waiting
+from muster.core.reasons import refusals, waiting
 from muster.core.reasons.words import duration
 from muster.core.workload.whole import awaited
 from muster.types import EndReason, Job, Member, Phase, Reservation, Role, Seconds, State, Unpin
@@ -53,7 +53,7 @@ def keep(run: CycleState, job: Job) -> bool:
         if assignments is not None:
             reservations = assign(job, reservations + open_holds(run.snapshot.nodes, assignments))
         elif job.started:
-            short = waiting.refusal(run.capacity, job, missing, run.profile, run.snapshot)
+            short = refusals.refusal(run.capacity, job, missing, run.profile, run.snapshot)
             run.statuses[job.key] = short._replace(state=State.STARTING)
     if not job.started and any(role.min > placed(role, reservations) for role in job.roles):
         _release(run, job, reservations)  # no place for all of it, or a pod that nobody makes again is gone

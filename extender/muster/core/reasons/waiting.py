@@ -7,21 +7,14 @@ Names of other jobs never appear here: other namespaces read these sentences onl
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 
-import numpy as np
-
-from muster.core.placement.capacity import Capacity, repels
-from muster.core.placement.feasibility import static_mask
-from muster.core.placement.place import Need, candidates_of, filtered, place
+from muster.core.placement.place import Need
 from muster.core.reasons.words import duration, plural
 from muster.core.workload.whole import rolls_out, to_come
-from muster.points import Filter, Profile
 from muster.types import (
     GPU,
     Job,
-    Nodes,
     Reason,
     Reservation,
     Shape,
@@ -132,132 +125,6 @@ def backing_off(job: Job, snapshot: Snapshot) -> Status:
         "its last start did not complete; it tries again after a pause",
         f"in {duration(job.not_before - snapshot.now)}",
     )
-
-
-def refusal(
-    capacity: Capacity, job: Job, needs: Sequence[Need], profile: Profile, snapshot: Snapshot
-) -> Status:
-    """Why a job does not fit on a room, from "never" to "not now"."""
-    never = never_fits(capacity.nodes, job, needs, profile, snapshot)
-    if never is not None:
-        return never
-    words = needs_words(job, needs)
-    if job.topology_required:
-        free = _best_domain(capacity, job, needs)
-        return Status(State.WAITING, Reason.TOPOLOGY, words, free)
-    for plugin in profile.filters:
-        words_of_plugin = _plugin_words(plugin, capacity, job, needs, snapshot)
-        if words_of_plugin:
-            return Status(State.WAITING, Reason.PLUGIN, words_of_plugin)
-    parts = []
-    for need in needs:
-        fits = min(capacity.total_fits(need.role.shape), need.count)
-        if fits < need.count:
-            name = "" if len(needs) == 1 else f" {need.role.name}"
-            parts.append(
-                f"{fits} of {need.count}{name} {'replica fits' if need.count == 1 else 'replicas fit'} now"
-            )
-    return Status(
-        State.WAITING,
-        Reason.RESOURCES,
-        words,
-        "; ".join(parts) or _apart(job, snapshot),
-    )
-
-
-def never_fits(
-    nodes: Nodes, job: Job, needs: Sequence[Need], profile: Profile, snapshot: Snapshot
-) -> Status | None:
-    """Said of a job that could not start on the empty cluster either; None where it could."""
-    why = _never(nodes, job, needs, profile, snapshot)
-    return Status(State.WAITING, Reason.NEVER_FITS, f"{needs_words(job, needs)}: {why}") if why else None
-
-
-def _apart(job: Job, snapshot: Snapshot) -> str:
-    """Each role alone would fit, and yet the job does not."""
-    refused = {node for (key, _), nodes in snapshot.node_backoffs.items() if key == job.key for node in nodes}
-    if refused:
-        return f"left out for a while: {plural(len(refused), 'node')} that kube-scheduler refused for it"
-    return "its roles fit one by one, but not together"
-
-
-def _never(nodes: Nodes, job: Job, needs: Sequence[Need], profile: Profile, snapshot: Snapshot) -> str:
-    """Why the job could not start on the empty cluster, or "". Kept with the nodes: it changes with them."""
-    key = (tuple((n.role.shape, n.count) for n in needs), job.topology_required)
-    kept = nodes.verdicts.get(key)
-    if kept is None:
-        kept = _why_never(nodes, job, needs, profile, snapshot)
-        nodes.verdicts.put(key, kept)
-    return kept
-
-
-def _why_never(nodes: Nodes, job: Job, needs: Sequence[Need], profile: Profile, snapshot: Snapshot) -> str:
-    if not len(nodes):
-        return "the cluster has no nodes"
-    empty = replace(
-        snapshot, free=nodes.total, ports={}, node_backoffs={}, ours_on=np.zeros(len(nodes), dtype=np.int64)
-    )
-    capacity = Capacity(empty)
-    if len(needs) == 1 and not job.topology_required and not repels(needs[0].role.shape):
-        if capacity.total_fits(needs[0].role.shape) >= needs[0].count:
-            return ""  # replicas of one role anywhere: no need to find each its node
-    elif place(Capacity(empty), job, needs, replace(profile, filters=()), empty) is not None:
-        return ""
-    for need in needs:
-        shape = need.role.shape
-        if shape.missing:
-            return f"{shape.missing[0]} does not exist"
-        allowed = static_mask(nodes, shape)
-        vector = capacity.vector(shape)
-        if vector is None:
-            unknown = [r for r, v in shape.requests if v and r not in nodes.resource_index]
-            return f"no node offers {', '.join(unknown)}"
-        if not allowed.any():
-            return f"no node of {len(nodes)} has the labels it selects and only taints it tolerates"
-        if int(capacity.fits(shape).max(initial=0)) == 0:
-            return f"no node is large enough for {asks(shape)}" + _largest(capacity, shape)
-        if capacity.total_fits(shape) < need.count:
-            return f"all nodes together, empty, take {capacity.total_fits(shape)} of {need.count} replicas"
-    if job.topology_required:
-        return f"no {level(job.topology_required)} is large enough; " + _best_domain(capacity, job, needs, "")
-    return "its roles do not fit together on the empty cluster"
-
-
-def _largest(capacity: Capacity, shape: Shape) -> str:
-    """The column that is short on every node, with the most any allowed node has."""
-    vector = capacity.vector(shape)
-    if vector is None:
-        return ""
-    allowed = static_mask(capacity.nodes, shape)
-    for column, asked in zip(*vector, strict=True):
-        most = int(capacity.nodes.total[allowed, column].max(initial=0))
-        if most < asked:
-            return f": the largest has {amount(capacity.nodes.resources[int(column)], most)}"
-    return ""
-
-
-def _best_domain(capacity: Capacity, job: Job, needs: Sequence[Need], free: str = " free") -> str:
-    ids, names = capacity.nodes.domains(job.topology_required)
-    if not names:
-        return f"no node has the label {job.topology_required}"
-    need = max(needs, key=lambda n: (n.count * n.role.shape.gpus, n.count))
-    fits = capacity.fits(need.role.shape)
-    inside = ids >= 0
-    sums = np.bincount(ids[inside], weights=fits[inside], minlength=len(names)).astype(np.int64)
-    best = int(sums.max(initial=0))
-    unit = need.role.shape.gpus
-    has = plural(best * unit, "GPU") if unit else plural(best, "place")
-    return f"the best {level(job.topology_required)} has {has}{free}"
-
-
-def _plugin_words(
-    plugin: Filter, capacity: Capacity, job: Job, needs: Sequence[Need], snapshot: Snapshot
-) -> str:
-    for need in needs:
-        mask, words = filtered(plugin, job, need.role, candidates_of(capacity, need), snapshot)
-        if mask is not None and not mask.any():
-            return words
-    return ""
 
 
 def starting(reservations: Sequence[Reservation]) -> Status:

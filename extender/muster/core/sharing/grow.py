@@ -10,7 +10,7 @@ from muster.core.placement.place import Need
 from muster.core.placement.reservations import members_expected, placed
 from muster.core.placement.statement import Statement
 from muster.core.placement.take_up import find_largest, grow, sizes_between, take_up
-from muster.core.reasons import waiting
+from muster.core.reasons import refusals
 from muster.core.sharing.grants import ALONE, targets
 from muster.types import Grant, Job, elastic_role
 
@@ -35,7 +35,7 @@ def start_granted(statement: Statement, job: Job, target: int, grant: Grant, who
             statement.grants[job.key] = grant
         return steps[found[0]] == goal[role.name]
     if job.key not in statement.leaving:
-        statement.statuses[job.key] = waiting.refusal(
+        statement.statuses[job.key] = refusals.refusal(
             capacity,
             job,
             [Need(role, steps[0] if steps else role.min), *others],

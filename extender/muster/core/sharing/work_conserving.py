@@ -24,7 +24,7 @@ from muster.core.placement.cycle_state import CycleState, HeadReservation
 from muster.core.placement.place import Need
 from muster.core.placement.reservations import placed
 from muster.core.placement.statement import Statement
-from muster.core.reasons import waiting
+from muster.core.reasons import refusals, waiting
 from muster.core.sharing.apply import carry_out
 from muster.core.sharing.grants import ALONE, targets, waits
 from muster.core.sharing.job_table import narrowed
@@ -63,7 +63,7 @@ def take_part(run: CycleState, members: Sequence[Job]) -> list[Job]:
             fits = known.get(kind)
             if fits is None:
                 needs = least_needs(job)
-                never = waiting.never_fits(run.snapshot.nodes, job, needs, run.profile, run.snapshot)
+                never = refusals.never_fits(run.snapshot.nodes, job, needs, run.profile, run.snapshot)
                 fits = known[kind] = never is None
             if not fits:
                 continue

@@ -6,13 +6,20 @@ where nothing is declared anywhere: 1, and pods start as they come.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from muster.cached import MIB, cached
-from muster.core.bounds import KEY, NAME, NOTE, POINTS, REPLICAS, SHOWN, WORK, Bound, shown
-from muster.core.bounds import SPEED as FASTEST
+from muster.core.bounds import KEY, NAME, NOTE, REPLICAS, SHOWN, shown
+from muster.core.workload.annotation_values import (
+    ROLE_NAME,
+    count_of,
+    number_of,
+    parse_roles,
+    parse_sizes,
+    parse_speed,
+    text_of,
+)
 from muster.core.workload.identity import (
     DEFAULT_ROLE,
     EVICTABLE,
@@ -44,8 +51,6 @@ _READ = (
     *(TOPOLOGY_PREFERRED, REMAINING, SPEED, MODEL, REQUEST, GPUS),
 )
 """Annotations that say something of the job: others are no part of what is remembered of them."""
-
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +105,7 @@ def _read(role: str, model: str, annotations: tuple[tuple[str, str], ...]) -> De
 
 
 def _declared(role: str, model: str, notes: Mapping[str, str]) -> Declared:
-    if not _NAME.fullmatch(role) or len(role) > 63:
+    if not ROLE_NAME.fullmatch(role) or len(role) > 63:
         raise InputError(
             f"{ROLE}: expected a name of lower-case letters, digits and '-', found {shown(role)}"
         )
@@ -111,7 +116,7 @@ def _declared(role: str, model: str, notes: Mapping[str, str]) -> Declared:
     if roles and role not in dict(roles):
         names = _cut(", ".join(name for name, _ in roles))
         raise InputError(f"{ROLE}: expected one of the roles in {ROLES} ({names}), found {shown(role)}")
-    least, most = _count(notes, MIN), _count(notes, MAX)
+    least, most = count_of(notes, MIN), count_of(notes, MAX)
     if least is not None and most is not None and least > most:
         raise InputError(f"{MIN}: expected at most {MAX} ({most}), found {least}")
     if least is None and most is None and WHOLE.fullmatch(notes.get(LWS_SIZE, "")):
@@ -137,104 +142,18 @@ def _declared(role: str, model: str, notes: Mapping[str, str]) -> Declared:
         role=role,
         roles=roles,
         size=RoleSize(least, most, sizes),
-        topology_required=_text(notes, TOPOLOGY_REQUIRED, KEY),
-        topology_preferred=_text(notes, TOPOLOGY_PREFERRED, KEY),
+        topology_required=text_of(notes, TOPOLOGY_REQUIRED, KEY),
+        topology_preferred=text_of(notes, TOPOLOGY_PREFERRED, KEY),
         placement=placement,
         evictable=evictable == "true",
-        remaining_work=_number(notes, REMAINING),
+        remaining_work=number_of(notes, REMAINING),
         speed=parse_speed(notes.get(SPEED, "")),
-        model=model or _text(notes, MODEL, NAME),
+        model=model or text_of(notes, MODEL, NAME),
         resize=resize,
         resize_at=resize_at,
-        request=_count(notes, REQUEST) or 0,
+        request=count_of(notes, REQUEST) or 0,
         gpus=parse_gpus(notes.get(GPUS, "")),
     )
-
-
-def parse_roles(text: str) -> tuple[tuple[str, int], ...]:
-    """ "scheduler=1,server=2,worker=4" in its order. Raises InputError with what was expected and found."""
-    if not text:
-        return ()
-    roles: dict[str, int] = {}
-    for part in text.split(","):
-        name, sign, count = (p.strip() for p in part.partition("="))
-        if not sign or not _NAME.fullmatch(name) or not WHOLE.fullmatch(count):
-            raise InputError(
-                f'{ROLES}: expected "role=count,...", found {shown(part.strip())} in {shown(text)}'
-            )
-        if name in roles:
-            raise InputError(f"{ROLES}: expected each role once, found {name!r} twice in {shown(text)}")
-        if not 1 <= int(count) <= REPLICAS.most:
-            raise InputError(f"{ROLES}: expected a count from 1 to {REPLICAS.most}, found {name}={count}")
-        roles[name] = int(count)
-    return tuple(roles.items())
-
-
-def parse_sizes(text: str) -> tuple[int, ...]:
-    """ "1,2,4" in rising order. Raises InputError."""
-    if not text:
-        return ()
-    sizes: list[int] = []
-    for part in text.split(","):
-        if not WHOLE.fullmatch(part.strip()) or not 1 <= int(part) <= REPLICAS.most:
-            raise InputError(
-                f'{SIZES}: expected counts from 1 to {REPLICAS.most} as "1,2,4", found {shown(part.strip())}'
-            )
-        sizes.append(int(part))
-    return tuple(sorted(set(sizes)))
-
-
-def parse_speed(text: str) -> tuple[tuple[int, float], ...]:
-    """ "1=1.0,2=1.9": replicas and relative speed, by replicas. Raises InputError."""
-    if not text:
-        return ()
-    points: dict[int, float] = {}
-    parts = text.split(",")
-    if len(parts) > POINTS.most:
-        raise InputError(POINTS.beyond(SPEED, len(parts)))
-    for part in parts:
-        count, _, speed = (p.strip() for p in part.partition("="))
-        try:
-            replicas, points[replicas] = int(count), float(speed)
-        except ValueError as error:
-            raise InputError(
-                f'{SPEED}: expected "replicas=speed,...", found {shown(part.strip())} in {shown(text)}'
-            ) from error
-        if not 1 <= replicas <= REPLICAS.most or not 1 / FASTEST.most <= points[replicas] <= FASTEST.most:
-            raise InputError(
-                f"{SPEED}: expected positive numbers, {FASTEST}, of 1 to {REPLICAS.most} replicas, "
-                f"found {shown(part.strip())}"
-            )
-    return tuple(sorted(points.items()))
-
-
-def _count(notes: Mapping[str, str], key: str) -> int | None:
-    text = notes.get(key)
-    if text is None:
-        return None
-    if not WHOLE.fullmatch(text) or not 1 <= int(text) <= REPLICAS.most:
-        raise InputError(f"{key}: expected a whole number from 1 to {REPLICAS.most}, found {shown(text)}")
-    return int(text)
-
-
-def _text(notes: Mapping[str, str], key: str, bound: Bound) -> str:
-    text = notes.get(key, "")
-    if len(text) > bound.most:
-        raise InputError(bound.beyond(key, text))
-    return text
-
-
-def _number(notes: Mapping[str, str], key: str) -> float | None:
-    text = notes.get(key)
-    if text is None:
-        return None
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
-    if not 0 <= number < WORK.most:
-        raise InputError(f"{key}: expected seconds on one replica (a number from 0), found {shown(text)}")
-    return number
 
 
 def merge(parts: Sequence[tuple[str, Declared]]) -> tuple[Declared, dict[str, RoleSize]]:
