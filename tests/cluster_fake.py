@@ -9,7 +9,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 
-from muster.cluster.decode import seconds
+from muster.cluster.quantities import seconds
 from muster.core.actions import gang_codec
 from muster.core.ledger import Ledger
 from muster.core.workload.owners import watched

@@ -17,7 +17,7 @@ import pytest
 
 from muster import cached as caches
 from muster.cached import CACHES, MIB, Cache, cached, weight
-from muster.cluster import decode, paths
+from muster.cluster import decode_pods, paths, quantities
 from muster.core.placement import feasibility, usage
 from muster.core.progress import curves
 from muster.core.views.view import Board, empty_view
@@ -66,7 +66,7 @@ def pod(number: int) -> bytes:
 
 
 def decoded(number: int) -> None:
-    record = decode.pod(pod(number), "muster")
+    record = decode_pods.pod(pod(number), "muster")
     declared.declared(record)
     volumes._shape(record.shape, False, ())
 
@@ -82,7 +82,7 @@ def losses(number: int) -> tuple[tuple[float, float], ...]:
 
 FILLS: dict[str, Callable[[int], object]] = {
     "times": decoded,
-    "quantities": lambda n: decode.quantity("memory", f"{n}{'0' * 4000}"),
+    "quantities": lambda n: quantities.quantity("memory", f"{n}{'0' * 4000}"),
     "shapes": decoded,
     "node affinity": decoded,
     "annotations": template,

@@ -12,7 +12,7 @@ from typing import Any
 
 import tenacity
 
-from muster.cluster import custom_owners, decode
+from muster.cluster import custom_owners, decode, decode_pods
 from muster.cluster.api import STRATEGIC, Api, message
 from muster.cluster.owner_watches import KINDS
 from muster.cluster.paths import path, segment
@@ -51,7 +51,7 @@ def owners(api: Api) -> dict[str, OwnerRecord]:
 def gated(api: Api, scheduler: str, namespace: str | None, job: str | None) -> list[PodRecord]:
     """Pods that wait behind our gate, of one job or of all."""
     where = path("v1", "pods", namespace or "")
-    pods = [decode.pod(item, scheduler) for item in decode.listed(api.get(where)).items]
+    pods = [decode_pods.pod(item, scheduler) for item in decode.listed(api.get(where)).items]
     waiting = [p for p in pods if p.ours and p.phase in (Phase.GATED, Phase.HELD) and not p.deleting]
     if job is None:
         return waiting
@@ -118,7 +118,7 @@ def release(api: Api, pods: Sequence[PodRecord], scheduler: str, patience: float
                 continue
             if status != 200:
                 raise ClusterError(message(data), status)
-            now = decode.pod(data, scheduler)
+            now = decode_pods.pod(data, scheduler)
             if now.uid == pod.uid and not now.phase.on_node and not now.phase.ended and not now.deleting:
                 waiting[f"{pod.namespace}/{pod.name}"] = now.refusal or "not bound yet"
         return waiting

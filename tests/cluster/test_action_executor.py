@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from muster.cluster import decode
+from muster.cluster import decode_pods
 from muster.cluster.action_bodies import event_object, gang_object, ungate_patch
 from muster.cluster.faults import Faults
 from muster.errors import ClusterError, ConfigurationError
@@ -47,7 +47,7 @@ def test_the_first_pod_of_a_start_carries_the_placement_and_it_is_read_back() ->
     (note,) = sent["metadata"]["annotations"].items()
     spec = {"schedulerName": "muster", "containers": [], "affinity": sent["spec"]["affinity"]}
     pod = {"metadata": {"name": "p", "uid": "u", "annotations": dict([note])}, "spec": spec}
-    found = decode.pod(json.dumps(pod).encode(), "muster")
+    found = decode_pods.pod(json.dumps(pod).encode(), "muster")
     assert (found.pin, found.carries, found.annotations) == ("n1", reservations, {})
 
 
@@ -56,7 +56,7 @@ def test_a_placement_that_cannot_be_read_is_none(text: str) -> None:
     spec = {"schedulerName": "muster", "containers": [], **ungate()["spec"]}
     del spec["schedulingGates"]
     pod = {"metadata": {"name": "p", "uid": "u", "annotations": {"muster.dev/plan": text}}, "spec": spec}
-    found = decode.pod(json.dumps(pod).encode(), "muster")
+    found = decode_pods.pod(json.dumps(pod).encode(), "muster")
     assert (found.pin, found.carries) == ("n1", ())
 
 
@@ -65,7 +65,7 @@ def test_a_pod_that_waits_carries_nothing() -> None:
     spec = {"schedulerName": "muster", "containers": [], **ungate()["spec"]}
     spec["schedulingGates"] = [{"name": "muster.dev/queue"}]
     pod = {"metadata": {"name": "p", "uid": "u", "annotations": note}, "spec": spec}
-    assert decode.pod(json.dumps(pod).encode(), "muster").carries == ()
+    assert decode_pods.pod(json.dumps(pod).encode(), "muster").carries == ()
 
 
 def test_the_pin_is_appended_to_every_term_of_the_owner() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from muster import gangs
-from muster.cluster import decode
+from muster.cluster import decode, decode_pods, quantities
 from muster.types import GATE, GPU, Condition, Owner, Phase, Requirement, Step, Taint, Term
 
 RUN = {"name": "c", "image": "x"}
@@ -47,11 +47,11 @@ def asks(**requests: str) -> dict[str, Any]:
     ],
 )
 def test_quantities_are_whole_numbers_rounded_up(text: str, resource: str, expected: int) -> None:
-    assert decode.quantity(resource, text) == expected
+    assert quantities.quantity(resource, text) == expected
 
 
 def test_containers_and_sidecars_add_up_and_the_largest_init_container_counts() -> None:
-    pod = decode.pod(
+    pod = decode_pods.pod(
         body(
             {
                 "containers": [asks(cpu="1", gpu="2"), asks(cpu="500m")],
@@ -70,12 +70,12 @@ def test_containers_and_sidecars_add_up_and_the_largest_init_container_counts() 
 
 
 def test_the_mark_of_a_schedulers_extender_entry_is_nothing_that_a_node_must_offer() -> None:
-    pod = decode.pod(body({"containers": [asks(gpu="1", **{"muster.dev/managed": "1"})]}), "muster")
+    pod = decode_pods.pod(body({"containers": [asks(gpu="1", **{"muster.dev/managed": "1"})]}), "muster")
     assert dict(pod.shape.requests) == {GPU: 1}
 
 
 def test_requests_of_the_pod_replace_those_of_its_containers() -> None:
-    pod = decode.pod(
+    pod = decode_pods.pod(
         body({"containers": [asks(cpu="1", gpu="1")], "resources": {"requests": {"cpu": "4"}}}), "muster"
     )
     assert dict(pod.shape.requests) == {"cpu": 4000, GPU: 1}
@@ -98,7 +98,7 @@ def test_requests_of_the_pod_replace_those_of_its_containers() -> None:
 def test_a_pod_stands_where_its_gates_node_and_phase_say(
     spec: dict[str, Any], more: dict[str, Any], phase: Phase
 ) -> None:
-    assert decode.pod(body(spec, **more), "muster").phase is phase
+    assert decode_pods.pod(body(spec, **more), "muster").phase is phase
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_pod_that_only_others_hold_back_never_waited_behind_our_gate(
     gates: list[str], foreign: bool
 ) -> None:
     held = body({"schedulingGates": [{"name": name} for name in gates]})
-    assert decode.pod(held, "muster").foreign is foreign
+    assert decode_pods.pod(held, "muster").foreign is foreign
 
 
 def affinity(*terms: dict[str, Any]) -> dict[str, Any]:
@@ -122,16 +122,16 @@ ZONE = {"key": "zone", "operator": "In", "values": ["a", "b"]}
 
 
 def test_the_pin_is_told_from_the_owners_own_affinity() -> None:
-    plain = decode.pod(body(affinity({"matchFields": [PIN]})), "muster")
+    plain = decode_pods.pod(body(affinity({"matchFields": [PIN]})), "muster")
     assert (plain.pin, plain.shape.affinity) == ("n3", ())
-    own = decode.pod(
+    own = decode_pods.pod(
         body(affinity({"matchExpressions": [ZONE], "matchFields": [PIN]}, {"matchFields": [PIN]})), "muster"
     )
     assert own.pin == "n3"
     assert own.shape.affinity == (Term((Requirement("zone", "In", ("a", "b")),)), Term())
-    none = decode.pod(body(affinity({"matchExpressions": [ZONE]}, {"matchFields": [PIN]})), "muster")
+    none = decode_pods.pod(body(affinity({"matchExpressions": [ZONE]}, {"matchFields": [PIN]})), "muster")
     assert none.pin == ""
-    gated = decode.pod(
+    gated = decode_pods.pod(
         body({"schedulingGates": [{"name": GATE}], **affinity({"matchFields": [PIN]})}), "muster"
     )
     assert (gated.pin, len(gated.shape.affinity)) == ("", 1)
@@ -161,11 +161,11 @@ def test_the_pin_is_told_from_the_owners_own_affinity() -> None:
     ],
 )
 def test_what_the_planner_does_not_model_is_named(spec: dict[str, Any], why: tuple[str, ...]) -> None:
-    assert decode.pod(body(spec), "muster").shape.unmodelled == why
+    assert decode_pods.pod(body(spec), "muster").shape.unmodelled == why
 
 
 def test_foreign_pods_are_node_requests_and_priority() -> None:
-    pod = decode.pod(
+    pod = decode_pods.pod(
         body(
             {
                 "schedulerName": "default-scheduler",
@@ -182,15 +182,15 @@ def test_foreign_pods_are_node_requests_and_priority() -> None:
 def test_a_pod_that_admission_gave_to_the_clusters_scheduler_is_ours_by_its_label() -> None:
     spec = {"schedulerName": "default-scheduler", "schedulingGates": [{"name": "muster.dev/queue"}]}
     labelled = {"labels": {"muster.dev/scheduler": "muster"}}
-    pod = decode.pod(body(spec, metadata=labelled), "muster")
+    pod = decode_pods.pod(body(spec, metadata=labelled), "muster")
     assert (pod.ours, pod.phase) == (True, Phase.GATED)
-    assert not decode.pod(body(spec, metadata=labelled), "team-b").ours
-    assert not decode.pod(body(spec), "muster").ours
+    assert not decode_pods.pod(body(spec, metadata=labelled), "team-b").ours
+    assert not decode_pods.pod(body(spec), "muster").ours
 
 
 def test_pods_of_one_template_share_one_shape() -> None:
-    first = decode.pod(body({"containers": [asks(gpu="4")]}), "muster")
-    second = decode.pod(body({"containers": [asks(gpu="4")]}, metadata={"uid": "v"}), "muster")
+    first = decode_pods.pod(body({"containers": [asks(gpu="4")]}), "muster")
+    second = decode_pods.pod(body({"containers": [asks(gpu="4")]}, metadata={"uid": "v"}), "muster")
     assert first.shape is second.shape
 
 
@@ -198,8 +198,8 @@ def test_a_refusal_is_unschedulable_and_not_the_gate() -> None:
     def condition(reason: str) -> dict[str, Any]:
         return {"conditions": [{"type": "PodScheduled", "status": "False", "reason": reason, "message": "m"}]}
 
-    assert decode.pod(body(status=condition("Unschedulable")), "muster").refusal == "m"
-    assert decode.pod(body(status=condition("SchedulingGated")), "muster").refusal == ""
+    assert decode_pods.pod(body(status=condition("Unschedulable")), "muster").refusal == "m"
+    assert decode_pods.pod(body(status=condition("SchedulingGated")), "muster").refusal == ""
 
 
 def test_nodes_and_owners_carry_what_the_planner_reads() -> None:
@@ -265,10 +265,10 @@ def test_a_quantity_beyond_its_bound_is_cut_to_it_and_named(
     requests: list[dict[str, str]], kept: tuple[str, int], words: str
 ) -> None:
     spec = {"containers": [asks(**one) for one in requests]}
-    pod = decode.pod(body(spec), "muster")
+    pod = decode_pods.pod(body(spec), "muster")
     assert pod.shape.requests == (kept,)
     assert pod.beyond.startswith(words)
-    foreign = decode.pod(body({**spec, "schedulerName": "other", "nodeName": "n"}), "muster")
+    foreign = decode_pods.pod(body({**spec, "schedulerName": "other", "nodeName": "n"}), "muster")
     assert (foreign.ours, foreign.shape.requests) == (False, (kept,))
 
 
@@ -283,7 +283,7 @@ def test_who_asks_for_the_most_fits_on_no_node_whatever_it_says_of_itself() -> N
 
 def test_of_an_annotation_no_more_is_kept_than_shows_that_it_is_too_long() -> None:
     notes = {"muster.dev/roles": "a" * 262_144, "muster.dev/plan": "[" * 262_144}
-    pod = decode.pod(body(metadata={"annotations": notes}), "muster")
+    pod = decode_pods.pod(body(metadata={"annotations": notes}), "muster")
     assert len(pod.annotations["muster.dev/roles"]) == 16_385
     assert pod.carries == ()
 

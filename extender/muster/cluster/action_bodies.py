@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from muster.cluster import decode
+from muster.cluster import decode_pods
 from muster.core.workload import identity
 from muster.types import (
     GATE,
@@ -35,7 +35,7 @@ def ungate_patch(action: Ungate) -> bytes:
     spec: dict[str, Any] = {"schedulingGates": [{"$patch": "delete", "name": GATE}]}
     label, value = action.within
     if action.pin:
-        required = ("matchFields", {"key": decode.NAME_FIELD, "operator": "In", "values": [action.node]})
+        required = ("matchFields", {"key": decode_pods.NAME_FIELD, "operator": "In", "values": [action.node]})
     elif label:
         required = ("matchExpressions", {"key": label, "operator": "In", "values": [value]})
     else:

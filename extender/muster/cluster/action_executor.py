@@ -13,7 +13,7 @@ import threading
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
-from muster.cluster import decode, paths, provisioning_requests
+from muster.cluster import decode, decode_pods, paths, provisioning_requests
 from muster.cluster.action_bodies import event_object, expose_patch, gang_object, gang_patch, ungate_patch
 from muster.cluster.api import JSON, MERGE, NOT_SENT, STRATEGIC, Api, Errand, message
 from muster.cluster.evict import Eviction, pod_path, put_back
@@ -187,7 +187,7 @@ class ActionExecutor:
     ) -> tuple[int, str]:
         status, data = api.request("PATCH", pod_path(job, name) + part, body, STRATEGIC)
         if status == 200:
-            seen.append(PodSeen(decode.pod(data, self._scheduler)))
+            seen.append(PodSeen(decode_pods.pod(data, self._scheduler)))
         return status, "" if status == 200 else message(data)
 
     def _write_gang(self, api: Api, action: WriteGang, seen: list[Event]) -> tuple[int, str]:

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import msgspec
 
-from muster.cluster import api_types, decode, restart_policies
+from muster.cluster import api_types, decode_pods, quantities, restart_policies
 from muster.cluster.custom_types import (
     JobSet,
     JobSpec,
@@ -79,7 +79,7 @@ def _role(
 
 def _shape(spec: api_types.PodSpec) -> Shape:
     """What a pod of the template asks for; whether its volumes are an obstacle is known when it has pods."""
-    shape = decode.shape(spec)
+    shape = decode_pods.shape(spec)
     return replace(shape, unmodelled=tuple(why for why in shape.unmodelled if why != VOLUMES))
 
 
@@ -244,7 +244,7 @@ def record(data: bytes | msgspec.Raw, api_version: str, kind: str, scheduler: st
     read = KINDS[(group, kind)]
     meta = _any.decode(data).metadata
     owner = Owner(api_version, kind, meta.name, meta.uid)
-    named_after = _named_after(owner, decode.controller(meta))
+    named_after = _named_after(owner, decode_pods.controller(meta))
     try:
         found = read(data, scheduler)
         spec = _any.decode(data).spec or {}
@@ -254,7 +254,7 @@ def record(data: bytes | msgspec.Raw, api_version: str, kind: str, scheduler: st
             namespace=meta.namespace,
             over=found.over or ("Deleted" if meta.deletion_timestamp else ""),
             named_after=named_after,
-            created=decode.seconds(meta.creation_timestamp),
+            created=quantities.seconds(meta.creation_timestamp),
             fragile=restart_policies.reasons(kind, spec),
             optional=restart_policies.optional(kind, spec),
         )

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from muster.cluster import decode
+from muster.cluster import decode_pods
 from muster.cluster.api import NOT_SENT, STRATEGIC, Api, message
 from muster.cluster.paths import path
 from muster.core.workload import identity
@@ -92,7 +92,7 @@ class Eviction:
         if self.version:
             metadata["resourceVersion"] = self.version
         if self.tracked:
-            metadata["$deleteFromPrimitiveList/finalizers"] = [decode.TRACKING]
+            metadata["$deleteFromPrimitiveList/finalizers"] = [decode_pods.TRACKING]
         path = pod_path(self.action.job, self.action.pod)
         try:
             status, data = self.api.request("PATCH", path, {"metadata": metadata}, STRATEGIC)
@@ -136,7 +136,7 @@ class Eviction:
         return pod.phase is not Phase.BOUND or self.action.reason not in NEVER_RAN
 
     def _saw(self, data: bytes) -> PodRecord:
-        pod = decode.pod(data, self.scheduler)
+        pod = decode_pods.pod(data, self.scheduler)
         self.seen.append(PodSeen(pod))
         self.version, self.tracked = pod.version, pod.tracked
         self.off = self.off and not pod.tracked  # another leader may have put it back
@@ -158,11 +158,11 @@ def put_back(
     takes no finalizer (422): it needs none."""
     metadata: dict[str, Any] = {"uid": action.uid, "annotations": {identity.LEAVING: None}}
     if isinstance(action, RestoreFinalizer) or action.by_job:
-        metadata["finalizers"] = [decode.TRACKING]
+        metadata["finalizers"] = [decode_pods.TRACKING]
     path = pod_path(action.job, action.pod)
     status, data = api.request("PATCH", path, {"metadata": metadata}, STRATEGIC)
     if status == 200:
-        seen.append(PodSeen(decode.pod(data, scheduler)))
+        seen.append(PodSeen(decode_pods.pod(data, scheduler)))
     return status, "" if status == 200 else message(data)
 
 

@@ -20,8 +20,8 @@ import msgspec
 
 from muster.cluster import api_types
 from muster.cluster.api import Api
-from muster.cluster.decode import seconds
 from muster.cluster.paths import path
+from muster.cluster.quantities import seconds
 from muster.errors import ClusterError
 
 _lease = msgspec.json.Decoder(api_types.Lease)

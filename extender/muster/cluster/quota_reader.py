@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from muster.cluster.api import Api, message
-from muster.cluster.decode import quantity
 from muster.cluster.paths import path
+from muster.cluster.quantities import quantity
 from muster.errors import ClusterError
 from muster.types import PODS, Quota, QuotasSeen
 

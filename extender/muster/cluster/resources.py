@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import msgspec
 
-from muster.cluster import api_types, decode
+from muster.cluster import api_types, decode, decode_pods
 from muster.cluster.holders import holder_record
 from muster.cluster.paths import path
 from muster.cluster.watch import Resource
@@ -102,7 +102,7 @@ def _node(raw: msgspec.Raw) -> tuple[str, Event]:
 
 def _pods(scheduler: str, holders: str) -> Callable[[msgspec.Raw], tuple[str, Event]]:
     def decode_pod(raw: msgspec.Raw) -> tuple[str, Event]:
-        pod = decode.pod(raw, scheduler)
+        pod = decode_pods.pod(raw, scheduler)
         if holders and pod.namespace == holders:  # Muster's own: of no job, charged as any other's
             pod = replace(pod, ours=False, holder=holder_record(raw, pod.phase))
         return pod.uid, PodSeen(pod)
@@ -112,7 +112,7 @@ def _pods(scheduler: str, holders: str) -> Callable[[msgspec.Raw], tuple[str, Ev
 
 def _sketches(scheduler: str, holders: str) -> Callable[[msgspec.Raw], PodRecord | None]:
     def sketch(raw: msgspec.Raw) -> PodRecord | None:
-        pod = decode.sketch(raw, scheduler)
+        pod = decode_pods.sketch(raw, scheduler)
         mine = pod is not None and holders and pod.namespace == holders
         return replace(pod, ours=False) if pod is not None and mine else pod
 
