@@ -23,10 +23,11 @@ $(STAMP): pyproject.toml config/constraints.txt
 
 setup: $(STAMP) ## make .venv with everything that is pinned in config/constraints.txt; leaves .venv/bin/muster
 
-check: $(STAMP) ## lint, types, layers: seconds
+check: $(STAMP) ## lint, types, lengths, layers: seconds
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+	@$(BIN)/python -m tests.long_files
 	@PYTHONPATH=extender:plugins $(BIN)/lint-imports
 
 format: $(STAMP) ## let ruff format and fix

@@ -1,3 +1,4 @@
+# Over 300 lines: the jobs of all operators are written in one set of words.
 """Jobs of real operators (`make lab OPERATORS=...`), and labs that have these: what users of JobSet, Kubeflow
 Trainer, LeaderWorkerSet, KubeRay and the training operator write.
 

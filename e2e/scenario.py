@@ -1,3 +1,4 @@
+# Over 300 lines: the words of all scenarios stand in one place.
 """The words that scenarios are written in: jobs to submit, and what to wait for.
 
     def test_a_gang_starts_whole(cluster, namespace):

@@ -1,3 +1,4 @@
+# Over 300 lines: each rule of the admission policies has what it takes and what it refuses.
 """What `kubectl apply` answers: the chart's admission policies on a real apiserver.
 
 Pods here carry a foreign gate too, so that no scheduler touches them while a test looks. What is only asked

@@ -1,3 +1,4 @@
+# Over 300 lines: each kind of custom owner has its scenarios, on the same CRDs.
 """Owners that are custom resources, and groups that pods name: size and roles are theirs to say.
 
 The operators are not here. Each scenario plays one: it creates the custom resource, then pods with the labels and

@@ -1,3 +1,4 @@
+# Over 300 lines: each policy and each way of sharing has a scenario, on the same jobs.
 """Elastic jobs on the live cluster: shares follow the policy, by evictions and gates (issue 5, point 1)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Over 300 lines: each failure is tried in the middle of the same growing and shrinking.
 """When things go wrong with elastic jobs: nothing is lost or double-booked, and shares come right again (issue 5)."""
 
 from __future__ import annotations

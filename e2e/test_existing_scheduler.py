@@ -1,3 +1,4 @@
+# Over 300 lines: its scenarios share one lab with a scheduler of its own; another file would start another.
 """config/existing-scheduler, as a team follows it: their own kube-scheduler asks Muster through nginx, TLS and client
 certificates.
 

@@ -1,3 +1,4 @@
+# Over 300 lines: each part of the cluster fails in a scenario, and all look for the same losses.
 """When things go wrong: nothing is lost, double-booked or left half-started.
 
 To hold a start half-way these scenarios freeze kube-scheduler (SIGSTOP): the gates are off and the pins are on, and

@@ -1,3 +1,4 @@
+# Over 300 lines: starting, order and waiting of gangs are one promise.
 """Whole jobs: a gang starts complete or not at all, in the order of the queue, and says what it waits for."""
 
 from __future__ import annotations

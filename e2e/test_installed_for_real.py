@@ -1,3 +1,4 @@
+# Over 300 lines: its scenarios share one lab with a real node, which takes minutes to start.
 """The chart's own Deployment, on a node that really runs containers: its pods, probes, accounts and hook.
 
 Images are written by hand: Muster's from its wheel (the Dockerfile is not run: no base image can be pulled), the

@@ -1,3 +1,4 @@
+# Over 300 lines: its scenarios share one lab with Kueue; another file would start another.
 """Kueue beside Muster: Kueue says who may have GPUs, Muster when and where the whole job gets them. The real Kueue,
 on a lab of 4 nodes x 8 GPUs."""
 

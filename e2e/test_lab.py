@@ -1,3 +1,4 @@
+# Over 300 lines: the lab's promises, each tried on a lab of its own.
 """The lab itself: what `make lab` promises, and that its pods end as a kubelet ends them."""
 
 from __future__ import annotations

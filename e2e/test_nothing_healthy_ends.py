@@ -1,3 +1,4 @@
+# Over 300 lines: each way in which an owner changes its mind has a scenario.
 """Nothing healthy is ended: whatever an owner asks for, what runs goes on; and each end has a reason.
 
 Times are short here: `gang.timeout` is 3 s."""

@@ -1,3 +1,4 @@
+# Over 300 lines: each thing that an administrator does to a running Muster has a scenario.
 """Running Muster: observing first, changing its configuration, restarting it, letting jobs go, making way."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Over 300 lines: its scenarios share one lab with the operators; another file would start another.
 """JobSet and Kubeflow Trainer as they are: their real controllers make the pods, on a lab of 4 nodes x 8 GPUs.
 
 What is judged is what pods do; what the Gang says is looked at where a user reads it."""

@@ -1,3 +1,4 @@
+# Over 300 lines: each kind of owner has its scenarios.
 """Gangs of every owner that Kubernetes brings along: how each creates its pods, scales, ends, and goes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Over 300 lines: every view of the page is tried with one browser.
 """The page in a real browser: on the lab with real jobs, and on made-up clusters that a lab can't be."""
 
 from __future__ import annotations

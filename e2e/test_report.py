@@ -1,3 +1,4 @@
+# Over 300 lines: a report's way, from pod to Gang, with everything that may refuse it.
 """Reports of training on a real control plane: what admission gives a pod, whose token reports for what, and what is
 refused. Tokens are the pods' own (TokenRequest bound to the pod), as the kubelet projects them."""
 

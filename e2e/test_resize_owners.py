@@ -1,3 +1,4 @@
+# Over 300 lines: each kind of owner grows and shrinks, in the same steps.
 """Growing and shrinking, for every kind of owner: nothing is counted as failed, nothing is run twice, nobody fights.
 
 Each kind has a node of its own (8 GPUs) with four replicas of two, and a rival takes half of that node and gives it

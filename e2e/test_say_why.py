@@ -1,3 +1,4 @@
+# Over 300 lines: each reason for waiting is asked for in every way there is.
 """Why does my job wait? Asked in every way there is, by those who may know and those who may not.
 
 What each sentence says is pinned by tests/core/test_reasons and test_gangs; here is who gets to read what, and

@@ -1,3 +1,4 @@
+# Over 300 lines: its scenarios share one lab with real nodes, which takes minutes to start.
 """A real training on real containers: Muster grows, shrinks, moves and preempts it, and its loss keeps falling.
 
 The training is config/samples/elastic-training as it is shipped, on two nodes of the lab that really run

@@ -1,3 +1,4 @@
+# Over 300 lines: it draws every kind of object that the API server takes.
 """Anything that the API server would take, as it would send it: JSON of pods, owners, PodGroups and Gangs.
 
 Made by a random generator of Python's, many times faster than hypothesis draws objects of this size; hypothesis draws

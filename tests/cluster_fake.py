@@ -1,3 +1,4 @@
+# Over 300 lines: it plays the whole API server, scheduler and owners for unit tests.
 """A cluster in memory, at the cluster seam: it takes Actions and answers with Events, as `cluster/` does.
 
 Fakes exist in unit tests only; every scenario here has its twin on the real control plane in e2e/.

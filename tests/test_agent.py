@@ -1,3 +1,4 @@
+# Over 300 lines: signals, outputs and ends of a child are tried with real processes.
 """`muster agent` with real processes: what the process is to the outside is as without it, and reports are found."""
 
 from __future__ import annotations

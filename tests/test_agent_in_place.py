@@ -1,3 +1,4 @@
+# Over 300 lines: one server that plays Muster, and real processes in a namespace, serve all its stories.
 """`muster agent --devices` with real processes in a PID namespace of their own, and a server that plays Muster."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Over 300 lines: each object that is drawn goes through every room of Muster.
 """Whatever the API server takes breaks nothing: through decoding, Ledger, cycle, Guard, View, pages and metrics.
 
 And it changes nothing for others: the plan of a tenant is the same with and without another tenant's objects that can

@@ -1,3 +1,4 @@
+# Over 300 lines: every cache that tenants fill is filled with what is hostile to it.
 """Caches that tenants fill are bounded in bytes: each is filled with what is hostile, and its bytes are counted."""
 
 from __future__ import annotations

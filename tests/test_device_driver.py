@@ -1,3 +1,4 @@
+# Over 300 lines: agents, holders and leaders meet in each of its stories.
 """The live driver of devices in place: from what watches and agents tell to orders, and to pods that hold devices."""
 
 from __future__ import annotations

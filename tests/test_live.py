@@ -1,3 +1,4 @@
+# Over 300 lines: the driver is tried against each thing that can stop it.
 """When the live driver acts, and what becomes of it when it can't."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Over 300 lines: one real server plays all that a client can meet.
 """The client of training processes, against a real server on this machine: what it sends and when."""
 
 from __future__ import annotations

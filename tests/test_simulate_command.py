@@ -1,3 +1,4 @@
+# Over 300 lines: what three commands print, write and refuse shares one fake engine.
 """The commands around the engines: what is printed, written and refused. The engine is a fake (sim_fake.py)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Over 300 lines: every format of a trace has the mistakes that are told by line.
 """Traces are known by their content, and nothing in them is dropped without a word."""
 
 from __future__ import annotations

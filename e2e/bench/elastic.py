@@ -1,3 +1,4 @@
+# Over 300 lines: one experiment: its labs, its simulations and the table that compares them.
 """The same elastic jobs on labs under afs-l and under fifo gangs at their fixed request, and what `muster simulate`
 says of them; plans from dumped snapshots replayed.
 

@@ -1,3 +1,4 @@
+# Over 300 lines: it has every method of Lab that scenarios use, carried out on kind.
 """What scenarios do to processes of a lab, on kind: KindLab has the methods of Lab that they use.
 
 A kubelet starts again what ends, so "does not run" is said to it: Muster's Deployment is scaled to none, and a

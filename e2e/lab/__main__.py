@@ -1,3 +1,4 @@
+# Over 300 lines: most of it is the help of the commands and their options.
 """`python -m e2e.lab`: labs from the command line. Data on stdout, all else on stderr; exit 0, 1 failed, 2
 bad usage."""
 

@@ -1,3 +1,4 @@
+# Over 300 lines: it is the lab's stand-in for one Deployment, from helm to the processes of its pods.
 """Muster in a lab: the chart installed by helm, its pods run as local processes.
 
 The nodes are fake, so the Deployment has no replicas and the lab does what its pods would: it reads the

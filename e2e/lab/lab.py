@@ -1,3 +1,4 @@
+# Over 300 lines: a lab is one object that scenarios hold, and its processes are started and ended in order.
 """One lab: a real control plane on loopback with fake GPU nodes, and Muster in it as it is shipped.
 
     lab = Lab("mine")

@@ -1,3 +1,4 @@
+# Over 300 lines: most of it is what each operator needs to run here.
 """Real operators in a lab: controllers from their Go modules, as local processes with their own CRDs and webhooks.
 
 What is theirs is theirs: the CRDs and webhooks are read from the module that the program is built from, where Go

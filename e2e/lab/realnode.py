@@ -1,3 +1,4 @@
+# Over 300 lines: a real node is containerd, kubelet, cgroups and mounts, made and removed in step.
 """Real nodes: kubelet and containerd that run containers on this machine, beside the lab's fake nodes.
 
 What is real: the kubelet, the CRI, runc, cgroups, projected service-account tokens, volumes, how pods end. What

@@ -1,3 +1,4 @@
+# Over 300 lines: its rules judge one state of the pods, kept in one place.
 """What a policy owes those who share: pods as the API shows them go in, sentences on what must not be come out.
 
 The referee (`e2e/referee`) says of the same run what must never be, whatever the policy: a GPU used twice, a job

@@ -1,3 +1,4 @@
+# Over 300 lines: one loop drives everything, and its state is read nowhere else.
 """The live driver of the circle event -> Ledger -> Snapshot -> plan -> actions -> outcome.
 
 One thread turns the circle; reflectors and senders feed its inbox; the service port only reads the Board, and the

@@ -1,3 +1,4 @@
+# Over 300 lines: it is one table of all settings, with what is said of a wrong one.
 """muster.yaml: every setting with its unit and why one would change it.
 
     apiVersion: muster.dev/v1alpha1

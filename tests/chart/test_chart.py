@@ -1,3 +1,4 @@
+# Over 300 lines: what is rendered of one chart is tried with one helm.
 """What helm makes of the chart: rendered without a cluster, for every supported version of Kubernetes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Over 300 lines: every kind of object that is read has its cases here.
 """From the API's bytes to records: what counts is what kube-scheduler counts."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Over 300 lines: requests of an eviction are tried in every order in which they can fail.
 """Evictions at the seam of the API: which requests are sent, in which order, and what becomes of the pod.
 
 The API here is one pod with a version, a finalizer and a budget; what is scripted happens just before a request.

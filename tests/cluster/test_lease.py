@@ -1,3 +1,4 @@
+# Over 300 lines: a term's look, renewal, loss and late writes are one story.
 """Who may act, and until when: the Lease, look by look, and what is sent of a term that is over."""
 
 from __future__ import annotations

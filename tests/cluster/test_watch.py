@@ -1,3 +1,4 @@
+# Over 300 lines: one server that answers by script plays every way a watch can break.
 """List and watch against an API server that answers as a script says: late, broken, expired, set back."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Over 300 lines: it has a way to each transition of the table.
 """How each usual transition of a job's state comes about, and a crash around each of its requests.
 
 The table is core/actions/transitions.py; the next leader comes to the same end.

@@ -1,3 +1,4 @@
+# Over 300 lines: it tries the cycle's steps in their order, on the same made-up clusters.
 """One cycle: order, all or nothing, growing, what plugins get wrong."""
 
 from collections.abc import Mapping, Sequence

@@ -1,3 +1,4 @@
+# Over 300 lines: decisions, evictions and crashes are tried in one circle with the Ledger.
 """Shares with the Ledger in the circle: evictions, successors, starts; a crash anywhere, and decisions overtaken."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Over 300 lines: every Share profile is tried on each cluster on which GPUs once idled.
 """No GPU idles for a job that can't take it: what holds after a cycle under every Share profile, as a cluster has it.
 
 The oracle counts by itself: what each node has, less every pod and every place of the plan, now and once those that

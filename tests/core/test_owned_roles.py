@@ -1,3 +1,4 @@
+# Over 300 lines: each kind of custom owner has its cases.
 """Roles that custom owners declare: which of them count, what they ask for before they have a pod, how they end."""
 
 from __future__ import annotations

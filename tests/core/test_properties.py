@@ -1,3 +1,4 @@
+# Over 300 lines: the properties share the generators of clusters and jobs.
 """What holds for every plan, whatever the cluster and the jobs: the rules of core/cycle.py's docstring."""
 
 from collections import Counter

@@ -1,3 +1,4 @@
+# Over 300 lines: it makes every generated table of the pages.
 """The tables of config/reference.md, from the code's own definitions. `make docs` writes them into the page (cog)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Over 300 lines: each fault that the doctor finds has a test.
 """`muster doctor` before an API server that answers by hand: each fault is found, with what to do."""
 
 from __future__ import annotations

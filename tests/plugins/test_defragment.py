@@ -1,3 +1,4 @@
+# Over 300 lines: whole places and tighter packing are tried on the same made-up clusters.
 # ruff: noqa: ARG002 - plugins take what their point gives them
 """Rebalance `defragment`: whole places for a job that waits, jobs on fewer nodes, and who is left alone."""
 

@@ -1,3 +1,4 @@
+# Over 300 lines: rounds, pairs and every policy of Gavel share its clusters and jobs.
 """Gavel's rounds: shares of time by product become who runs where, round after round."""
 
 import random

@@ -1,3 +1,4 @@
+# Over 300 lines: speed, length and loss of a job are believed together, and tried together.
 """Estimate `reported`: what jobs report, then what is declared, learned or known; and never what they can't know."""
 
 import math

@@ -1,3 +1,4 @@
+# Over 300 lines: its scenarios follow the paper's two algorithms step by step.
 """SideCar's reshaping, and what it is compared with: scenarios through the whole cycle."""
 
 from __future__ import annotations

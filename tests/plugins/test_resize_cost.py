@@ -1,3 +1,4 @@
+# Over 300 lines: the arithmetic of gain and cost is followed number by number.
 """`resize-cost`: running jobs change only where that gains more than it costs, and never too often."""
 
 from collections.abc import Mapping, Sequence

@@ -1,3 +1,4 @@
+# Over 300 lines: its scenarios follow the paper's algorithms and its law of speeds.
 """The model-similarity policy: Algorithms 1 to 3, and the law that stands for the paper's measurements."""
 
 import math

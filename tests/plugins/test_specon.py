@@ -1,3 +1,4 @@
+# Over 300 lines: its scenarios follow the paper's three algorithms line by line.
 """SpeCon, section IV: Algorithm 1 on one container's readings, Algorithms 2 and 3 on a cluster."""
 
 from collections.abc import Mapping, Sequence

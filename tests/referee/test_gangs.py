@@ -1,3 +1,4 @@
+# Over 300 lines: each fault that the referee finds has a history of its own.
 """The referee finds gangs that are partly bound, doubled, too large or lost, and nothing of what may be."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Over 300 lines: each field of a report has the values that are refused.
 """POST /v1/report: whose it is, how often it may come, and which values can be."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Over 300 lines: every path of the service port is tried for who may read it.
 """The service port: probes, metrics, /v1/jobs and /debug/snapshot, and who may read them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Over 300 lines: each course is worked out by hand beside its test.
 """The simulator on nodes, against hand-computed courses."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Over 300 lines: it is a list of declarations, object by object as the API has them.
 """The few fields of API objects that the core reads, decoded straight from bytes by msgspec.
 
 One struct a kind, named as in the API. Fields that nobody reads are skipped by the decoder, not stored.

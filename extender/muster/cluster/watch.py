@@ -1,3 +1,4 @@
+# Over 300 lines: a reflector is one state machine: list, watch, expiry and being set back share its version.
 """List and watch one resource for ever, as bytes, into the driver's queue of events.
 
 A list that has expired (410), a watch that breaks or a server that is away are the normal course: the

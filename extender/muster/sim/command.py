@@ -1,3 +1,4 @@
+# Over 300 lines: most of it is the help of three commands and their options.
 """`muster simulate`, `muster workload` and `muster replay`. Data on stdout, all else on stderr.
 
 Only click is imported before a command runs: `muster --help` must not feel numpy.

@@ -1,3 +1,4 @@
+# Over 300 lines: the engine's events change one state, and their order is the engine.
 """The fluid engine: any integer share, no placement (as the AFS authors' simulator), one event after another.
 
 Estimate, order and share as in a cycle, on columns (`sim.columns`), by the same plugins and the same

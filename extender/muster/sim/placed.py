@@ -1,3 +1,4 @@
+# Over 300 lines: the engine's events change one state, and their order is the engine.
 """The simulator on nodes: events, and at each of them the whole cycle of the live cluster (core.cycle).
 
 `event -> trainings -> Snapshot -> plan -> changes` (design §3). A plan is carried out at once: a pod that is to go is

@@ -1,3 +1,4 @@
+# Over 300 lines: how a simulated job really runs is one state, changed by pauses, moves and ends.
 """How jobs really run on the nodes of a simulation: changes of their placement, pauses, speeds, ends of epochs.
 
 What is decided comes in as `placed` of each Training (`intend`), and is carried out by `settle` as soon as it is

@@ -1,3 +1,4 @@
+# Over 300 lines: each step of a hand-over is tried with and without the failure that can meet it.
 """A device changes hands: what is recorded, ordered and made, in which order, and what does not happen."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Over 300 lines: each lie that a report can tell has a test.
 """What jobs report, as far as it is believed: speeds, restarts, the cost of a change, and lies."""
 
 import json

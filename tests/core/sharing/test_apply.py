@@ -1,3 +1,4 @@
+# Over 300 lines: shares on nodes, growing, shrinking and rounds are tried on the same made-up clusters.
 # ruff: noqa: ARG002 - plugins take what their point gives them
 """Shares on nodes: shrink, start, grow, place again, share a GPU, move; and what is given back."""
 

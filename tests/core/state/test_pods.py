@@ -1,3 +1,4 @@
+# Over 300 lines: whose a pod is depends on what came before, so each order has a test.
 """Which job a pod belongs to, how many it has, and how long a pod stands apart until that is known."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Over 300 lines: each place where an error may come from is tried.
 """What raises is put aside, alone: the others go on as if it were not there (core/state/quarantine.py).
 
 Nothing is known to raise; so here a function of ours does, over one job.

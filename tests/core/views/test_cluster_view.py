@@ -1,3 +1,4 @@
+# Over 300 lines: all that the page shows is tried on the same made-up clusters.
 """The cluster as a picture: who has which GPUs, what is shown to whom, and one job in full."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Over 300 lines: each source of a pod's job, role and size is tried, alone and against the others.
 """Whose pod is this, which role, and how many: the order of sources, and what is said about mistakes."""
 
 from collections.abc import Mapping

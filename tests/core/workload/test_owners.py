@@ -1,3 +1,4 @@
+# Over 300 lines: each kind of owner has its cases.
 """What owners make of a job's size: which of them have one size only, and why, and evictions that were half done."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Over 300 lines: each rule of what a gang needs has its histories.
 """What a gang was once whole with is what it needs; its clock runs for what Muster owes it, not for its owner."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Over 300 lines: what is believed of a report is decided in this one place.
 """From what replicas report to what can be believed of it: pure steps of a `Track`, a few microseconds each.
 
 `follow` takes a report; `samples`, `report`, `cost`, `silent_from` and `every` read, `worth_telling` says when a

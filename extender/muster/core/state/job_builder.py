@@ -1,3 +1,4 @@
+# Over 300 lines: a frozen Job is built of all that is known of it, field by field.
 """From what is known of a job's pods, owners and Gang to the frozen Job that plans are made of."""
 
 from __future__ import annotations

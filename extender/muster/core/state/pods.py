@@ -1,3 +1,4 @@
+# Over 300 lines: a pod's coming, change and end are charged and taken back in step.
 """Pods come, join their job, and go. Each is charged where it stands (core.state.reservation_usage).
 
 A pod whose job's name or size is not known yet stays apart for a moment: until its controller, its topmost owner, its

@@ -1,3 +1,4 @@
+# Over 300 lines: the verbs answer from one set of promises, which each of them changes.
 """What the plan allows kube-scheduler to do with a pod: the extender verbs without their wire format.
 
 A pod passes only on nodes that its plan holds for it, and nowhere if it has no plan (design §2).

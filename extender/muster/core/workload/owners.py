@@ -1,3 +1,4 @@
+# Over 300 lines: the chain from a pod to its topmost owner is one index, kept by all that changes it.
 """Owners: what they declare, whose pods are whose, and which of them nobody delivers and must be read.
 
 Kept by uid. Sizes are for now: what a Job has completed is taken off.

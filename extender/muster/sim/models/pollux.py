@@ -1,3 +1,4 @@
+# Over 300 lines: the artifact's physics, tables and files of one paper belong together.
 """The six applications of Pollux's artifact (OSDI'21): how fast they train, and how far each epoch brings them.
 
 Measured: seconds of a step (and of its gradient exchange) by placement and local batch size on nodes of four

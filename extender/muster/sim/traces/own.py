@@ -1,3 +1,4 @@
+# Over 300 lines: the CSV and the JSON of our format share every check of a field.
 """Our own format: CSV for what fits in a row, JSON for the rest. README.md beside this folder describes it.
 
 CSV columns: job, submit_s, request; then `work` (iterations of the model) or `duration_s` (on `request` replicas);
