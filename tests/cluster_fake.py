@@ -305,6 +305,8 @@ class FakeCluster:
             turn=action.turn,
             submitted=seconds(status["submitted"]),  # type: ignore[arg-type]
             since=seconds(status["since"]),  # type: ignore[arg-type]
+            started=seconds(status["started"]),  # type: ignore[arg-type]
+            ended=seconds(status["ended"]),  # type: ignore[arg-type]
             created=before.created if before else self.now,
             queued_from=float(ledger.get("queuedFrom") or 0.0),  # type: ignore[attr-defined]
             replicas=str(status["replicas"]),

@@ -107,6 +107,24 @@ def test_nobody_else_is_preempted_while_a_gang_is_half_way_back() -> None:
     assert len([p for p in cluster.pods.values() if p.name.startswith("low") and p.phase is Phase.BOUND]) <= 1
 
 
+def test_a_leader_that_takes_over_between_two_evictions_of_a_preemption_ends_the_rest_of_that_gang() -> None:
+    """Its first replica is made again meanwhile, and doesn't get its place back."""
+    for requests in range(12):
+        cluster = FakeCluster(nodes=4, gpus=4)
+        muster = Muster(cluster, Profile(preemption=True))
+        for name, priority in (("old", 0), ("new", 0), ("high", 9)):
+            cluster.now += 10
+            cluster.job(name, 2, gpus=4, priority=priority)
+            if not priority:
+                muster.settle()
+        muster.turn(die_after=requests)
+        after = Muster(cluster, Profile(preemption=True))
+        after.settle(20)
+        ended = [action.job.name for action in cluster.sent if isinstance(action, Evict)]
+        assert ended == ["job-new", "job-new"], f"after {requests} requests"
+        assert len(cluster.bound("high")) == 2
+
+
 def test_a_job_that_was_released_by_hand_is_neither_planned_nor_sent_back() -> None:
     cluster = FakeCluster(nodes=1)
     pods = cluster.job("big", 2, gpus=8)

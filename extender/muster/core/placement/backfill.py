@@ -77,7 +77,7 @@ def fits_without_reservation(run: CycleState, job: Job, needs: Sequence[Need]) -
 
 def preempt(run: CycleState, head: Job, needs: Sequence[Need]) -> bool:
     """Whole gangs of lower priority make way for the head; false where that would not be enough."""
-    way = make_way(run.capacity, head, needs, run.profile, run.snapshot)
+    way = make_way(run.capacity, head, needs, run.profile, run.snapshot, run.reservations)
     if way is None:
         return False
     victims, assignments = way

@@ -7,14 +7,13 @@ that nothing re-creates is never a victim.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 
 from muster.core.placement.capacity import Capacity
 from muster.core.placement.place import Assignment, Need, place
 from muster.points import Profile
-from muster.types import Job, Nodes, Phase, Shape, Snapshot
+from muster.types import Job, JobKey, Nodes, Phase, Reservation, Shape, Snapshot
 
 ON_NODES = (Phase.BOUND, Phase.ENDING, Phase.UNGATED)
 OUT = (Phase.BOUND, Phase.UNGATED)
@@ -42,16 +41,39 @@ def releasing(snapshot: Snapshot) -> list[tuple[int, Shape]]:
     return found
 
 
+def kept_for(job: Job, reservations: Iterable[Reservation], nodes: Nodes) -> list[tuple[int, Shape]]:
+    """Row and shape of each of a job's reservations whose replica isn't there yet: `in_use` doesn't count them."""
+    there = {m.uid for role in job.roles for m in role.members if m.phase in ON_NODES}
+    shapes = {role.name: role.shape for role in job.roles}
+    return [
+        (nodes.index[one.node], shapes[one.role])
+        for one in reservations
+        if one.node in nodes.index and one.role in shapes and (not one.uid or one.uid not in there)
+    ]
+
+
 def make_way(
-    capacity: Capacity, head: Job, needs: Sequence[Need], profile: Profile, snapshot: Snapshot
+    capacity: Capacity,
+    head: Job,
+    needs: Sequence[Need],
+    profile: Profile,
+    snapshot: Snapshot,
+    reservations: Mapping[JobKey, Sequence[Reservation]],
 ) -> tuple[tuple[Job, ...], list[Assignment]] | None:
-    """The victims (none where what is ending is enough) and the head's spots; None where nothing helps."""
+    """The victims (none where what is ending is enough) and the head's spots; None where nothing helps.
+
+    reservations: what jobs have by this cycle's plan so far. A gang that lost a replica has its place for the next
+    one: a victim gives that up, too (a leader that takes over in the middle of a preemption finds its victim so).
+    """
     now = replace(snapshot, free=capacity.free, ports=capacity.ports, ours_on=capacity.ours)
     ending = releasing(snapshot)
 
     def spots_without(victims: Iterable[Job]) -> list[Assignment] | None:
         later = Capacity(now)
-        later.give_all(chain(ending, chain.from_iterable(in_use(v, snapshot.nodes, OUT) for v in victims)))
+        later.give_all(ending)
+        for victim in victims:
+            later.give_all(in_use(victim, snapshot.nodes, OUT))
+            later.give_all(kept_for(victim, reservations.get(victim.key, ()), snapshot.nodes))
         return place(later, head, needs, profile, snapshot)
 
     chosen: list[Job] = []
