@@ -20,6 +20,7 @@ from muster_plugins.reported import Reported
 from muster_plugins.reported_loss import LOSSES
 from tests.scenario import NOW, job, node, role, snapshot
 
+REPORTED = load("reported")
 A100 = [node(f"n{i}", 8, labels={PRODUCT: "A100"}) for i in range(2)]
 SPEEDS = ((1, 1.0), (2, 1.9), (4, 3.4))
 
@@ -35,7 +36,7 @@ def train(workers: int = 0, **fields: Any) -> Job:
     return job("train", worker=8, least=1, on=["n0"] * workers, **fields)
 
 
-def believed(made: Job, plugin: Reported = load("reported"), others: int = 0, **words: Any) -> Estimation:
+def believed(made: Job, plugin: Reported = REPORTED, others: int = 0, **words: Any) -> Estimation:
     rest = [job(f"other-{n}", worker=1) for n in range(others)]
     return plugin.estimate(made, snapshot(A100, jobs=[made, *rest], **words))
 
@@ -120,10 +121,10 @@ def test_a_job_that_reports_gets_its_fair_part_until_it_is_measured_and_keeps_wh
     new = train(1, report=told)
     assert believed(new, others=3).speeds == (0.0, 1.0, 2.0, 3.0, 4.0)
     crowd = snapshot(A100, jobs=[new, *(job(f"other-{n}", worker=1) for n in range(3))])
-    assert Measured().estimate(new, crowd).speeds == load("reported").estimate(new, crowd).speeds
+    assert Measured().estimate(new, crowd).speeds == REPORTED.estimate(new, crowd).speeds
     assert believed(train(6, report=told), others=3).speeds == tuple(float(n) for n in range(7))
     over = [job(f"over-{n}", worker=0) for n in range(9)]
-    assert load("reported").estimate(new, snapshot(A100, jobs=[new, *over])).speeds[-1] == 8.0
+    assert REPORTED.estimate(new, snapshot(A100, jobs=[new, *over])).speeds[-1] == 8.0
 
 
 def test_no_gpu_idles_for_a_job_that_never_reports() -> None:
@@ -148,7 +149,7 @@ def test_iterations_left_over_the_speed_on_one_replica() -> None:
 
 def test_speeds_in_samples_and_a_total_in_iterations_make_the_same_length() -> None:
     made = train(2, samples={on(2): 640.0}, report=report(500.0, total=1000.0, samples=16_000.0, speed=20.0))
-    seen = load("reported").observe(made, snapshot(A100, jobs=[made]))
+    seen = REPORTED.observe(made, snapshot(A100, jobs=[made]))
     assert seen == {"batch": 32.0}
     made = replace(made, memory={"reported": seen})
     assert believed(made).remaining == pytest.approx(500.0 * 32.0 / 320.0)
@@ -171,7 +172,7 @@ def losing(curve: Convergence, steps: range, wrong: Mapping[int, float] | None =
     for step in steps:
         loss = (wrong or {}).get(step, curve.value(step))
         made = replace(made, report=report(float(step), loss=loss, target=0.2, speed=20.0))
-        kept = load("reported").observe(made, snapshot(A100, jobs=[made]))
+        kept = REPORTED.observe(made, snapshot(A100, jobs=[made]))
         if kept is not None:
             made = replace(made, memory={"reported": kept})
     return made
@@ -209,7 +210,7 @@ def test_the_loss_series_stays_small_and_is_written_seldom() -> None:
     made, writes = train(2), 0
     for step in range(1, 20_001):
         made = replace(made, report=report(float(step), loss=1.0 / step))
-        kept = load("reported").observe(made, snapshot(A100, jobs=[made]))
+        kept = REPORTED.observe(made, snapshot(A100, jobs=[made]))
         if kept is not None:
             writes += 1
             made = replace(made, memory={"reported": kept})
@@ -224,7 +225,7 @@ def test_losses_after_a_checkpoint_that_was_gone_back_to_are_forgotten() -> None
     curve = Convergence(0.001, 0.5, 0.05)
     made = losing(curve, range(100, 1000, 100))
     back = replace(made, report=report(450.0, loss=9.0))
-    kept = load("reported").observe(back, snapshot(A100, jobs=[back]))
+    kept = REPORTED.observe(back, snapshot(A100, jobs=[back]))
     assert kept is not None
     assert [k for k, _ in kept["losses"]] == [100.0, 200.0, 300.0, 400.0, 450.0]  # type: ignore[attr-defined]
 
@@ -256,7 +257,7 @@ def test_a_job_that_reports_nothing_is_believed_exactly_as_declared(
 ) -> None:
     facts = Facts(run_start=NOW - 5000.0, progress=Meter(progress, 1.0, NOW))
     made = train(workers, remaining_work=work, speed=speed, facts=facts)
-    found = load("reported").estimate(made, snapshot(A100, jobs=[made], now=now))
+    found = REPORTED.estimate(made, snapshot(A100, jobs=[made], now=now))
     expected = declared(made, now)
     assert found.speeds == expected.speeds
     assert found.remaining == expected.remaining or math.isnan(found.remaining) == math.isnan(
@@ -308,8 +309,8 @@ def reporting(draw: st.DrawFn) -> Job:
 @given(made=reporting())
 def test_whatever_was_reported_the_estimate_is_sound_and_the_same_again(made: Job) -> None:
     before: Snapshot = snapshot(A100, jobs=[made])
-    found = load("reported").estimate(made, before)
-    again = load("reported").estimate(made, before)
+    found = REPORTED.estimate(made, before)
+    again = REPORTED.estimate(made, before)
     assert found.speeds == again.speeds
     assert math.isnan(found.remaining) or found.remaining >= 0.0
     if found.speeds:
@@ -318,7 +319,7 @@ def test_whatever_was_reported_the_estimate_is_sound_and_the_same_again(made: Jo
         assert all(0.0 < s < math.inf for s in found.speeds[1:])
     if found.speed is not None:
         assert all(0.0 <= found.speed(on(n, p)) < math.inf for n in range(10) for p in ("A100", "T4"))
-    kept = load("reported").observe(made, before)
+    kept = REPORTED.observe(made, before)
     if kept is not None:
         after = replace(made, memory={**made.memory, "reported": kept})
-        assert load("reported").observe(after, snapshot(A100, jobs=[after])) is None
+        assert REPORTED.observe(after, snapshot(A100, jobs=[after])) is None

@@ -1,4 +1,4 @@
-"""A View as plain values, and back: what /debug/snapshot sends and replay reads.
+"""A View as plain values (`core.plain_values`), and back: what /debug/snapshot sends and replay reads.
 
 `load(dump(view))` is the same snapshot, so that the same cycle gives the same plan: a user's dump becomes a
 test. Fields that have their default are left out. Shapes, which many pods share, are listed once and named by

@@ -1,7 +1,9 @@
 """What the Ledger keeps of a job in its Gang beside state and placement: facts, speeds, plugins' memory, wants.
 
-It is written as one list of one object, which a merge patch replaces whole: what is gone from it is gone. A value
-that can't be read (an older version wrote it, somebody edited it) is left out, never an error: it is observed again.
+Facts and wants have the codec of a dump (`core.plain_values`), speeds and lessons one of their own: the reasons stand
+there. It is written as one list of one object, which a merge patch replaces whole: what is gone from it is gone. A
+value that can't be read (an older version wrote it, somebody edited it) is left out, never an error: it is observed
+again.
 """
 
 from __future__ import annotations

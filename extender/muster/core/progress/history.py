@@ -2,7 +2,8 @@
 fills it.
 
 Everything is bounded: CONFIGS configurations, KEPT speeds of each, three costs. As plain values it is a small JSON
-object (some hundred bytes, 4 kB at most); an older or broken one is read as nothing known, never as an error.
+object (some hundred bytes, 4 kB at most); an older or broken one is read as nothing known, never as an error. Why a
+dump's codec does not serve here: `core.plain_values`.
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@ A `Lesson` is what a job's Track has in the end: its speed curve by replicas, wh
 iterations or samples it took if it ended well. `Lessons` keeps the MOST last used ones, as one JSON object. A job
 that is seen for the first time is given its lesson in its memory (`job.memory["learned"]`, plain values), where the
 Estimate `reported` and the Share `resize-cost` read it: what the job itself reports comes before all of it. Nothing
-is learned of jobs without a model label: an image alone ("pytorch:2.4") says nothing of what is trained.
+is learned of jobs without a model label: an image alone ("pytorch:2.4") says nothing of what is trained. Lessons are
+written as a Track is (`core.progress.history`); why not as a dump is: `core.plain_values`.
 """
 
 from __future__ import annotations
