@@ -265,7 +265,7 @@ def test_a_job_that_reports_nonsense_or_falls_silent_changes_nobodys_share(
         replayed(lab, cluster)
 
 
-SILENT = re.compile(r"has not reported since \d\d:\d\dZ on \d+ [A-Z][a-z]{2}: what it told until then counts")
+SILENT = re.compile(r"has not reported since \d\d:\d\dZ on \d+ [A-Z][a-z]{2}: its reports until then count")
 
 
 @pytest.mark.usefixtures("max_min")

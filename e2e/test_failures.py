@@ -472,7 +472,7 @@ def test_a_bare_pod_whose_planned_node_is_cordoned_says_that_it_is_stuck_and_is_
     )
     assert status["message"] == (
         f"pod alone is pinned and cannot start: node {one.pinned_to} is unschedulable; it has no owner that would "
-        "create it again, so delete it and create it anew, or mend the node"
+        "create it again, so delete and recreate it, or repair the node"
     )
     wait_until(
         lambda: any(

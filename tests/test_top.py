@@ -46,7 +46,7 @@ def test_in_a_pipe_every_job_is_there_uncut() -> None:
         "job-resnet  Running   4/1/8 ▲     4   412/s  ━━━━━━━━  43%   80m  13:20Z   60m        3  2 more GPUs would"
         " speed it up by 9 %; job-bert is 31 % faster with its last 4",
         "job-rigid   Running   2/2/2       2                                         3m           its size is fixed"
-        " at 2 replicas; keeps its size: a Job without successPolicy would wait for indexes that never ran",
+        " at 2 replicas; can't resize: a Job without successPolicy would wait for indexes that never ran",
         "job-next    Waiting   0/1/4     (8)                                         5m           needs 8 GPUs (1"
         " replica of 8)",
         "job-over    Finished  0/1/1     (1)          ━━━━━━━━ 100%                150m           all replicas have"
@@ -64,7 +64,7 @@ def test_on_80_columns_what_tells_least_goes_and_no_line_is_longer() -> None:
         "job-bert    Resizing  4/2/8 ▼    16  4 more GPUs would speed it up by 18 %, but…",
         "job-theirs  Running   6/1/6       6  at its maximum",
         "job-resnet  Running   4/1/8 ▲     4  2 more GPUs would speed it up by 9 %; job-…",
-        "job-rigid   Running   2/2/2       2  its size is fixed at 2 replicas; keeps its…",
+        "job-rigid   Running   2/2/2       2  its size is fixed at 2 replicas; can't res…",
         "job-next    Waiting   0/1/4     (8)  needs 8 GPUs (1 replica of 8)",
         "job-late    Waiting   0/4/4    (32)  needs 32 GPUs (4 replicas of 8)",
         "job-over    Finished  0/1/1     (1)  all replicas have ended",

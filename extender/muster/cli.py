@@ -81,14 +81,14 @@ def main(ctx: click.Context) -> None:
 @click.option(
     "--scheduler-pipe",
     type=click.Path(dir_okay=False),
-    help="Named pipe, made if need be, from which the kube-scheduler beside reads its configuration (scheduler.yaml "
-    "next to muster.yaml): it starts beside a muster only.",
+    help="Named pipe, made if need be, from which the kube-scheduler of this pod reads its configuration "
+    "(scheduler.yaml next to muster.yaml): it starts only where a muster runs.",
 )
 @says_errors
 def serve(config_file: str, kubeconfig: str | None, log_level: str, scheduler_pipe: str | None) -> None:
     """Plan for the cluster, answer the extender's verbs, and serve status, metrics and snapshots.
 
-    Acts only while the kube-scheduler beside it holds the scheduler's Lease. A configuration that changes on
+    Acts only while the kube-scheduler of its pod holds the scheduler's Lease. A configuration that changes on
     disk is read again; a bad one is reported, and the last good one stays in force.
     """
     from muster.serve import serve as run_server

@@ -91,7 +91,7 @@ def _why_cell(gang: Gang, now: float) -> Text:  # noqa: ARG001
     runs = gangs.state(gang) in RUNS
     found = (runs and gangs.text(gang, "shareReason")) or gangs.message(gang)
     keeps = gangs.text(gang, "keeps") if runs else ""
-    return Text(found if not keeps or keeps in found else f"{found}; keeps its size: {keeps}")
+    return Text(found if not keeps or keeps in found else f"{found}; can't resize: {keeps}")
 
 
 def _plain(read: Callable[[Gang], str]) -> Callable[[Gang, float], Text]:

@@ -56,14 +56,14 @@ class _Model(BaseModel):
 
 
 class Leader(_Model):
-    """The Lease that decides which replica acts: that of the kube-scheduler beside muster (design §6)."""
+    """The Lease that decides which replica acts: that of the kube-scheduler in Muster's pod (design §6)."""
 
     namespace: str = Field(default="muster-system", pattern=NAME)
     """Namespace of the Lease: the release's."""
     lease: str = Field(default="muster-scheduler", pattern=NAME)
-    """leaderElection.resourceName of the kube-scheduler beside muster."""
+    """leaderElection.resourceName of the kube-scheduler in Muster's pod."""
     own: bool = False
-    """true: no kube-scheduler runs beside muster, which holds this Lease itself (registered with a scheduler that
+    """true: no kube-scheduler runs in its pod: Muster holds this Lease itself (registered with a scheduler that
     the team already runs)."""
 
 
@@ -280,7 +280,7 @@ class Settings(_Model):
     """How long a head of the queue of unknown run time waits before freed capacity is reserved for it.
     Shorter helps big gangs and leaves more GPUs idle."""
     binder: Literal["own", "cluster"] = "own"
-    """own: the kube-scheduler beside Muster binds. cluster: the cluster's own scheduler binds, and no extender verb
+    """own: the kube-scheduler in Muster's pod binds. cluster: the cluster's own scheduler binds, and no extender verb
     is called. Pods whose owners ask for scored placement are pinned then; those that the planner does not model are
     nominated (extender/README.md). At start only."""
     cluster_scheduler: str = Field(default="default-scheduler", pattern=NAME)

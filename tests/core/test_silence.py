@@ -87,7 +87,7 @@ def test_the_first_report_after_a_silence_is_worth_telling_and_the_pause_is_kept
 
 def test_the_sentence_says_since_when() -> None:
     assert with_silence("at its maximum", 0.0) == "at its maximum"
-    said = "has not reported since 02:40Z on 22 Nov: what it told until then counts"
+    said = "has not reported since 02:40Z on 22 Nov: its reports until then count"
     assert with_silence("", 1795315200.0) == said
     assert with_silence("at its maximum", 1795315200.0) == f"at its maximum; it {said}"
 
@@ -95,9 +95,7 @@ def test_the_sentence_says_since_when() -> None:
 def test_the_page_says_it_of_a_job_in_full() -> None:
     hung = replace(job("hung", worker=1, on=["n0"]), silent=1795315200.0)
     told = cluster_view.job(viewed(snapshot(nodes=1, jobs=[hung])), lambda _: True, key("hung"))
-    assert str(told["why"]).endswith(
-        "has not reported since 02:40Z on 22 Nov: what it told until then counts"
-    )
+    assert str(told["why"]).endswith("has not reported since 02:40Z on 22 Nov: its reports until then count")
 
 
 def reasons(cluster: FakeCluster) -> list[bool]:

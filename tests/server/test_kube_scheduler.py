@@ -129,7 +129,10 @@ def test_without_a_kube_scheduler_beside_nobody_asks_for_it() -> None:
     board = Board(viewed(snapshot(nodes=1, jobs=[])))
     with TestClient(make_service_app(board, Nobody())) as client:
         got = client.get(PATH)
-        assert (got.status_code, got.json()) == (404, {"error": "no kube-scheduler is beside this muster"})
+        assert (got.status_code, got.json()) == (
+            404,
+            {"error": "no kube-scheduler is in the pod of this muster"},
+        )
 
 
 @pytest.fixture

@@ -76,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
         "--file",
         type=_file,
         help="follow this file for reports, and leave the output alone (unless --pattern is given, too); a line is "
-        '"step=3 loss=0.2" or JSON; it need not exist yet, and may be written anew',
+        '"step=3 loss=0.2" or JSON; it need not exist yet, and may be rewritten',
     )
     parser.add_argument(
         "--quiet", action="store_true", help="don't say on stderr, once, why reports are not accepted"

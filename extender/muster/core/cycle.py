@@ -131,7 +131,7 @@ def _standing(run: CycleState, job: Job) -> Status:
         stuck = [u for u in run.unpins if u.job == job.key and u.ends]
         if stuck:
             return Status(
-                State.STARTING, Reason.STUCK, f"replica {stuck[0].pod} is placed anew: {stuck[0].why}"
+                State.STARTING, Reason.STUCK, f"replica {stuck[0].pod} is placed again: {stuck[0].why}"
             )
         if job.key in run.stuck:
             return run.stuck[job.key]

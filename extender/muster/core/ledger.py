@@ -194,7 +194,7 @@ class Ledger(LedgerState):
     def _undo(self, undo: Unpin, now: float) -> Iterator[Action]:
         leave_out(self, undo.job, undo.role, undo.node, now)
         if undo.ends:
-            yield from evict(self, undo.job, undo.uid, EndReason.PIN_UNDONE, f"undo a pin: {undo.why}", now)
+            yield from evict(self, undo.job, undo.uid, EndReason.PIN_UNDONE, f"unpin: {undo.why}", now)
         else:
             give_up(self, undo.job, undo.uid, undo.why, now)
 

@@ -125,7 +125,7 @@ def make_service_app(
     @app.get("/healthz/scheduler")
     async def scheduler() -> JSONResponse:
         if beside is None:
-            raise HTTPException(404, "no kube-scheduler is beside this muster")
+            raise HTTPException(404, "no kube-scheduler is in the pod of this muster")
         return _probed(ails() or lacks() or await beside.lacks())
 
     @app.get("/metrics")

@@ -62,7 +62,7 @@ class Teaching(click.Command):
 @click.option(
     "--models",
     type=click.Path(exists=True, path_type=Path),
-    help="File or folder of measured speeds. Default: what lies beside the trace.",
+    help="File or folder of measured speeds. Default: what is next to the trace.",
 )
 @click.option(
     "--draw-models",
@@ -183,7 +183,7 @@ def simulate(
       muster simulate --profile fifo --preset philly-day
 
     Times are seconds, figures of JCT hours. jobs.csv has a row for each profile and job: profile, job, submit_s,
-    start_s, end_s, jct_s, restarts, gpu_seconds. What is wrong with a trace is told by line, with what was done
+    start_s, end_s, jct_s, restarts, gpu_seconds. Problems of a trace are listed by line, with what was done
     about it. The same input and seed give the same bytes. Ctrl-C ends the run and leaves what there is, marked
     as cut short. Exit 0 done, 1 interrupted, 2 a trace, profile or option that can't be used.
     """

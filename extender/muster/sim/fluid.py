@@ -386,7 +386,7 @@ class _Run:
             notes.append("node failures are not simulated without placement")
         if len({g.product for g in self.cluster.groups}) > 1:
             notes.append(
-                "GPU products are not told apart without placement: every GPU counts as the first group's"
+                "GPU products are not distinguished without placement: every GPU counts as the first group's"
             )
         return tuple(notes)
 

@@ -53,7 +53,7 @@ class EndReason(enum.StrEnum):
     PREEMPTION = "EndedByPreemption"  # its whole gang makes way for a job of higher priority
     START_FAILED = "EndedStartFailed"  # its gang was never whole, and was not in time
     LOST_MEMBERS = "EndedLostMembers"  # its gang was whole, lost replicas, and did not get them back in time
-    MOVE = "EndedToMove"  # its job is placed anew
+    MOVE = "EndedToMove"  # its job is placed again
     PIN_UNDONE = "EndedPinUndone"  # it could not be bound where it was sent: it never ran
     LEFTOVER = "EndedLeftover"  # it waits behind the gate for a work queue that is done
 

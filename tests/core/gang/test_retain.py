@@ -89,7 +89,7 @@ def test_a_refused_pin_is_undone_only_on_evidence_of_some_age() -> None:
         key("train"): (Reservation("worker", "n1", "train-worker-1", "train-worker-1"),)
     }
     assert said(old) == {
-        "train": "Starting Stuck: replica train-worker-1 is placed anew: "
+        "train": "Starting Stuck: replica train-worker-1 is placed again: "
         "kube-scheduler found node n1 unfit: 0/2 nodes are available"
     }
 

@@ -67,7 +67,7 @@ def with_silence(why: str, since: float) -> str:
     when = calendar(since) if since else None
     if when is None:
         return why
-    said = f"has not reported since {when:%H:%M}Z on {when.day} {when:%b}: what it told until then counts"
+    said = f"has not reported since {when:%H:%M}Z on {when.day} {when:%b}: its reports until then count"
     return f"{why}; it {said}" if why else said
 
 

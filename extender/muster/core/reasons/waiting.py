@@ -164,7 +164,7 @@ def stuck(pod: str, why: str, *, started: bool = True) -> Status:
         State.STARTING if started else State.WAITING,
         Reason.STUCK,
         f"pod {pod} is pinned and cannot start: {why}; it has no owner that would create it again, "
-        "so delete it and create it anew, or mend the node",
+        "so delete and recreate it, or repair the node",
     )
 
 

@@ -63,7 +63,7 @@ def carry_out(
         elif grant.beside is not None and statement.partner.get(job.key) == grant.beside:
             statement.grants[job.key] = grant
         elif must_move(statement, job, grant, granted[job.key]):
-            leave_to_move(statement, job, "it is placed anew")
+            leave_to_move(statement, job, "it is placed again")
             (sharing if grant.beside else starts).append(job)
         elif _stays(job, reservations.get(job.key, ()), granted[job.key], grant):
             if grant is not ALONE:
