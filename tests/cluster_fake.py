@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from muster.cluster.quantities import seconds
-from muster.core.actions import gang_codec
+from muster.core.gang_object import gang_codec
 from muster.core.ledger import Ledger
 from muster.core.workload.owners import watched
 from muster.points import Profile

@@ -142,7 +142,7 @@ def test_every_cache_of_a_function_is_filled_here_and_stands_in_the_readme() -> 
 
 
 BY_COUNT = {
-    "core/actions/conditions.py": {"_second", "statuses"},  # by whole seconds; by our own enums
+    "core/gang_object/conditions.py": {"_second", "statuses"},  # by whole seconds; by our own enums
     "core/plain_values.py": {"_hints", "_defaults"},  # by our own types
     "core/reasons/waiting.py": {"_steady"},  # by two counts
     "core/views/job_status.py": {"_written"},  # by whole seconds

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from muster.core.actions import gang_codec
+from muster.core.gang_object import gang_codec
 from muster.core.reasons.words import duration
 
 Gang = Mapping[str, Any]

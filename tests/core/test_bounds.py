@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from muster.core import bounds
-from muster.core.actions import gang_codec
-from muster.core.actions.gang_status import rfc3339
 from muster.core.bounds import AMOUNT, GPUS, HORIZON, REPLICAS, TABLE
+from muster.core.gang_object import gang_codec
+from muster.core.gang_object.gang_status import rfc3339
 from muster.core.progress.eta import FAR, curve, outlook
 from muster.core.reasons.words import clock
 from muster.core.views.job_status import timestamp

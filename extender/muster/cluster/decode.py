@@ -10,7 +10,7 @@ import msgspec
 from muster.cluster import api_types
 from muster.cluster.decode_pods import controller
 from muster.cluster.quantities import amounts, bound_of, seconds
-from muster.core.actions import gang_codec
+from muster.core.gang_object import gang_codec
 from muster.core.workload import success_policy
 from muster.types import (
     Condition,

@@ -17,13 +17,13 @@ from functools import partial
 from muster.core import events
 from muster.core.actions.adoption import Adoption
 from muster.core.actions.evict import all_back, evict, give_up, leave_out, leftovers, put_back, send_back
-from muster.core.actions.gang_status import ends_told, tell_alike
 from muster.core.actions.provisioning import ask_for_nodes, chosen_for_nodes, drop_nodes
 from muster.core.actions.queue_turns import tell_turn, turns_told
 from muster.core.actions.reconcile_gang import diff
 from muster.core.actions.save_learned import teach
 from muster.core.actions.scale_down import begin_change, let_go, overtake
 from muster.core.actions.ungate import ungate, ungated_at_birth
+from muster.core.gang_object.gang_status import ends_told, tell_alike
 from muster.core.progress.estimate import believed
 from muster.core.state import queue_time, restore
 from muster.core.state import snapshot as snapshots

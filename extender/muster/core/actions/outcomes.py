@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from muster.core.actions.evict import CHANGED, LONGEST_RETRY, NOT_SENT, REFUSED, RETRY, RETRY_EVICTION, goes
-from muster.core.actions.gang_codec import unqueued
 from muster.core.actions.provisioning import asked_for
 from muster.core.actions.save_learned import TEACH_EVERY
 from muster.core.actions.scale_down import shrunk
+from muster.core.gang_object.gang_codec import unqueued
 from muster.core.state.blockers import KEEPS_WHOLE, stays
 from muster.core.state.job_state import JobState, Request
 from muster.core.state.pods import trust_recorded

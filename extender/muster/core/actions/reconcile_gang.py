@@ -9,12 +9,12 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator
 
-from muster.core.actions import conditions
-from muster.core.actions.gang_status import gang_told, sayings, sizes_of, status_of
 from muster.core.actions.resize_events import resized
 from muster.core.actions.save_learned import learn
 from muster.core.actions.transitions import enter
 from muster.core.actions.ungate import carry, may_carry, ungate
+from muster.core.gang_object import conditions
+from muster.core.gang_object.gang_status import gang_told, sayings, sizes_of, status_of
 from muster.core.progress.eta import outlook
 from muster.core.state.blockers import quotas_awaited
 from muster.core.state.job_state import JobState

@@ -201,7 +201,7 @@ class JobState:
     state: str = ""
     since: float = 0.0
     story: tuple[Step, ...] = ()  # how it came to it
-    conditions: tuple[Condition, ...] = ()  # what its Gang says of it (core.actions.conditions)
+    conditions: tuple[Condition, ...] = ()  # what its Gang says of it (core.gang_object.conditions)
     started_at: float = 0.0
     ended_at: float = 0.0
     size: Size | None = None  # as an Event told it last, or as it started (core.actions.resize_events)

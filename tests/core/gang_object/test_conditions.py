@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.core.actions.conditions import LADDER, OF_REASON, OF_STATE, TYPES, plain, statuses, updated
+from muster.core.gang_object.conditions import LADDER, OF_REASON, OF_STATE, TYPES, plain, statuses, updated
 from muster.types import Condition, Reason, State, Status, WriteGang
 from tests.cluster_fake import FakeCluster, Muster
 

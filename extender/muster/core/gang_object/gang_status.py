@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from muster.core.actions import conditions, gang_codec
 from muster.core.bounds import calendar
 from muster.core.devices.in_place import Devices
+from muster.core.gang_object import conditions, gang_codec
 from muster.core.placement.reservations import placed
 from muster.core.progress import report_filter
 from muster.core.progress.eta import Outlook

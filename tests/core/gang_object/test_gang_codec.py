@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from muster.core.actions import gang_codec
+from muster.core.gang_object import gang_codec
 from muster.points import Profile
 from muster.types import Facts, Grant, Grants, JobKey, Meter, SharingSnapshot, WriteGang
 from tests.cluster_fake import FakeCluster, Muster

@@ -1,0 +1,1 @@
+"""What a job's Gang says: its status, its conditions, and what of the Ledger it keeps for the next leader."""
