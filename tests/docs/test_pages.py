@@ -94,6 +94,19 @@ def test_every_program_that_a_page_names_is_in_the_checkout() -> None:
     assert missing == []
 
 
+def test_each_place_that_a_newcomer_looks_for_is_two_files_away_and_the_first_names_the_second() -> None:
+    page = (TOP / "extender" / "README.md").read_text()
+    table = page.partition("| where is ...? | first | then |\n")[2].partition("\n\n")[0]
+    rows = [re.findall(r"`([\w/]+)\.py`", row) for row in table.splitlines()[1:]]
+    assert len(rows) >= 6
+    for first, then in rows:
+        text = (TOP / "extender" / "muster" / f"{first}.py").read_text()
+        assert re.search(rf"{then}|{then.replace('/', '.')}|{then.rpartition('/')[2]} import", text), (
+            first,
+            then,
+        )
+
+
 def test_every_name_of_ours_that_a_page_shows_is_in_the_reference() -> None:
     known = {
         *names(),

@@ -1,5 +1,5 @@
 """Gates come off: of pods whose uid and node are recorded on the API (`JobState.records`), and of the one whose own
-PATCH records the start."""
+PATCH records the start. What is decided here `cluster/action_executor.py` sends."""
 
 from __future__ import annotations
 
