@@ -492,3 +492,14 @@ def test_what_is_free_of_a_place_that_another_leaves_is_nobody_elses() -> None:
     after = plan(snapshot(nodes=3, gpus=4, jobs=jobs), rebalance=(Swap(),))
     assert later(after) == {"moved": {"n0": 2}} or later(after) == {"moved": {"n0": 1}}
     assert starts(after) == {"a": {"n2": 1}}
+
+
+def test_a_job_that_grows_in_two_steps_of_a_cycle_gets_no_more_than_its_share() -> None:
+    """b is placed again on n1, so that a finds two nodes only for a part at first, and is asked again: six in all."""
+    before = snapshot(nodes=3, gpus=4, jobs=[elastic("a", on=["n1"]), elastic("b", on=["n0", "n2"])])
+    wants = {"a": Grant(max_nodes=2), "b": Grant(max_nodes=1)}
+    after = shared(before, {"a": 6, "b": 3}, wants=wants)
+    held = Counter(m.node for m in before.jobs[key("a")].roles[0].on)
+    leaving = sum(shrink.job == key("a") for shrink in after.shrinks)
+    found = len(after.reservations.get(key("a"), ())) + len(after.later.get(key("a"), ()))
+    assert held.total() - leaving + found == after.shares[key("a")] == 6

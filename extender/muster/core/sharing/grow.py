@@ -46,23 +46,25 @@ def start_granted(statement: Statement, job: Job, target: int, grant: Grant, who
 
 
 def grow_granted(statement: Statement, job: Job, target: int, grant: Grant) -> bool:
-    """More replicas for a job that runs: the whole step, else the largest part of it."""
+    """More replicas for a job that runs: the whole step, else the largest part of it. Asked again in the same cycle,
+    what it was given in places that come free later counts."""
     if grant is not ALONE:
         statement.grants[job.key] = grant
     done = True
     for role in job.roles:
         reservations = statement.reservations.get(job.key, ())
         goal = targets(job, target, grant, reservations)[role.name]
-        have = placed(role, reservations) - sum(
-            1 for r, _, _ in statement.leaving.get(job.key, ()) if r is role
-        )
+        coming = sum(1 for hold in statement.later.get(job.key, ()) if hold.role == role.name)
+        leaving = sum(1 for r, _, _ in statement.leaving.get(job.key, ()) if r is role)
+        have = placed(role, reservations) - leaving + coming
         if goal <= have:
             continue
         if not members_expected(
             job, statement.snapshot.now, statement.profile
         ):  # only replicas that exist can start
             taken = {h.uid for h in reservations}
-            goal = min(goal, have + sum(1 for m in role.members if m.ready and m.uid not in taken))
+            ready = sum(1 for m in role.members if m.ready and m.uid not in taken)
+            goal = min(goal, have - coming + ready)
         sizes = sizes_between(role, have, goal)
         if sizes:
             done = grow(statement, job, role, have, sizes, grant) == goal and done
