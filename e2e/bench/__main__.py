@@ -138,6 +138,12 @@ def sim(**options: Any) -> None:
 )
 @click.option("--beside", default=2, show_default=True, type=click.IntRange(1), help="Labs at the same time.")
 @click.option(
+    "--also",
+    multiple=True,
+    type=click.Choice(elastic_jobs.ALSO),
+    help="An elastic profile beside afs-l and fifo; may be given again.",
+)
+@click.option(
     "--simulate-only", is_flag=True, help="No lab: simulated, over several loads (or --load) and seeds."
 )
 @click.option(
@@ -153,6 +159,7 @@ def elastic(simulate_only: bool, seeds: int, **options: Any) -> None:
 
     \b
     Three rounds at once:     python -m e2e.bench elastic --beside 6
+    Our own policy, too:      python -m e2e.bench elastic --also tide
     The ratio, simulated:     python -m e2e.bench elastic --simulate-only
     """
     if simulate_only:

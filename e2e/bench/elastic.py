@@ -58,6 +58,8 @@ cluster is 2.1, and its busy hours have a median of 1.7 (e2e/bench/demand.py; `-
 DUMP_EVERY = 1.0
 AIM, NEAR = 1.5, 0.05
 LIMIT = 1800.0
+ALSO = ("tide", "afs-p", "max-min", "optimus")
+"""Elastic profiles that may run beside afs-l."""
 SEEDS = 5
 
 Run = dict[str, Any]
@@ -73,12 +75,14 @@ def measure(
     request: int = 0,
     order: str = "backfill",
     beside: int = 2,
+    also: Sequence[str] = (),
     keep: bool = False,
 ) -> Result:
-    """`rounds` runs of each side, `beside` labs at a time. order: fifo's. LabError where the traces are missing."""
+    """`rounds` runs of each side, `beside` labs at a time. order: fifo's. also: elastic profiles beside afs-l.
+    LabError where the traces are missing."""
     drawing = Drawing(jobs, seed, load, request)
     curves = measured()
-    sides = (ELASTIC, Side("fifo", "fifo", order))
+    sides = (ELASTIC, Side("fifo", "fifo", order), *(Side(name, name) for name in also))
     result = Result("elastic", _title(drawing))
     folder = OUT / "elastic"
     folder.mkdir(parents=True, exist_ok=True)
@@ -96,7 +100,7 @@ def measure(
     )  # fmt: skip
     result.data |= {
         "arguments": {"jobs": jobs, "seed": seed, "rounds": rounds, "load": load, "request": request, "order": order,
-                      "beside": beside},
+                      "beside": beside, "also": list(also)},
         "runs": {
             name: [run | {"dumps": len(run["dumps"])} for run in found] for name, found in runs.items()
         },
@@ -379,7 +383,7 @@ def _figures(
     def mean(side: Side, key: str) -> float:
         return statistics.fmean(run[key] for run in runs[side.name])
 
-    elastic, rigid = sides
+    elastic, rigid, *others = sides
     pause = PAUSE / drawing.speed
     for side in sides:
         averages = ", ".join(f"{run['jct_s'] * drawing.speed:.0f}" for run in runs[side.name])
@@ -394,6 +398,10 @@ def _figures(
         f">= {AIM}x",
         ratio >= AIM,
     )
+    for side in others:
+        result.row(
+            f"{side.name} against afs-l, average JCT", f"{mean(side, 'jct_s') / mean(elastic, 'jct_s'):.2f}x"
+        )
     simulated: dict[str, list[float]] = {}
     for side in sides:
         said = [simulate(side, drawn, pause + run["delay_s"], folder) for run in runs[side.name]]
