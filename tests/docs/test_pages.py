@@ -113,6 +113,7 @@ def test_every_name_of_ours_that_a_page_shows_is_in_the_reference() -> None:
         *(
             "muster.dev/lab-python",
             "muster.dev/elastic-training",
+            "muster.dev/pytorch",
             "muster.dev/topology",
         ),  # images; topology-*
         "muster.dev/enabled",  # an example of a namespace's label
