@@ -49,6 +49,7 @@ LONGEST_FIRST = (
     "e2e/test_real_node.py",
     "e2e/test_elastic_idle.py",
     "e2e/test_kueue.py",
+    "e2e/test_pytorch.py",
 )
 """Files that take minutes, longest first: side by side (xdist, --no-loadscope-reorder) a file that begins last
 would be waited for alone. `make e2e` prints how long each took."""
@@ -69,9 +70,10 @@ def lacks() -> list[tuple[str, str]]:
         (
             not (problem := why_not()),
             f"what real nodes need ({problem})",
-            "e2e/test_real_node.py, e2e/test_training.py, e2e/test_installed_for_real.py, "
+            "e2e/test_real_node.py, e2e/test_training.py, e2e/test_pytorch.py, e2e/test_installed_for_real.py, "
             "e2e/test_device_plugin.py, e2e/test_agent_on_devices.py, e2e/test_devices_in_place.py",
         ),
+        (Path("/usr/bin/torchrun").exists(), "Debian's torch (python3-torch)", "e2e/test_pytorch.py"),
         (
             traces.exists(),
             "traces (TRACES=folder)",

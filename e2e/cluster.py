@@ -255,6 +255,7 @@ _CLUSTER_WIDE = {
     "ClusterRole",
     "ClusterRoleBinding",
     "CustomResourceDefinition",
+    "ClusterTrainingRuntime",
     "RuntimeClass",
     "DeviceClass",
 }

@@ -744,7 +744,16 @@ def test_where_the_policy_api_is_not_served_musters_webhook_adds_the_gate_and_ga
 
 
 @pytest.mark.parametrize(
-    "sample", sorted([*SAMPLES.glob("*.yaml"), *SAMPLES.glob("*/job.yaml")]), ids=lambda path: path.stem
+    "sample",
+    sorted(
+        [
+            *SAMPLES.glob("*.yaml"),
+            *SAMPLES.glob("*/job.yaml"),
+            *SAMPLES.glob("*/rigid-job.yaml"),
+            *SAMPLES.glob("*/service.yaml"),
+        ]
+    ),
+    ids=lambda path: path.stem,
 )
 def test_every_sample_passes_admission_without_a_word(cluster: Cluster, sample: Path) -> None:
     answer = Kubectl(cluster.kubeconfig, "default")("create", "--dry-run=server", "-f", str(sample))

@@ -9,10 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
+import yaml
 
 from e2e.cluster import Cluster, Json, Pod, Refused
 from e2e.elastic import shared_by
 from e2e.lab import Lab
+from e2e.lab.places import CHECKOUT
 from e2e.operated import (
     everything,
     gives_all_back,
@@ -199,6 +201,20 @@ def test_a_driver_that_is_slow_to_be_ready_is_not_sent_back_for_workers_that_wai
     pods = run(cluster, namespace, {"driver": 1, "workers": 3}, within=LONGER + PATIENCE)
     assert [one.uid for one in pods if of("driver")(one)] == [one.uid for one in first]
     assert restarts(cluster, namespace, "slow") == 0
+
+
+SAMPLES = CHECKOUT / "config" / "samples" / "pytorch"
+
+
+@pytest.mark.parametrize(("file", "role_name"), [("jobset.yaml", "workers"), ("trainjob.yaml", "node")])
+def test_a_sample_of_pytorch_takes_what_is_free_up_to_its_maximum(
+    lab: Lab, cluster: Cluster, namespace: str, file: str, role_name: str
+) -> None:
+    """As it is shipped, but for its volume: no claim is bound here."""
+    text = (SAMPLES / file).read_text().replace("persistentVolumeClaim: {claimName: pytorch}", "emptyDir: {}")
+    with shared_by(lab, "max-min"):
+        submit(cluster, namespace, *yaml.safe_load_all(text))
+        run(cluster, namespace, {role_name: 8})
 
 
 # --- ends, suspension, restarts -------------------------------------------------------------------------------

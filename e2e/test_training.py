@@ -76,6 +76,7 @@ class Training:
     lab: Lab
     cluster: Cluster
     folder: Path  # its volume
+    name: str = NAME
 
     @property
     def log(self) -> list[Json]:
@@ -93,7 +94,7 @@ class Training:
 
     @property
     def pods(self) -> list[Pod]:
-        return self.cluster.pods(SPACE, NAME)
+        return self.cluster.pods(SPACE, self.name)
 
     @property
     def indexes(self) -> list[int]:
@@ -106,15 +107,17 @@ class Training:
 
     @property
     def status(self) -> Json:
-        found: Json = self.cluster.get(f"/apis/batch/v1/namespaces/{SPACE}/jobs/{NAME}").get("status", {})
+        found: Json = self.cluster.get(f"/apis/batch/v1/namespaces/{SPACE}/jobs/{self.name}").get(
+            "status", {}
+        )
         return found
 
     def said(self) -> str:
         """For `also=`: pods, the Gang, the end of the log and of what containers said."""
-        texts = [show(self.cluster.pods(SPACE)), str(gang(self.cluster, SPACE, f"job-{NAME}"))]
+        texts = [show(self.cluster.pods(SPACE)), str(gang(self.cluster, SPACE, f"job-{self.name}"))]
         texts += [json.dumps(entry) for entry in self.log[-3:]]
         for node in self.lab.real_nodes:
-            for file in sorted(node.logs.glob(f"*{NAME}*/worker/*.log")):
+            for file in sorted(node.logs.glob(f"*{self.name}*/worker/*.log")):
                 texts.append(f"{node.name} {file.parts[-3]}: {file.read_text()[-300:]}")
         return "\n".join(texts)
 
@@ -131,7 +134,7 @@ class Training:
     def has_told_its_speed(self, workers: int) -> None:
         """Wait until Muster has measured it on so many, from its reports."""
         wait_until(
-            lambda: workers in measured(self.lab, self.cluster, SPACE, f"job-{NAME}"),
+            lambda: workers in measured(self.lab, self.cluster, SPACE, f"job-{self.name}"),
             within=SLOW,
             what=f"Muster has measured its speed on {workers} workers",
             also=self.said,
@@ -142,13 +145,14 @@ def index_of(one: Pod) -> int:
     return int(one.labels["batch.kubernetes.io/job-completion-index"])
 
 
-def sample(lab: Lab, folder: Path) -> Json:
+def sample(lab: Lab, folder: Path, source: Path = SAMPLE, every: int = EVERY) -> Json:
     """job.yaml with lab.yaml, as README.md does it; on a volume of this test's and without an end."""
-    patch = ("--type", "strategic", "--patch-file", str(SAMPLE / "lab.yaml"), "-o", "json")
-    made: Json = json.loads(lab.kubectl("patch", "--local", "-f", str(SAMPLE / "job.yaml"), *patch))
+    patch = ("--type", "strategic", "--patch-file", str(source / "lab.yaml"), "-o", "json")
+    made: Json = json.loads(lab.kubectl("patch", "--local", "-f", str(source / "job.yaml"), *patch))
     pod = made["spec"]["template"]["spec"]
-    pod["volumes"][0]["hostPath"]["path"] = str(folder)
-    own = {"STEPS": "1000000", "EVERY": str(EVERY)}
+    (volume,) = (one for one in pod["volumes"] if one["name"] == "checkpoints")
+    volume["hostPath"]["path"] = str(folder)
+    own = {"STEPS": "1000000", "EVERY": str(every)}
     for variable in pod["containers"][0]["env"]:
         variable["value"] = own.get(variable["name"], variable.get("value"))
     return made

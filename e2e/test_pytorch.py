@@ -1,0 +1,155 @@
+"""PyTorch under torchrun on real containers: Muster grows and shrinks it, its processes die, and its loss goes on.
+
+The training is config/samples/pytorch as it is shipped, with Debian's torch and gloo on the CPU, on two nodes of the
+lab that really run containers. What it did is read from its own log: starts, steps and checkpoints."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+
+import pytest
+
+from e2e.cluster import Cluster, Json
+from e2e.lab import Lab, Shape
+from e2e.lab.places import CHECKOUT
+from e2e.lab.realnode import why_not
+from e2e.referee import watching
+from e2e.scenario import wait_until
+from e2e.test_training import SLOW, SPACE, Training, come, environment_of, go, sample
+
+SAMPLE = CHECKOUT / "config" / "samples" / "pytorch"
+TORCHRUN = Path("/usr/bin/torchrun")  # containers of real nodes see this machine's /usr
+EVERY = 20
+
+
+def no_torch() -> str:
+    """Why containers can't run torchrun here, as a sentence; "" where they can."""
+    return (
+        ""
+        if TORCHRUN.exists()
+        else f"needs {TORCHRUN}: apt-get install --no-install-recommends python3-torch"
+    )
+
+
+REASON = (
+    "needs real nodes, and this is another cluster"
+    if "E2E_KUBECONFIG" in os.environ
+    else why_not() or no_torch()
+)
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.timeout(1800),
+    pytest.mark.skipif(bool(REASON), reason=REASON or "-"),
+]
+
+
+@pytest.fixture(scope="module")
+def real() -> Iterator[Lab]:
+    lab = Lab(f"e2e-{os.getpid()}-pytorch")
+    try:
+        settings = ("profile=afs-l", "config.resizeCost=false")
+        lab.up(Shape(groups=(), racks=0, real=2, real_gpus=2, set_values=settings))
+        files = [SAMPLE / "train.py", SAMPLE / "launch.sh", CHECKOUT / "extender" / "muster" / "report.py"]
+        lab.add_image("muster.dev/pytorch:1", files)
+        yield lab
+    finally:
+        lab.down()
+
+
+@dataclass(frozen=True)
+class Ddp(Training):
+    """The sample's Job, and what its log says."""
+
+    name: str = "pytorch"
+
+    def goes_on(self, workers: int, what: str, since: int | None = None) -> None:
+        """Wait for steps by so many workers, in what is logged from now on (since: from this entry on)."""
+        seen = len(self.log) if since is None else since
+        wait_until(
+            lambda: workers in [entry["workers"] for entry in self.log[seen:] if "step" in entry],
+            within=SLOW,
+            what=f"{what}: steps by {workers} workers",
+            also=self.said,
+        )
+
+    def kills(self, what: str, *settings: str) -> int:
+        """Kill the one process of its containers that has these in its environment and `what` on its command line,
+        as nothing announces it. Where the log was."""
+        wanted = {each.encode() for each in settings}
+        (found,) = {
+            pid
+            for node in self.lab.real_nodes
+            for pid in node.cgroup.pids()
+            if wanted <= set(environment_of(pid).split(b"\0")) and what in command_of(pid)
+        }
+        seen = len(self.log)
+        os.kill(found, signal.SIGKILL)
+        return seen
+
+
+def command_of(pid: int) -> list[str]:
+    """Its command line's words, of paths the last part."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+    return [word.rpartition("/")[2] for word in words]
+
+
+def test_a_torchrun_training_is_grown_and_shrunk_its_processes_die_and_its_loss_goes_on(real: Lab) -> None:
+    cluster = Cluster(real.kubeconfig)
+    folder = real.folder / "training"
+    training = Ddp(real, cluster, folder)
+    come(training, "guests-0", 2)
+    cluster.submit(sample(real, folder, SAMPLE, EVERY), namespace=SPACE)
+    with watching(cluster) as referee:
+        training.goes_on(2, "started on what is free")
+        go(training, "guests-0")
+        training.goes_on(4, "grown")
+        come(training, "guests-1", 2)
+        training.goes_on(2, "shrunk")
+        assert training.indexes == [0, 1]
+        seen = training.kills("train.py", "RANK=1")
+        training.goes_on(2, "after a worker died", seen + 1)
+        seen = training.kills("train.py", "RANK=0")
+        training.goes_on(2, "after rank 0 died", seen + 1)
+        go(training, "guests-1")
+        training.goes_on(4, "grown again")
+        wait_until(lambda: not referee.open(), what="nothing is under way", also=training.said)
+    assert referee.faults == []
+    (folder / "enough").touch()
+    wait_until(
+        lambda: training.status.get("completionTime"),
+        within=SLOW,
+        what="the Job is complete, by index 0's success",
+        also=training.said,
+    )
+    assert not training.status.get("failed")
+    no_step_is_lost(training.log)
+    steps = training.steps
+    assert mean(one["loss"] for one in steps[-20:]) < steps[0]["loss"] / 10
+
+
+def no_step_is_lost(log: list[Json]) -> None:
+    """Every start goes on from the last checkpoint; all changes but the death of rank 0 had one of their own step."""
+    last = saved = 0
+    again = []
+    for entry in log:
+        if "start" in entry:
+            assert entry["start"] == saved, entry
+            if last != saved:
+                again.append(last - saved)
+            last = saved
+        elif "checkpoint" in entry:
+            assert entry["checkpoint"] == last, entry
+            saved = last
+        else:
+            assert entry["step"] == last + 1, entry
+            last = entry["step"]
+    assert len(again) <= 1, again
+    assert all(steps < EVERY for steps in again), again
