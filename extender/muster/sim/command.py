@@ -135,7 +135,7 @@ class Teaching(click.Command):
 )
 @click.option("--json", "json_", is_flag=True, help="One object on stdout, keyed by the profile as given.")
 @click.option(
-    "--report", is_flag=True, help="Also DIR/report.html and pictures as PNG and SVG (needs muster[report])."
+    "--report", is_flag=True, help="Also DIR/report.html and pictures as PNG and SVG (needs matplotlib)."
 )
 @click.option("--strict", is_flag=True, help="Exit 2 where anything in the trace is not as it should be.")
 @click.option("--quiet", is_flag=True, help="No progress bar.")

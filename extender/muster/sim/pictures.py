@@ -52,7 +52,7 @@ def required() -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError:
-        raise UsageError("--report needs matplotlib: pip install 'muster[report]'") from None
+        raise UsageError("--report needs matplotlib: pip install matplotlib") from None
 
 
 def all_of(results: Mapping[str, Result]) -> Iterator[tuple[str, str, Mapping[str, bytes]]]:
