@@ -69,5 +69,6 @@ def measure(paper: str, quick: bool, only: str = "") -> list[Row]:
             entry.fitted,
         )  # fmt: skip
         rows.append(row)
-        print(f"{paper}: {entry.name}: {row.verdict} ({row.seconds:.1f} s) {error}".rstrip(), file=sys.stderr)
+        said = f"{row.verdict}, {row.result:.4g} {row.unit} ({row.seconds:.1f} s)"  # also where a run is cut short
+        print(f"{paper}: {entry.name}: {said} {error}".rstrip(), file=sys.stderr)
     return rows
