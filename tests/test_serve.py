@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -107,6 +108,16 @@ def test_without_lists_it_is_alive_and_not_ready_and_ends_in_order_when_told(
         _, said = process.communicate(timeout=30)
     assert process.returncode == 0, said
     assert "ending on signal 15" in said
+
+
+def test_it_may_open_as_many_files_as_the_machine_lets_it(tmp_path: Path, api: Server, port: int) -> None:
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with muster(tmp_path, api, port) as process:
+        resource.prlimit(
+            process.pid, resource.RLIMIT_NOFILE, (most - 1, most)
+        )  # before it reads its configuration
+        comes(lambda: asked(port, "/healthz"), "it answers")
+        assert resource.prlimit(process.pid, resource.RLIMIT_NOFILE) == (most, most)
 
 
 @pytest.mark.parametrize("stopped", [False, True], ids=["", "stopped"])

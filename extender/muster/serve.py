@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import resource
 import signal
 import socket
 import threading
@@ -55,6 +56,7 @@ def serve(config_file: Path, kubeconfig: str | None, scheduler_pipe: Path | None
 
     scheduler_pipe: where the kube-scheduler beside reads the scheduler.yaml that lies beside `config_file`."""
     settings = load_settings(config_file)
+    allow_open_files()
     profile = sendable(profile_of(settings))
     faults = Faults.from_environment()
     if faults.rules:
@@ -178,6 +180,16 @@ def serve(config_file: Path, kubeconfig: str | None, scheduler_pipe: Path | None
         thread.join(timeout=5.0)
     if broken:
         raise MusterError(broken[0])
+
+
+def allow_open_files() -> None:
+    """As many as may be: each agent beside a training holds a connection, and 1,024 is what many machines give."""
+    soft, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != most:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        except (OSError, ValueError) as error:
+            log.warning("open files: at most %d, since %d was refused: %s", soft, most, error)
 
 
 def _admits(settings: Settings, secured: Secured) -> Admits:
