@@ -9,6 +9,7 @@ import pytest
 
 from muster.agent.standing import Answer, Device, Order, Standing, read_answer
 from muster.agent.stopping import Stop
+from muster.types.devices import HELD_PART, HOLD
 
 A, B = Device("GPU-a", 5), Device("GPU-b", 7)
 FIRST = Order(10, "me", (A,))
@@ -20,6 +21,15 @@ def test_an_answer_renews_the_lease_from_when_its_request_was_sent() -> None:
     assert RUNNING.stop_by == 145.0  # a quarter of the lease for the training's end
     again = RUNNING.heard(Answer(3, 60.0), 120.0, 139.0)
     assert again == replace(RUNNING, term=3, until=180.0)
+
+
+@pytest.mark.parametrize("lease", [30.0, 60.0, 3600.0])
+def test_a_request_that_is_held_and_a_quarter_of_the_lease_without_an_answer_end_no_training(
+    lease: float,
+) -> None:
+    held = min(HOLD, lease / HELD_PART)
+    running = Standing("me").heard(Answer(2, lease, FIRST), 0.0, held)
+    assert running.stop_by >= held + held + lease / 4
 
 
 @pytest.mark.parametrize(

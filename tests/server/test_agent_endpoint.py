@@ -126,6 +126,13 @@ def test_an_order_that_is_carried_out_is_not_told_again(muster: Muster) -> None:
     assert asked.result(PATIENT)[1]["order"]["number"] == 10
 
 
+def test_a_request_is_held_for_a_part_of_the_lease_at_most(muster: Muster) -> None:
+    muster.orders.begin(4, 0.6, lambda: True)
+    asked = muster.asks()
+    muster.orders.publish(1, {muster.key(): None})
+    assert asked.result(PATIENT / 2) == (200, {"term": 4, "lease": 0.6, "order": None})
+
+
 def test_ended_is_held_only_until_it_was_taken_in(muster: Muster) -> None:
     asked = muster.asks(READY | {"state": "ended"})
     muster.orders.publish(1, {muster.key(): None})

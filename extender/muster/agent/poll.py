@@ -1,7 +1,7 @@
 """POST /v1/agents: a thread that tells Muster where the agent stands, and hears its orders.
 
-A request is answered at once or held by Muster for up to 20 s. What changes meanwhile is told at once: the request
-that is held is given up, and another one sent.
+A request is answered at once or held by Muster for up to 20 s, and for a sixth of the lease at most. What changes
+meanwhile is told at once: the request that is held is given up, and another one sent.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from muster.report import TRIES, Refused, addresses, connection_to, exchange, po
 PATH = "/v1/agents"
 HELD = 25.0
 """Seconds for an answer: Muster's 20, and some for the way."""
+PART = 3
+"""Of a lease, what is waited for an answer at most: whoever doesn't answer by then is asked on another connection."""
 FIRST, LONGEST = 0.1, 2.0
 """Seconds between tries while nobody answers: a lease is running out."""
 AGAIN = 0.2
@@ -47,6 +49,7 @@ class Poll:
         self._version = self._answered = 0
         self._wire: socket.socket | None = None  # of the request that is held; a second handle of the socket
         self._connection: tuple[str, HTTPConnection] | None = None  # kept between requests
+        self._patience = HELD
         self._failures = 0
         self._first = 0  # index of the URL that answered last
 
@@ -79,6 +82,7 @@ class Poll:
             try:
                 sent, found = self._post(body, version)
                 answer = read_answer(found)
+                self._patience = min(HELD, answer.lease / PART)
                 self._heard(answer, sent)
                 self._failures = 0
                 with self._turn:
@@ -136,13 +140,14 @@ class Poll:
         if self._connection is not None and self._connection[0] != url:
             self._close()
         if self._connection is None:
-            self._connection = (url, connection_to(url, HELD))
+            self._connection = (url, connection_to(url, self._patience))
         connection = self._connection[1]
         if connection.sock is None:
             try:
                 connection.connect()
             except OSError as error:
                 raise Refused(0, f"{url}: {error!r}") from error
+        connection.sock.settimeout(self._patience)
         with self._turn:
             if version != self._version:
                 raise Refused(0, "there is news")

@@ -7,7 +7,8 @@ The bearer token is the pod's own, as for reports: it says whose agent speaks. C
     429 more of this pod, or of all, than may come (Retry-After), or more agents of it than may wait
     400 a field that is not known, or a value that can't be: the field, what is expected, what was found
 
-Then it is held until there is a newer order than it names, HOLD s at most; "ended" only until it was taken in.
+Then it is held until there is a newer order than it names, HOLD s and a sixth of the lease at most; "ended" only
+until it was taken in.
 
     200 term, lease, and the order, if there is one         409 the same agent has sent a newer request
     421 the term ended meanwhile         503 not taken in, or of no agent that is given orders (Retry-After)
@@ -30,6 +31,7 @@ from muster.core.views.view import Board
 from muster.server.agent_orders import AgentHeard, AgentOrders, Held, Unanswered
 from muster.server.pod_callers import Callers, Clock, Pods, Rates, Refusal, flood, read_body
 from muster.types.devices import (
+    HELD_PART,
     HOLD,
     AgentAnswer,
     AgentReport,
@@ -121,7 +123,7 @@ class AgentEndpoint:
 
     async def _news(self, held: Held) -> AgentAnswer | Unanswered:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._hold):
+            async with asyncio.timeout(min(self._hold, held.term.lease / HELD_PART)):
                 while (found := self._orders.look(held, patient=True)) is Unanswered.WAITS:
                     await held.news.wait()
                     held.news.clear()

@@ -5,7 +5,8 @@ An agent asks `POST /v1/agents` with its pod's report token, which says whose it
     {"incarnation": "0f8c...", "state": "running", "order": 4294967299, "gpus": [1, 2, 4],
      "devices": [{"id": "GPU-6a...", "epoch": 4294967298}]}
 
-The answer (`AgentAnswer`) comes at once, or up to HOLD seconds later where there is no order newer than `order`:
+The answer (`AgentAnswer`) comes at once, or up to HOLD seconds (a sixth of the lease, if that is less) later where
+there is no order newer than `order`:
 
     {"term": 1, "lease": 60.0, "order": {"number": 4294967303, "incarnation": "0f8c...", "devices": [...]}}
 
@@ -33,6 +34,9 @@ from muster.errors import UsageError
 
 HOLD = 20.0
 """Seconds that a request waits at most for a newer order."""
+HELD_PART = 6
+"""And for a sixth of the lease at most: that runs from when the request was sent, and the training is stopped when a
+quarter of it is left. So an agent that is cut off for a quarter of its lease loses nothing."""
 DEVICES = 128
 """Devices of one pod: no node has more, and a report of so many is 16 kB."""
 ID_LENGTH = 128
