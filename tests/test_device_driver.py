@@ -291,6 +291,29 @@ def test_a_fault_in_deciding_takes_no_device_and_stops_nobody_else() -> None:
     assert len(circle.runs(a)) == 1, "hand-overs go on"
 
 
+def test_while_deciding_about_devices_fails_agents_are_answered_all_the_same() -> None:
+    circle = Circle()
+    a = circle.train("a", "1,2")
+    circle.turn(4)
+    assert len(circle.runs(a)) == 2
+    assert circle.ledger.in_place is not None
+
+    def breaks(*_: object, **__: object) -> None:
+        raise RuntimeError("a fault")
+
+    circle.ledger.in_place.devices.adopt = breaks  # type: ignore[method-assign, assignment]
+    answered = []
+    for _ in range(90):  # longer than a lease, with pauses of up to a minute between two tries
+        circle.serial += 1
+        circle.driver.planned()
+        circle.driver.hear(AgentHeard(circle.serial, a.uid, AgentReport(f"run-{a.uid}", AgentState.RUNNING)))
+        circle.decide()
+        answered.append(circle.orders.heard == circle.serial)
+        circle.cluster.now += 1.0
+    assert all(answered)
+    assert 5 < len(circle.faults) < 10
+
+
 def test_a_holder_that_is_not_wanted_any_more_before_it_has_a_device_goes() -> None:
     circle = Circle()
     circle.free = []

@@ -85,7 +85,7 @@ class DeviceDriver:
         self._ledger: Ledger | None = None
         self._term: Term | None = None
         self._devices: DeviceLedger | None = None
-        self._serial = 0
+        self._serial = self._published = 0
         self._news = False
         self._wake: float | None = None
         self._pauses = 0
@@ -214,7 +214,11 @@ class DeviceDriver:
         term = self._term
         if self.metrics is not None:
             self.metrics.look(self._devices.coordinator if self._devices is not None else None, now)
-        if term is None or not term.open() or now < self._not_before:
+        if term is None or not term.open():
+            return
+        if now < self._not_before:
+            if self._serial != self._published:
+                self._publish()  # who asks is answered all the same: leases go on
             return
         try:
             if self._devices is None:
@@ -227,7 +231,7 @@ class DeviceDriver:
                 log.warning("devices in place: %s; tried again", error)
             else:
                 failed(error)
-            self._publish()  # whoever has a device goes on with it
+            self._publish()
             return
         self._pauses = 0
 
@@ -260,6 +264,7 @@ class DeviceDriver:
     def _publish(self) -> None:
         if self._devices is None or not self._orders.leading:
             return
+        self._published = self._serial
         orders: dict[AgentKey, Order | None] = {
             key: None if agent.settled else agent.order
             for key, agent in self._devices.coordinator.agents.items()

@@ -29,7 +29,7 @@ from muster.core.state import queue_time, restore
 from muster.core.state import snapshot as snapshots
 from muster.core.state.blockers import ask_for_quotas, forget_budgets, forget_quotas, tell_guarded
 from muster.core.state.job_state import JobState
-from muster.core.state.quarantine import PAUSE_MOST, planned, set_aside, stumbled
+from muster.core.state.quarantine import PAUSE_MOST, devices_failed, planned, set_aside
 from muster.core.state.reservation_usage import set_holds
 from muster.core.state.state import LedgerState
 from muster.core.views.view import View
@@ -81,21 +81,16 @@ class Ledger(LedgerState):
 
     def snapshot(self, now: float) -> Snapshot:
         """Everything that a plan may depend on, at `now`."""
+        if self.in_place is not None:
+            devices_failed(self, self.in_place.take_failed(), now)
         found = snapshots.snapshot_of(self, now)
         if self.in_place is None:
             return found
         try:
             return self.in_place.snapshot(found, snapshots.in_place(self), self.charges.charged)
         except Exception as error:
-            self._devices_failed(self.in_place.culprits(found), error, now)
+            devices_failed(self, self.in_place.culprits(found) or {None: error}, now)
             return found
-
-    def _devices_failed(self, culprits: dict[JobKey, Exception], error: Exception, now: float) -> None:
-        """Jobs over whose devices it raises are put aside: the others are planned as ever from the next cycle on."""
-        for key, raised in culprits.items():
-            set_aside(self, key, "devices", raised, now)
-        if not culprits:
-            stumbled(self, "devices", error)
 
     def adopt(self, snapshot: Snapshot, plan: Plan) -> tuple[Action, ...]:
         """Make the plan ours and say what to do about it. 6 diff into actions (design §3).
@@ -108,7 +103,7 @@ class Ledger(LedgerState):
             try:
                 plan = self.in_place.plan(snapshot, plan)
             except Exception as error:
-                self._devices_failed(self.in_place.culprits(snapshot, plan), error, now)
+                devices_failed(self, self.in_place.culprits(snapshot, plan) or {None: error}, now)
                 plan = self.in_place.left_out(plan)
         self.believed = believed(snapshot, self.profile, [])
         self.rest(now, plan)

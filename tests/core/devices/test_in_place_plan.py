@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from muster.core.devices import slots
+from muster.core.devices import hand_over, slots
 from muster.core.state.quarantine import set_aside
 from muster.types import Phase, State
 from muster_plugins.afs_l import AfsL
 from tests.core.devices.circle import Circle
+from tests.core.devices.world import GRACE, LEASE
 
 
 def test_a_job_starts_with_all_that_is_free_and_its_pod_asks_for_no_gpu() -> None:
@@ -180,6 +181,33 @@ def test_a_job_that_is_put_aside_keeps_the_devices_that_it_trains_on() -> None:
     for _ in range(30):
         circle.second()
         assert (circle.using("a"), circle.using("b")) == (2, 2)
+
+
+def test_a_pod_over_which_deciding_raises_keeps_what_it_has_and_stops_nobody_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    circle = both()
+    a, key, real = circle.pod("a"), circle.key("job-a"), hand_over._Node._order
+
+    def raises(node: Any, want: Any, *arguments: Any, **named: Any) -> Any:
+        if want.pod == a.uid:
+            raise RuntimeError("a fault")
+        return real(node, want, *arguments, **named)
+
+    monkeypatch.setattr(hand_over._Node, "_order", raises)
+    circle.cluster.end(circle.pod("b").uid)
+    circle.train("c", "1-4")
+    circle.seconds(20)
+    assert (circle.using("a"), circle.using("c")) == (2, 2)
+    assert {fault.stage for fault in circle.ledger.take_faults()} == {"devices"}
+    assert circle.plan.statuses[key].state is State.INVALID
+    circle.cluster.end(circle.pod("c").uid)
+    circle.seconds(int(LEASE + GRACE) + 10)
+    assert circle.using("a") == 2, "it is answered all the same"
+    monkeypatch.undo()
+    circle.seconds(140)
+    assert circle.using("a") == 4
+    assert circle.plan.statuses[key].state is State.RUNNING
 
 
 @pytest.mark.parametrize("where", ["_slotted", "_told"], ids=["slots", "plan"])

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from muster.core.culprit import culprit
 from muster.core.state.job_state import JobState
-from muster.core.state.quarantine import FEW, SPACES, culprit, set_aside, stumbled
+from muster.core.state.quarantine import FEW, SPACES, set_aside, stumbled
 from muster.core.state.reservation_usage import charge_holds, charge_pod
 from muster.core.state.state import LedgerState
 from muster.types import Action, JobKey

@@ -61,9 +61,9 @@ def pod_gone(memory: Coordinator, pod: str) -> None:
     memory.current.pop(pod, None)
 
 
-def expire(memory: Coordinator, now: float) -> None:
-    """Agents that were not heard of for lease + grace have lost their devices."""
-    for key in [key for key in _keys(memory) if expires(memory, key) <= now]:
+def expire(memory: Coordinator, now: float, aside: AbstractSet[str] = frozenset()) -> None:
+    """Agents that were not heard of for lease + grace have lost their devices; not those of pods put aside."""
+    for key in [key for key in _keys(memory) if key.pod not in aside and expires(memory, key) <= now]:
         _let_go(memory, key, now, DeviceEvent.EXPIRED)
         memory.agents.pop(key, None)
         _no_speaker(memory, key)

@@ -122,6 +122,22 @@ class Coordinator:
         """A pod's state after an event."""
         self.pods[pod] = pod_after(pod, self.pods.get(pod, PodState.SUBMITTED), event)
 
+    def copy(self) -> Coordinator:
+        """All that is known, kept apart from what is learnt from now on."""
+        return replace(
+            self,
+            devices=dict(self.devices),
+            pending=dict(self.pending),
+            agents=dict(self.agents),
+            current=dict(self.current),
+            pods=dict(self.pods),
+        )
+
+    def go_back_to(self, before: Coordinator) -> None:
+        """What was known at the time of a copy. Numbers that were given out since are not given out again."""
+        self.devices, self.pending, self.agents = before.devices, before.pending, before.agents
+        self.current, self.pods = before.current, before.pods
+
     def speaker(self, pod: str) -> Agent | None:
         """The agent that speaks for a pod, None where none is heard of."""
         key = self.current.get(pod)

@@ -4,6 +4,7 @@ way on the API. Nothing here knows a client or a clock; `now` is of the Coordina
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 from muster.core.devices.agents import answer_to, heard, pod_ended, pod_gone
@@ -90,12 +91,36 @@ class DeviceLedger:
         return None if agent is None else answer_to(self.coordinator, self.coordinator.agents[agent.key])
 
     def adopt(
-        self, wants: Sequence[Want], now: float, vacate: Mapping[str, int] | None = None
+        self,
+        wants: Sequence[Want],
+        now: float,
+        vacate: Mapping[str, int] | None = None,
+        aside: AbstractSet[str] = frozenset(),
+        *,
+        only_try: bool = False,
     ) -> tuple[tuple[HolderAction, ...], Decisions]:
         """The next steps, and what is to be done on the API for them. The decisions tell who has another order, and
-        when to decide again. wants, vacate: as `decide`."""
+        when to decide again. wants, vacate, aside: as `decide`. Nothing is changed where it raises, or `only_try`."""
+        kept = self.coordinator.copy(), dict(self.going), dict(self.retry_at), self.made, dict(self.assigning)
+        done = False
+        try:
+            found = self._adopt(wants, now, vacate, aside)
+            done = not only_try
+            return found
+        finally:
+            if not done:
+                before, self.going, self.retry_at, self.made, self.assigning = kept
+                self.coordinator.go_back_to(before)
+
+    def _adopt(
+        self,
+        wants: Sequence[Want],
+        now: float,
+        vacate: Mapping[str, int] | None,
+        aside: AbstractSet[str],
+    ) -> tuple[tuple[HolderAction, ...], Decisions]:
         self.made = {name: (node, until) for name, (node, until) in self.made.items() if until > now}
-        found = decide(self.coordinator, wants, now, vacate)
+        found = decide(self.coordinator, wants, now, vacate, aside)
         actions: list[HolderAction] = [self._assign(assign) for assign in found.assigns]
         for uid in (*found.leave, *sorted(self.failed)):
             known = self.holders.get(uid)
@@ -122,6 +147,10 @@ class DeviceLedger:
             count = self.failures[record.node] = self.failures.get(record.node, 0) + 1
             self.retry_at[record.node] = now + min(LONGEST_RETRY, RETRY * 2.0 ** min(count - 1, 10))
 
+    def pods(self) -> set[str]:
+        """Pods that use devices, may use or are about to get some, or whose agents are heard of."""
+        return {pod for pod, _ in self.used()} | {key.pod for key in self.coordinator.agents}
+
     def used(self) -> Mapping[tuple[str, str], int]:
         """Devices that a pod uses, may use or is about to get, by the pod's uid and the node."""
         counts: dict[tuple[str, str], int] = {}
@@ -144,7 +173,7 @@ class DeviceLedger:
     def _create(self, node: str, wants: Sequence[Want], now: float) -> CreateHolder:
         self.names += 1
         name = f"holder-{self.coordinator.term}-{self.names}"
-        self.made[name] = (node, now + UNSEEN)
+        self.made = {**self.made, name: (node, now + UNSEEN)}
         short = _short_of(wants, node, self.used())
         return CreateHolder(name, node, short, f"job {short.namespace}/{short.name} is to have its device")
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 from muster.core.devices.agents import expire, expires
@@ -48,19 +49,24 @@ class Decisions:
 
 
 def decide(
-    memory: Coordinator, wants: Sequence[Want], now: float, vacate: Mapping[str, int] | None = None
+    memory: Coordinator,
+    wants: Sequence[Want],
+    now: float,
+    vacate: Mapping[str, int] | None = None,
+    aside: AbstractSet[str] = frozenset(),
 ) -> Decisions:
     """The next steps of every hand-over. wants: in the plan's order; the first is served first, the last gives
     first. A pod that isn't among them is to have none. vacate: devices that each node is to give up for pods that
-    aren't in place."""
+    aren't in place. aside: pods about which nothing is decided; they keep what they have."""
     # 1 who was not heard of for too long has lost its devices
-    expire(memory, now)
+    expire(memory, now, aside)
     # 2 by node, since a device never changes its node
     nodes: dict[str, list[HeldDevice]] = {}
     for device in memory.devices.values():
-        nodes.setdefault(device.node, []).append(device)
+        if not (aside and any(device.of_pod(pod) for pod in aside)):
+            nodes.setdefault(device.node, []).append(device)
     of: dict[str, list[Want]] = {}
-    for want in wants:
+    for want in (want for want in wants if want.pod not in aside):
         of.setdefault(want.node, []).append(want)
     assigns: list[Assign] = []
     create: dict[str, int] = {}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from muster.core.culprit import culprit
 from muster.core.devices.device_ledger import DeviceLedger
-from muster.core.devices.hand_over import Decisions
+from muster.core.devices.hand_over import Decisions, Want
 from muster.core.devices.slots import Granted, standing, taken_out, to_vacate, wants, with_slots
 from muster.types import Job, JobKey, Plan, Snapshot
 from muster.types.holders import HolderAction
@@ -21,10 +22,18 @@ class Devices(NamedTuple):
     most: int
 
 
+PAUSE_FIRST, PAUSE_MOST = 1.0, 64.0
+"""Seconds for which nothing is decided about a pod over which it raises: the first time, doubling up to the most."""
+MOST = 8
+"""Such pods in one decision beyond which it is no pod's fault."""
+
+
 @dataclass
 class InPlace:
     """sizes: by job, numbers of GPUs that it can train on; granted: what the last plan grants; planned: whether there
-    was one in this term, before which nothing is taken from anybody; slotted: whether the last snapshot has slots."""
+    was one in this term, before which nothing is taken from anybody; slotted: whether the last snapshot has slots;
+    aside: pods over which deciding raised, with until when nothing is decided about them and how long that is;
+    failed: what it raised since that was last taken, by job (None: of a pod of no job that is planned)."""
 
     devices: DeviceLedger
     sizes: dict[JobKey, tuple[int, ...]] = field(default_factory=dict)
@@ -34,6 +43,8 @@ class InPlace:
     vacate: dict[str, int] = field(default_factory=dict)
     slotted: bool = False
     seen: tuple[object, ...] = ()
+    aside: dict[str, tuple[float, float]] = field(default_factory=dict)
+    failed: dict[JobKey | None, Exception] = field(default_factory=dict)
 
     def snapshot(
         self,
@@ -69,9 +80,14 @@ class InPlace:
         self.jobs, self.planned = snapshot.jobs, True
         return plan
 
-    def culprits(self, snapshot: Snapshot, plan: Plan | None = None) -> dict[JobKey, Exception]:
+    def take_failed(self) -> dict[JobKey | None, Exception]:
+        """What deciding raised since this was last asked."""
+        failed, self.failed = self.failed, {}
+        return failed
+
+    def culprits(self, snapshot: Snapshot, plan: Plan | None = None) -> dict[JobKey | None, Exception]:
         """Jobs that alone can be given no slots, or can't be taken out of a plan, with what they raise."""
-        found = {}
+        found: dict[JobKey | None, Exception] = {}
         for key, sizes in self.sizes.items():
             try:
                 if plan is not None:
@@ -106,15 +122,45 @@ class InPlace:
 
     @property
     def moved(self) -> bool:
-        """Whether devices changed hands since the last snapshot."""
-        return self.seen != self._now()
+        """Whether devices changed hands since the last snapshot, or could not."""
+        return bool(self.failed) or self.seen != self._now()
 
     def adopt(self, now: float) -> tuple[tuple[HolderAction, ...], Decisions]:
         """What is to be done about holders, after a plan and after each word of an agent or a holder. now: of the
-        Coordinator's clock."""
+        Coordinator's clock. Pods over which it raises are put aside; raises where it is no pod's fault."""
         if not self.planned:
             return (), Decisions()
-        return self.devices.adopt(wants(self.jobs, self.sizes, self.granted), now, self.vacate)
+        wanted = wants(self.jobs, self.sizes, self.granted)
+        self.aside = {pod: kept for pod, kept in self.aside.items() if now < sum(kept)}
+        found_out = 0
+        while True:
+            aside = {pod for pod, (until, _) in self.aside.items() if now < until}
+            try:
+                actions, found = self.devices.adopt(wanted, now, self.vacate, aside)
+            except Exception as error:
+                pod = self._culprit(wanted, now, aside) if found_out < MOST else None
+                if pod is None:
+                    raise
+                self._put_aside(pod, wanted, error, now)
+                found_out += 1
+                continue
+            again = [self.aside[pod][0] for pod in aside]
+            return actions, replace(found, wake=min((*again, *filter(None, [found.wake])), default=None))
+
+    def _culprit(self, wanted: Sequence[Want], now: float, aside: set[str]) -> str | None:
+        others = sorted((self.devices.pods() | {want.pod for want in wanted}) - aside)
+
+        def only(pods: Sequence[str]) -> None:
+            left_out = aside | (set(others) - set(pods))
+            self.devices.adopt(wanted, now, self.vacate, left_out, only_try=True)
+
+        return culprit(others, only)
+
+    def _put_aside(self, pod: str, wanted: Sequence[Want], error: Exception, now: float) -> None:
+        _, before = self.aside.get(pod, (0.0, 0.0))
+        length = min(2.0 * before, PAUSE_MOST) if before else PAUSE_FIRST
+        self.aside[pod] = (now + length, length)
+        self.failed[next((want.job for want in wanted if want.pod == pod), None)] = error
 
     def _now(self) -> tuple[object, ...]:
         return tuple(sorted(self.devices.used().items())), tuple(sorted(self.devices.holders))

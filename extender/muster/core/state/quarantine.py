@@ -14,10 +14,11 @@ makes a cycle long by the number of his jobs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from muster.core.culprit import culprit
 from muster.core.cycle import cycle
 from muster.core.placement.cycle_state import StumbledError
 from muster.core.state.job_builder import is_alive
@@ -92,6 +93,16 @@ def stumbled(state: LedgerState, stage: str, error: Exception) -> None:
     said = f"{stage}: {error!r}"[:400]
     state.faults.append(Fault(stage, "", error, again=state.stumbled.get(stage) == said))
     state.stumbled[stage] = said
+
+
+def devices_failed(state: LedgerState, found: Mapping[JobKey | None, Exception], now: float) -> None:
+    """Jobs over whose devices it raised are put aside: the others are planned as ever from the next cycle on. None:
+    over no job's."""
+    for key, error in found.items():
+        if key is None:
+            stumbled(state, "devices", error)
+        else:
+            set_aside(state, key, "devices", error, now)
 
 
 def put_aside(state: LedgerState, key: JobKey, now: float) -> str:
@@ -227,23 +238,3 @@ def _search(snapshot: Snapshot, profile: Profile, jobs: Mapping[JobKey, Job]) ->
             raise error
 
     return culprit(sorted(jobs), step)
-
-
-def culprit(keys: Sequence[JobKey], step: Callable[[Sequence[JobKey]], object]) -> JobKey | None:
-    """A job over which a step raises that it does not raise without, by halving; None where it is no job's fault.
-    keys: of jobs over all of which it raises."""
-
-    def fails(count: int) -> bool:
-        try:
-            step(keys[:count])
-        except Exception:
-            return True
-        return False
-
-    if fails(0):
-        return None
-    low, high = 0, len(keys)  # over the first `low` it does not raise, over the first `high` it does
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if fails(middle) else (middle, high)
-    return keys[high - 1] if high else None

@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from muster.core.state.quarantine import FEW, SPACES, culprit
+from muster.core.culprit import culprit
+from muster.core.state.quarantine import FEW, SPACES
 from muster.core.views.view import Board, View
 from muster.types import Job, JobKey, Reason, Role, State, Status
 
