@@ -77,7 +77,9 @@ class DevicesApi:
         wanted = body["preconditions"] if method == "DELETE" else body["metadata"]
         if any(pod["metadata"][field] != wanted[field] for field in ("uid", "resourceVersion")):
             return 409, "another version"
-        if method == "DELETE":
+        if method == "DELETE" and "deletionTimestamp" in pod["metadata"] and body["gracePeriodSeconds"]:
+            self.touch(pod)  # its kubelet waits for preStop, and is not told that it is to wait for less
+        elif method == "DELETE":
             del self.pods[name]
         else:
             pod["metadata"]["annotations"] |= body["metadata"]["annotations"]
@@ -97,6 +99,12 @@ class DevicesApi:
         return 200, self.config
 
     # ---- the cluster ----
+
+    def delete(self, name: str) -> None:
+        """Somebody deletes a pod, which takes its time."""
+        pod = self.pods[name]
+        pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+        self.touch(pod)
 
     def allocate(self, free: list[str]) -> None:
         """Pods are bound to the node that they name, and get the next device."""

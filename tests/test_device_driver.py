@@ -329,6 +329,24 @@ def test_a_holder_that_is_not_wanted_any_more_before_it_has_a_device_goes() -> N
     assert circle.api.pods == {}
 
 
+def test_a_holder_that_somebody_deletes_goes_when_its_device_is_let_go_and_not_before() -> None:
+    circle = Circle()
+    a = circle.train("a", "1,2")
+    circle.turn(4)
+    assert len(circle.runs(a)) == 2
+    gone, device = next((n, d) for n, d in circle.api.devices().items() if d == "GPU-1")
+    circle.api.delete(gone)
+    circle.turn(5)
+    assert gone in circle.api.pods, "a trains on it"
+    assert circle.says(a) is not None, "a is told"
+    assert circle.says(a) is None, "a goes on with the other one"
+    circle.turn()
+    assert gone not in circle.api.pods
+    circle.free = [device]
+    circle.turn(3)
+    assert circle.runs(a) == ["GPU-0", "GPU-1"]
+
+
 def test_a_node_whose_kubelet_has_no_device_left_is_asked_less_and_less_often() -> None:
     circle = Circle()
     circle.free = []

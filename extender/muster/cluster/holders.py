@@ -5,8 +5,8 @@
                  muster.dev/assigned: {"epoch": 4294967298, "pod": UID, "incarnation": "0f8c..."} (the record)
 
 Its node is required by name, so it is nowhere else, whoever binds it. A pod that others delete or evict keeps its
-device for lease + grace (preStop); Muster, which knows that nobody uses it, cuts that short. All writes are on the
-version that was read: of an assignment and a deletion that cross each other one fails.
+device for lease + grace (preStop). Muster, which knows that nobody uses it, takes it away at once. All writes are on
+the version that was read: of an assignment and a deletion that cross each other one fails.
 """
 
 from __future__ import annotations
@@ -281,7 +281,8 @@ class HolderExecutor:
                 body = {
                     "apiVersion": "v1",
                     "kind": "DeleteOptions",
-                    "gracePeriodSeconds": 1,
+                    # A kubelet that has begun to wait for preStop is not told of a shorter grace period.
+                    "gracePeriodSeconds": 0 if action.leaving else 1,
                     "preconditions": {"uid": action.uid, "resourceVersion": action.version},
                 }
                 return api.request("DELETE", named, body)

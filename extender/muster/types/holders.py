@@ -103,12 +103,14 @@ class AssignHolder:
 
 @dataclass(frozen=True, slots=True)
 class DeleteHolder:
-    """End a holder at once, if it still has this uid and this resourceVersion: nobody uses its device."""
+    """End a holder at once, if it still has this uid and this resourceVersion: nobody uses its device. leaving:
+    others have asked for its end before, and it takes its time."""
 
     uid: str
     name: str
     cause: str
     version: str = ""
+    leaving: bool = False
 
 
 HolderAction = CreateHolder | AssignHolder | DeleteHolder

@@ -38,11 +38,13 @@ GONE = 404
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A holder's pod: its name, its node, and the resourceVersion that the next write is to find."""
+    """A holder's pod: its name, its node, the resourceVersion that the next write is to find, and whether it is being
+    deleted."""
 
     name: str
     node: str
     version: str
+    leaving: bool
 
 
 @dataclass
@@ -68,7 +70,7 @@ class DeviceLedger:
                 known = self.holders.get(record.uid)
                 if known is not None and _older(version, known.version):
                     return  # told by the watch after the answer to a request
-                self.holders[record.uid] = _Known(name, record.node, version)
+                self.holders[record.uid] = _Known(name, record.node, version, record.leaving)
                 self.made.pop(name, None)
                 self._allocated(record, now)
                 holder_seen(self.coordinator, record, now)
@@ -126,7 +128,8 @@ class DeviceLedger:
             known = self.holders.get(uid)
             if known is not None and self.going.get(uid, 0.0) <= now:
                 self.going[uid] = now + UNSEEN
-                actions.append(DeleteHolder(uid, known.name, "nobody is to have its device", known.version))
+                cause = "nobody is to have its device"
+                actions.append(DeleteHolder(uid, known.name, cause, known.version, known.leaving))
         for node, count in sorted(found.create.items()):
             if self.retry_at.get(node, 0.0) > now:
                 continue
