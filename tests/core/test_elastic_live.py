@@ -14,12 +14,15 @@ from hypothesis import strategies as st
 from muster import profiles
 from muster.points import Profile, Share
 from muster.types import (
+    Action,
+    Event,
     Evict,
     Move,
     Outcome,
     OwnerGone,
     Phase,
     PodRecord,
+    PodSeen,
     Report,
     Snapshot,
     Ungate,
@@ -66,6 +69,10 @@ def uids(cluster: FakeCluster, name: str) -> set[str]:
 def evicted(cluster: FakeCluster) -> list[str]:
     """Pods that were evicted, in order."""
     return [action.pod for action in cluster.sent if isinstance(action, Evict)]
+
+
+def evicted_uids(cluster: FakeCluster) -> list[str]:
+    return [action.uid for action in cluster.sent if isinstance(action, Evict)]
 
 
 def goes(cluster: FakeCluster, muster: Muster, name: str) -> None:
@@ -134,6 +141,42 @@ def test_the_place_of_a_moved_job_waits_for_the_pods_that_its_owner_is_slow_to_m
         cluster.recreate(pod)
     muster.settle(10)
     assert shares(cluster) == {"a": size, "b": size}
+
+
+class FailsFirst(FakeCluster):
+    """An evicted pod ends as failed, and is gone later, as a kubelet has it; its owner makes the next one then."""
+
+    def carry_out(self, action: Action) -> list[Event]:
+        if not isinstance(action, Evict):
+            return super().carry_out(action)
+        self.sent.append(action)
+        ending = self.update(self.pods[action.uid], deleting=True, phase=Phase.ENDING)
+        self.update(ending, phase=Phase.FAILED)
+        return [PodSeen(ending), Outcome(action, 201)]
+
+
+@pytest.mark.parametrize("policy", [(), (MaxMin(),)], ids=["no shares", "max-min"])
+def test_the_place_of_a_moved_job_waits_while_its_failed_pod_is_not_yet_gone(
+    policy: tuple[Share, ...],
+) -> None:
+    cluster = FailsFirst(nodes=2, gpus=1)
+    train(cluster, "a", least=1, most=1, resize="restart")
+    muster = Muster(cluster, replace(MAX_MIN, shares=policy))
+    muster.settle()
+    (first,) = cluster.bound("a")
+    (other,) = set(cluster.nodes) - {first}
+    muster.ledger.profile = replace(muster.ledger.profile, rebalance=(MoveOnce(other),))
+    muster.settle(10)
+    (ended,) = evicted_uids(cluster)
+    muster.ledger.profile = replace(muster.ledger.profile, rebalance=())
+    for name in ("b", "c"):
+        train(cluster, name, least=1, most=1)
+    muster.settle(5)
+    assert shares(cluster) == {"b": 1}, "the other node is kept"
+    cluster.recreate(cluster.pods.pop(ended))
+    muster.settle(10)
+    assert cluster.bound("a") == [other]
+    assert shares(cluster) == {"a": 1, "b": 1}
 
 
 def test_the_place_of_a_moved_job_whose_owner_makes_no_pod_again_goes_to_others(

@@ -51,7 +51,7 @@ class JobBuilder:
         over = next((why for owner in tops if (why := self.owners.over(owner.uid))), "")
         suspended = not over and self._suspended(tops, live)
         lives = bool(pods) or self.owners.lives(job_state.key, job_state.owner)
-        absent = not live if suspended else not pods and lives
+        absent = not live if suspended else lives and not live and self._only_moves(job_state, pods)
         if job_state.job is not None and not over and (returns or absent):
             return _without_pods(job_state.job, job_state, reservations, suspended=suspended)
         notes = [(p.name, declared(p)) for p in pods]
@@ -138,6 +138,13 @@ class JobBuilder:
             image=min(((p.name, p.image) for p in pods), default=("", ""))[1],  # of ended pods, too
             resize="restart" if job.resize == "restart" else "",
             resize_at=job.resize_at,
+        )
+
+    def _only_moves(self, job_state: JobState, pods: list[PodRecord]) -> bool:
+        """Whether its owner makes all of these pods again, none of which is alive: we ended them."""
+        return not pods or (
+            self.owners.lives(job_state.key, job_state.owner)
+            and all(p.uid in job_state.desired.leaving and not ended_well(p) for p in pods)
         )
 
     def _owner(self, job_state: JobState, pods: list[PodRecord]) -> Owner | None:

@@ -60,7 +60,7 @@ def lived(state: LedgerState, job_state: JobState, job: Job, now: float) -> Job:
     if job.expects and now < until:
         state.again(job_state.key, until)
         job = replace(job, returning=True)
-    elif job.expects and not job.restarting and not job_state.pods:
+    elif job.expects and not job.restarting and not any(role.members for role in job.roles):
         job = replace(job, expects=False)  # its places have waited long enough for them
     if not changing and job.bound:
         job_state.desired.changing = ""

@@ -74,6 +74,10 @@ def _seen(state: LedgerState, pod: PodRecord, now: float, *, new: bool) -> None:
     else:
         state.refused_at.pop(pod.uid, None)
     _place_pod(state, pod, now)
+    if before is not None and is_alive(before) and not is_alive(pod):
+        job_state = state.entries[state.job_of[pod.uid]]
+        if pod.uid in job_state.desired.leaving:
+            job_state.returning = now  # its owner may make the next pod before this one is gone
 
 
 def _born(state: LedgerState, pod: PodRecord) -> None:

@@ -1,0 +1,147 @@
+"""Families of policies whose idea shows in turns, in reports, or in GPU products; the others: test_families.py."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from e2e.cluster import Cluster, Json, Pod
+from e2e.elastic import holding, only, replayed, settles, shared_by, shares, snapshot_of, train
+from e2e.lab import Lab
+from e2e.scenario import bound, looking, wait_until
+from e2e.test_families import NODE, by, whole
+from e2e.test_report import tell, token
+from muster.core import snapshot_codec
+from muster.types import Job
+
+pytestmark = [pytest.mark.lab, pytest.mark.referee(again=10)]
+
+OTHER = "node-01"
+SLOW = 120.0
+
+
+class Reporting:
+    """A look for `looking`: the first living pod of each job reports `body(seconds since its first report)`."""
+
+    def __init__(self, lab: Lab, cluster: Cluster, namespace: str, **bodies: Callable[[float], Json]) -> None:
+        self._lab, self._own, self._namespace = lab, Cluster(cluster.kubeconfig), namespace
+        self._bodies = bodies
+        self._began: dict[str, float] = {}
+        self._bearers: dict[str, str] = {}
+
+    def __call__(self) -> None:
+        for name, body in self._bodies.items():
+            living = bound(self._own.pods(self._namespace, name))
+            if living:
+                self._tell(name, living[0], body)
+
+    def _tell(self, name: str, one: Pod, body: Callable[[float], Json]) -> None:
+        if one.uid not in self._bearers:
+            self._bearers[one.uid] = token(self._own, one, self._namespace)
+        now = time.monotonic()
+        passed = now - self._began.setdefault(name, now)
+        answer = tell(self._lab, self._bearers[one.uid], body(passed))
+        # 401, 403: the pod has ended meanwhile; 429: sooner than muster wants to hear of it
+        assert answer.status_code in (200, 401, 403, 429), answer.text
+
+
+def nodes_of(cluster: Cluster, namespace: str) -> dict[str, set[str]]:
+    """Where the bound pods of each Job are."""
+    return {name: {one.node for one in pods} for name, pods in holding(cluster, namespace).items()}
+
+
+def jobs_of(lab: Lab, cluster: Cluster, namespace: str) -> dict[str, Job]:
+    """Jobs as the newest plan knows them, by name."""
+    snapshot, _ = snapshot_codec.load(snapshot_of(lab, cluster))
+    return {key.name: one for key, one in snapshot.jobs.items() if key.namespace == namespace}
+
+
+def asked(lab: Lab, cluster: Cluster, namespace: str, name: str) -> object:
+    """When `specon` marked a job as converged; nothing before."""
+    kept = jobs_of(lab, cluster, namespace)[name].memory.get("specon")
+    return kept["asked"] if isinstance(kept, dict) else None
+
+
+# --- turns --------------------------------------------------------------------------------------------------
+
+
+def test_themis_leases_gpus_and_auctions_them_to_whoever_is_farthest_behind(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    only(lab, cluster, NODE)
+    with shared_by(lab, "themis", **by("themis", lease=5.0)):
+        cluster.submit(whole("first", 8), whole("second", 8), namespace=namespace)
+        turns: list[str] = []
+
+        def third_turn() -> bool:
+            now = [name for name, count in shares(cluster, namespace).items() if count == 8]
+            turns.extend(name for name in now if turns[-1:] != [name])
+            return len(turns) >= 3
+
+        wait_until(third_turn, within=SLOW, what="each has had its lease", also=lambda: turns)
+        assert set(turns) == {"first", "second"}, turns
+
+
+def test_afs_s_levels_gpus_that_afs_p_gives_to_whom_they_speed_up(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    only(lab, cluster, NODE)
+    with shared_by(lab, "afs-p"):
+        cluster.submit(
+            train("flat", most=8, speeds="1=1,2=1.05,8=1.1"), train("steep", most=8), namespace=namespace
+        )
+        settles(cluster, namespace, {"flat": 1, "steep": 7})
+    with shared_by(lab, "afs-s"):
+        settles(cluster, namespace, {"flat": 4, "steep": 4})
+        replayed(lab, cluster)
+
+
+# --- what training reports ----------------------------------------------------------------------------------
+
+
+def test_specon_moves_a_converged_job_and_gives_an_idle_node_one_of_the_marked(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    def learns(passed: float) -> Json:
+        return {"step": passed, "loss": 10.0 - 0.02 * passed}
+
+    def converges(passed: float) -> Json:
+        return {"step": passed, "loss": 1.0 + 2.0 ** (-passed / 2.0)}
+
+    names = ("idle", "busy", "more", "rest")
+    only(lab, cluster, NODE)
+    with shared_by(lab, "specon", **by("specon", alpha=0.0005, interval=2.0, smoothing=0.0)):
+        cluster.submit(*(whole(name, 1) for name in names), namespace=namespace)
+        settles(cluster, namespace, dict.fromkeys(names, 1))
+        with looking(
+            Reporting(lab, cluster, namespace, idle=converges, busy=learns, more=learns, rest=learns), 0.9
+        ):
+            wait_until(
+                lambda: asked(lab, cluster, namespace, "job-idle"),
+                within=SLOW,
+                what="it has converged, and there is nowhere to go",
+                also=lambda: {name: one.memory for name, one in jobs_of(lab, cluster, namespace).items()},
+            )
+            assert nodes_of(cluster, namespace) == {name: {NODE} for name in names}
+            cluster.cordon(OTHER, unschedulable=False)  # a node falls idle: Algorithm 3
+            wait_until(
+                lambda: nodes_of(cluster, namespace) == {name: {NODE} for name in names} | {"idle": {OTHER}},
+                within=SLOW,
+                what="the marked one is on the idle node, and nobody else moved",
+                also=lambda: f"{nodes_of(cluster, namespace)}\n{cluster.gangs(namespace)}",
+            )
+        with looking(Reporting(lab, cluster, namespace, busy=converges, more=learns, rest=learns), 0.9):
+            wait_until(  # Algorithm 2: it converges now, and the other node has the least score
+                lambda: (
+                    nodes_of(cluster, namespace)
+                    == {"idle": {OTHER}, "busy": {OTHER}, "more": {NODE}, "rest": {NODE}}
+                ),
+                within=SLOW,
+                what="a converged job has made room for those that learn",
+                also=lambda: f"{nodes_of(cluster, namespace)}\n{cluster.gangs(namespace)}",
+            )
+        moved = {name: one.facts.moves for name, one in jobs_of(lab, cluster, namespace).items()}
+        assert moved == {"job-idle": 1, "job-busy": 1, "job-more": 0, "job-rest": 0}
+        replayed(lab, cluster)
