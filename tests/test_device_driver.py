@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import cast
 
@@ -197,11 +198,9 @@ def test_a_gang_counts_the_devices_of_a_job_in_place() -> None:
     circle.turn(10)
     for name in ("job-a", "job-b"):
         status = circle.statuses[name]
-        assert (status["gpus"], status["share"], status["message"]) == (
-            1,
-            "1/1/2",
-            "in place: 1 of 2 GPUs of n0",
-        )
+        assert (status["gpus"], status["share"]) == (1, "1/1/2")
+        told = r"in place: 1 of 2 GPUs of n0 since \d\d:\d\dZ; hand-over took \d\.\d s, GPUs idle \d\.\d s"
+        assert re.fullmatch(told, str(status["message"])), status["message"]
 
 
 def test_an_agent_of_a_pod_that_is_not_in_place_is_told_that_it_gets_none() -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from muster.core.devices.agents import heard, pod_ended
-from muster.core.devices.coordinator import Coordinator
+from muster.core.devices.coordinator import Change, Coordinator
 from muster.core.devices.hand_over import Decisions, Want, decide
 from muster.core.devices.holders import holder_seen, recorded
 from muster.core.devices.transitions import DeviceState, PodState
@@ -115,6 +115,23 @@ def test_b_starts_when_a_has_let_go_and_not_when_it_was_told_to() -> None:
     assert cluster.memory.pods == {"a": PodState.RUNNING, "b": PodState.ADJUSTING}
     cluster.obey("b")
     assert cluster.memory.pods["b"] is PodState.RUNNING
+
+
+def test_how_long_a_hand_over_took_and_its_device_idled_is_known_of_each_pod() -> None:
+    cluster = Cluster()
+    cluster.run("a", 2)
+    cluster.want("a", 1)
+    cluster.want("b", 1)
+    cluster.say("b", READY)
+    cluster.decide()
+    cluster.now += 2.0
+    cluster.obey("a")
+    cluster.decide()
+    cluster.now += 0.5
+    cluster.obey("b")
+    cluster.decide()
+    assert cluster.memory.changes == {"a": Change(102.0, 2.0, 0.0, 1), "b": Change(102.5, 2.5, 0.5, 1)}
+    assert cluster.memory.asked == {}
 
 
 def test_what_a_says_it_still_uses_is_not_released_though_it_names_the_new_order() -> None:

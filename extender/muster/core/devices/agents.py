@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
-from muster.core.devices.coordinator import Agent, Coordinator, HeldDevice, drop_user
+from muster.core.devices.coordinator import Agent, Change, Coordinator, HeldDevice, drop_user
 from muster.core.devices.transitions import DeviceEvent, DeviceState, PodEvent, PodState
 from muster.types.devices import AgentAnswer, AgentKey, AgentReport, AgentState
 
@@ -51,6 +52,7 @@ def pod_ended(memory: Coordinator, pod: str, now: float) -> None:
         _let_go(memory, key, now, DeviceEvent.RELEASED)
         memory.agents.pop(key, None)
     memory.current.pop(pod, None)
+    _no_changes(memory, pod)
     if memory.pods.get(pod, PodState.SUBMITTED) is not PodState.COMPLETED:
         memory.pod_moved(pod, PodEvent.ENDED)
 
@@ -59,6 +61,7 @@ def pod_gone(memory: Coordinator, pod: str) -> None:
     """Nothing is left of a pod on the API. Its agent may still run (a deletion by force): its lease decides."""
     memory.pods.pop(pod, None)
     memory.current.pop(pod, None)
+    _no_changes(memory, pod)
 
 
 def expire(memory: Coordinator, now: float, aside: AbstractSet[str] = frozenset()) -> None:
@@ -90,6 +93,12 @@ def _no_speaker(memory: Coordinator, key: AgentKey) -> None:
         del memory.current[key.pod]
         memory.pod_moved(key.pod, PodEvent.LEFT)
         del memory.pods[key.pod]
+        _no_changes(memory, key.pod)
+
+
+def _no_changes(memory: Coordinator, pod: str) -> None:
+    memory.asked.pop(pod, None)
+    memory.changes.pop(pod, None)
 
 
 def _overtaken(before: AgentReport, after: AgentReport) -> bool:
@@ -110,6 +119,13 @@ def _carried_out(memory: Coordinator, agent: Agent, report: AgentReport, now: fl
             drop_user(memory, device, agent.key, now, DeviceEvent.RELEASED)
     if memory.current.get(agent.key.pod) == agent.key and memory.pods[agent.key.pod] is PodState.ADJUSTING:
         memory.pod_moved(agent.key.pod, PodEvent.STARTED if agent.order.devices else PodEvent.EMPTIED)
+        pod = agent.key.pod
+        since = memory.changes[pod].at if pod in memory.changes else -math.inf
+        idle = (
+            now - device.idle_since for device in _used_by(memory, agent.key) if device.idle_since > since
+        )
+        took = now - memory.asked.pop(pod, now)
+        memory.changes[pod] = Change(now, took, max(idle, default=0.0), len(agent.order.devices))
 
 
 def _used_by(memory: Coordinator, key: AgentKey) -> Iterator[HeldDevice]:

@@ -83,6 +83,17 @@ class Agent:
         return self.order is not None and self.report.order == self.order.number
 
 
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The newest change of a pod's devices that its agent has carried out. at: when; took: s from when it was to be;
+    idle: s for which a device of it was nobody's or not used yet, the longest; count: of its devices since."""
+
+    at: float
+    took: float
+    idle: float
+    count: int
+
+
 @dataclass
 class Coordinator:
     """All that is known, since this leader took over at `since`. All times are seconds of one clock
@@ -90,7 +101,7 @@ class Coordinator:
 
     term: rises with each leader; lease: how long an agent goes on without an answer; grace: what clocks may differ by
     over a lease; keep: how long an idle device stays. pending: node of each holder that has no device yet; current:
-    the agent that speaks for a pod.
+    the agent that speaks for a pod; asked: since when a pod whose agent is ready is to have other devices.
     """
 
     term: int
@@ -103,6 +114,8 @@ class Coordinator:
     agents: dict[AgentKey, Agent] = field(default_factory=dict)
     current: dict[str, AgentKey] = field(default_factory=dict)
     pods: dict[str, PodState] = field(default_factory=dict)
+    asked: dict[str, float] = field(default_factory=dict)
+    changes: dict[str, Change] = field(default_factory=dict)
     given: int = 0  # numbers given out in this term
 
     def number(self) -> int:
@@ -131,12 +144,13 @@ class Coordinator:
             agents=dict(self.agents),
             current=dict(self.current),
             pods=dict(self.pods),
+            asked=dict(self.asked),
         )
 
     def go_back_to(self, before: Coordinator) -> None:
         """What was known at the time of a copy. Numbers that were given out since are not given out again."""
         self.devices, self.pending, self.agents = before.devices, before.pending, before.agents
-        self.current, self.pods = before.current, before.pods
+        self.current, self.pods, self.asked = before.current, before.pods, before.asked
 
     def speaker(self, pod: str) -> Agent | None:
         """The agent that speaks for a pod, None where none is heard of."""

@@ -164,6 +164,10 @@ class _Node:
             agent = self._ready(want)
             if agent is None:
                 continue
+            if self._short(want):
+                self._memory.asked.setdefault(want.pod, self._now)
+            elif agent.settled:
+                self._memory.asked.pop(want.pod, None)
             for device in idle[: self._short(want)]:
                 idle.remove(device)
                 assign = Assign(device.holder, device.id, self._memory.number(), agent.key)
@@ -224,6 +228,7 @@ class _Node:
         order = Order(self._memory.number(), agent.key.incarnation, devices)
         self._memory.agents[agent.key] = replace(agent, order=order)
         self._memory.pod_moved(want.pod, PodEvent.ORDERED)
+        self._memory.asked.setdefault(want.pod, self._now)
         return True
 
     def missing(self) -> int:

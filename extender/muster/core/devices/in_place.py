@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from muster.core.culprit import culprit
+from muster.core.devices.coordinator import Change
 from muster.core.devices.device_ledger import DeviceLedger
 from muster.core.devices.hand_over import Decisions, Want
 from muster.core.devices.slots import Granted, standing, taken_out, to_vacate, wants, with_slots
@@ -32,6 +33,7 @@ MOST = 8
 class InPlace:
     """sizes: by job, numbers of GPUs that it can train on; granted: what the last plan grants; planned: whether there
     was one in this term, before which nothing is taken from anybody; slotted: whether the last snapshot has slots;
+    changes: the last one of each pod's devices, and when that was seen, Unix s;
     aside: pods over which deciding raised, with until when nothing is decided about them and how long that is;
     failed: what it raised since that was last taken, by job (None: of a pod of no job that is planned)."""
 
@@ -43,6 +45,7 @@ class InPlace:
     vacate: dict[str, int] = field(default_factory=dict)
     slotted: bool = False
     seen: tuple[object, ...] = ()
+    changes: dict[str, tuple[Change, float]] = field(default_factory=dict)
     aside: dict[str, tuple[float, float]] = field(default_factory=dict)
     failed: dict[JobKey | None, Exception] = field(default_factory=dict)
 
@@ -61,6 +64,13 @@ class InPlace:
         self.seen = self._now()
         self.granted = standing(found.jobs, self.sizes, self.granted, used)
         self.vacate = to_vacate(found)
+        changes = self.devices.coordinator.changes
+        self.changes = {
+            pod: self.changes[pod]
+            if pod in self.changes and self.changes[pod][0] is last
+            else (last, found.now)
+            for pod, last in changes.items()
+        }
         held: dict[str, int] = {}
         for uid, known in self.devices.holders.items():
             if charged(uid):
@@ -74,7 +84,7 @@ class InPlace:
         stands."""
         if not self.slotted:
             return plan
-        plan, granted = taken_out(snapshot, self.sizes, plan)
+        plan, granted = taken_out(snapshot, self.sizes, plan, self.changes)
         aside = {key: of for key, of in self.granted.items() if snapshot.jobs[key].quarantined}
         self.granted = {**aside, **granted}
         self.jobs, self.planned = snapshot.jobs, True
@@ -163,4 +173,9 @@ class InPlace:
         self.failed[next((want.job for want in wanted if want.pod == pod), None)] = error
 
     def _now(self) -> tuple[object, ...]:
-        return tuple(sorted(self.devices.used().items())), tuple(sorted(self.devices.holders))
+        changes = self.devices.coordinator.changes.items()
+        return (
+            tuple(sorted(self.devices.used().items())),
+            tuple(sorted(self.devices.holders)),
+            tuple(sorted((pod, last.at) for pod, last in changes)),
+        )

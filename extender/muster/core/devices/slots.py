@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from muster.core.bounds import calendar
+from muster.core.devices.coordinator import Change
 from muster.core.devices.hand_over import Want
 from muster.types import (
     GPU,
@@ -148,8 +150,11 @@ def _slotted(job: Job, sizes: tuple[int, ...], granted: Granted | None, now: flo
 # ---- a plan with slots ----
 
 
-def taken_out(snapshot: Snapshot, sizes: Sizes, plan: Plan) -> tuple[Plan, dict[JobKey, Granted]]:
-    """The plan without slots, and what it grants. snapshot: the one with slots that it was made of.
+def taken_out(
+    snapshot: Snapshot, sizes: Sizes, plan: Plan, changes: Mapping[str, tuple[Change, float]] | None = None
+) -> tuple[Plan, dict[JobKey, Granted]]:
+    """The plan without slots, and what it grants. snapshot: the one with slots that it was made of; changes: the last
+    one of each pod, and when that was, Unix s.
 
     A job whose GPUs others are still to give has its pod's place now, where there is room for that: its pod is to be
     there before anybody gives (`core.devices.hand_over`).
@@ -178,7 +183,10 @@ def taken_out(snapshot: Snapshot, sizes: Sizes, plan: Plan) -> tuple[Plan, dict[
         uid = next((h.uid for h in mine if h.uid), "") or next((m.uid for m in pod.on), "")
         if uid and count > 0:
             granted[key] = Granted(uid, places[-1], count)
-            statuses[key] = _told(statuses[key], granted[key], slots, bool(pod.bound), starts=bool(then))
+            change = (changes or {}).get(uid)
+            statuses[key] = _told(
+                statuses[key], granted[key], slots, bool(pod.bound), starts=bool(then), change=change
+            )
     return (
         replace(
             plan,
@@ -212,10 +220,24 @@ def _early(snapshot: Snapshot, plan: Plan, role: Role, then: Iterable[Reservatio
     return found
 
 
-def _told(status: Status, grant: Granted, slots: Role, runs: bool, *, starts: bool) -> Status:
-    """The status in GPUs of its node."""
+def _told(
+    status: Status,
+    grant: Granted,
+    slots: Role,
+    runs: bool,
+    *,
+    starts: bool,
+    change: tuple[Change, float] | None = None,
+) -> Status:
+    """The status in GPUs of its node: those that it uses, as far as that is known, else those that it is to have."""
     of = f"{grant.count} of {slots.max} GPUs of {grant.node}"
     if status.state in (State.RUNNING, State.RESIZING) and runs:
+        if change is not None:
+            last, at = change
+            when = calendar(at)
+            since = f" since {when:%H:%MZ}" if when is not None else ""
+            took = f"hand-over took {last.took:.1f} s, GPUs idle {last.idle:.1f} s"
+            of = f"{last.count} of {slots.max} GPUs of {grant.node}{since}; {took}"
         return Status(State.RUNNING, status.reason, f"in place: {of}")
     if starts:
         return Status(State.STARTING, status.reason, f"its pod starts; {of} are handed over once it is ready")
