@@ -8,7 +8,7 @@ import pytest
 
 from muster.core.devices import hand_over, slots
 from muster.core.state.quarantine import set_aside
-from muster.types import Phase, State
+from muster.types import OwnerGone, Phase, State
 from muster_plugins.afs_l import AfsL
 from tests.core.devices.circle import Circle
 from tests.core.devices.world import GRACE, LEASE
@@ -76,6 +76,28 @@ def test_a_job_whose_image_never_comes_takes_nothing_from_another() -> None:
     circle.seconds(40)
     assert circle.cluster.bound("b") == ["n0"]
     assert circle.using("a") == 4
+
+
+@pytest.mark.parametrize("owner", ["gone", "makes another pod"])
+def test_a_job_that_ends_before_it_was_ready_has_taken_nothing_from_another(owner: str) -> None:
+    circle = Circle()
+    circle.train("a", "2,4")
+    circle.seconds(6)
+    circle.imageless.add("b")
+    b = circle.train("b", "2,4")
+    circle.seconds(8)
+    if owner == "gone":
+        assert b.controller is not None
+        circle.cluster.owners.pop(b.controller.uid)
+        circle.ledger.apply(OwnerGone(b.controller.uid), circle.cluster.now)
+    circle.cluster.update(circle.cluster.pods[b.uid], deleting=True, phase=Phase.ENDING)
+    for _ in range(20):
+        circle.second()
+        assert circle.using("a") == 4
+    circle.cluster.delete(b.uid)
+    for _ in range(20):
+        circle.second()
+        assert circle.using("a") == 4
 
 
 def test_a_job_deleted_in_the_middle_of_a_hand_over_gives_all_of_it_back() -> None:

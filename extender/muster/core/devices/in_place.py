@@ -62,7 +62,7 @@ class InPlace:
         self.jobs = found.jobs
         used = self.devices.used()
         self.seen = self._now()
-        self.granted = standing(found.jobs, self.sizes, self.granted, used)
+        self.granted = self._kept(standing(found.jobs, self.sizes, self.granted, used), used)
         self.vacate = to_vacate(found)
         changes = self.devices.coordinator.changes
         self.changes = {
@@ -77,6 +77,21 @@ class InPlace:
                 held[known.node] = held.get(known.node, 0) + 1
         found = with_slots(found, self.sizes, self.granted, used, held)
         self.slotted = True
+        return found
+
+    def _kept(
+        self, granted: dict[JobKey, Granted], used: Mapping[tuple[str, str], int]
+    ) -> dict[JobKey, Granted]:
+        """What is granted, where whoever was to have GPUs of others is gone before they were told to give them: they
+        have them again, and the plan decides anew."""
+        short = {g.node for g in granted.values() if used.get((g.pod, g.node), 0) < g.count}
+        found = dict(granted)
+        for key, grant in granted.items():
+            agent = self.devices.coordinator.speaker(grant.pod)
+            told = len(agent.order.devices) if agent is not None and agent.order is not None else 0
+            if told > grant.count and grant.node not in short:
+                most = max((n for n in self.sizes[key] if n <= told), default=grant.count)
+                found[key] = replace(grant, count=most)
         return found
 
     def plan(self, snapshot: Snapshot, plan: Plan) -> Plan:
