@@ -141,9 +141,9 @@ def _share(gang: Gang, now: float) -> Lines:
     lines: Lines = []
     share = gangs.share(gang)
     if share is not None and share.min == share.max:
-        lines.append(("Share", f"{share.now} of {plural(share.max, 'replica')}: its size is fixed"))
+        lines.append(("Share", f"{share.now} of {plural(share.max, _unit(gang))}: its size is fixed"))
     elif share is not None:
-        lines.append(("Share", f"{plural(share.now, 'replica')}; it may have {share.min} to {share.max}"))
+        lines.append(("Share", f"{plural(share.now, _unit(gang))}; it may have {share.min} to {share.max}"))
     for label, field in (("Why", "shareReason"), ("Blocked", "keeps")):
         if gangs.text(gang, field):
             lines.append((label, gangs.text(gang, field)))
@@ -158,6 +158,11 @@ def _share(gang: Gang, now: float) -> Lines:
         counts = " -> ".join(str(count) for _, count in changes)
         lines.append(("Changes", f"{counts} replicas, the last {duration(now - changes[-1][0])} ago"))
     return lines
+
+
+def _unit(gang: Gang) -> str:
+    """What its share counts: GPUs of a job in place, which has one pod."""
+    return "GPU" if gangs.message(gang).startswith("in place: ") else "replica"
 
 
 def _course(gang: Gang, now: float) -> Lines:

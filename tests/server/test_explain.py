@@ -163,6 +163,13 @@ def test_an_elastic_job_is_told_its_share_and_why_its_course_and_what_each_size_
     )
 
 
+def test_a_job_in_place_is_told_its_gpus_since_when_and_what_the_hand_over_took() -> None:
+    told = "in place: 2 of 8 GPUs of node-3 since 12:03Z; hand-over took 1.4 s, GPUs idle 0.6 s"
+    placed = gang("team", "placed", 0, state="Running", reason="Ok", message=told, gpus=2, share="2/1/8")
+    text = render([placed], "team", "placed", NOW)
+    assert f"Message:   {told}\nShare:     2 GPUs; it may have 1 to 8\n" in text
+
+
 def test_what_another_version_wrote_is_read_as_not_told() -> None:
     odd = gang(
         "team",
