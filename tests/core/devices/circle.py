@@ -39,8 +39,8 @@ class Agent(world.Agent):
 
 
 class Circle(Muster):
-    """A second at a time. slow: uids of pods whose agents only ask; imageless: jobs whose containers never start;
-    refuse: so many requests about holders fail."""
+    """A second at a time. slow: uids of pods whose agents only ask; cut: of pods whose agents are not heard;
+    imageless: jobs whose containers never start; ill: devices; refuse: so many requests about holders fail."""
 
     def __init__(self, gpus: int = 4, nodes: int = 1, share: Share | None = None) -> None:
         self.profile = Profile("sharing", shares=(share or MaxMin(),))
@@ -49,7 +49,9 @@ class Circle(Muster):
         self.agents: list[Agent] = []
         self.term = 0
         self.slow: set[str] = set()
+        self.cut: set[str] = set()
         self.imageless: set[str] = set()
+        self.ill: set[str] = set()
         self.refuse = 0
         self.restart()
 
@@ -82,7 +84,8 @@ class Circle(Muster):
                 ids = (f"GPU-{pod.node}-{n}" for n in range(self.cluster.nodes[pod.node].allocatable[GPU]))
                 device = next(i for i in ids if i not in taken)
                 record = self.records[uid] = replace(record, device=device)
-            self.devices.apply(HolderSeen(record, pod.name, pod.version), self.cluster.now)
+            seen = replace(record, healthy=record.device not in self.ill)
+            self.devices.apply(HolderSeen(seen, pod.name, pod.version), self.cluster.now)
 
     def carry_out(self, action: HolderAction) -> None:
         cluster = self.cluster
@@ -135,7 +138,7 @@ class Circle(Muster):
         self.check()
         self.kubelets()
         for agent in self.agents:
-            if agent.alive:
+            if agent.alive and agent.pod not in self.cut:
                 answer = self.devices.heard(agent.pod, agent.report(), now)
                 if answer is not None:
                     agent.take(answer, now, now)

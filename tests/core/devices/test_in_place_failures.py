@@ -1,0 +1,116 @@
+"""What goes wrong with devices in place, with a fake cluster (on a real node: e2e/devices_failing.py). That no device
+is used by two is looked at after each step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.core.devices.circle import Circle
+from tests.core.devices.world import GRACE, LEASE
+
+
+def alone(sizes: str = "2,4") -> Circle:
+    """Job a trains on all four GPUs of a node."""
+    circle = Circle()
+    circle.train("a", sizes)
+    circle.seconds(6)
+    assert circle.using("a") == 4
+    return circle
+
+
+def both() -> Circle:
+    circle = alone()
+    circle.train("b", "2,4")
+    circle.seconds(8)
+    assert (circle.using("a"), circle.using("b")) == (2, 2)
+    return circle
+
+
+def test_a_device_that_is_ill_is_left_and_had_again_when_it_is_well() -> None:
+    circle = alone()
+    uid, record = next(iter(circle.records.items()))
+    circle.ill.add(record.device)
+    circle.seconds(5)
+    assert circle.using("a") == 2
+    circle.ill.clear()
+    circle.seconds(30)
+    assert circle.using("a") == 4
+    assert uid not in circle.records, "nobody was to have it meanwhile"
+
+
+def test_a_holder_that_somebody_deletes_keeps_its_device_until_the_training_has_left_it() -> None:
+    circle = alone()
+    a, uid = circle.pod("a"), next(iter(circle.records))
+    circle.slow.add(a.uid)
+    circle.records[uid] = replace(circle.records[uid], leaving=True)
+    circle.seconds(20)
+    assert uid in circle.records
+    assert circle.using("a") == 4
+    circle.slow.clear()
+    circle.seconds(8)
+    assert uid not in circle.records
+    assert circle.using("a") == 4
+
+
+def test_a_training_whose_agent_is_killed_waits_for_its_lease_and_the_other_goes_on() -> None:
+    circle = both()
+    (agent,) = (one for one in circle.agents if one.alive and one.pod == circle.pod("a").uid)
+    agent.die()
+    for _ in range(int(LEASE + GRACE) - 2):
+        circle.second()
+        assert (circle.using("a"), circle.using("b")) == (0, 2)
+    circle.seconds(8)
+    assert (circle.using("a"), circle.using("b")) == (2, 2)
+
+
+@pytest.mark.parametrize("cut", [10, int(LEASE * 0.7)])
+def test_an_agent_that_is_cut_off_for_less_than_its_lease_goes_on(cut: int) -> None:
+    circle = both()
+    circle.cut.add(circle.pod("a").uid)
+    for _ in range(cut):
+        circle.second()
+        assert (circle.using("a"), circle.using("b")) == (2, 2)
+    circle.cut.clear()
+    for _ in range(int(LEASE)):
+        circle.second()
+        assert (circle.using("a"), circle.using("b")) == (2, 2)
+
+
+def test_an_agent_that_is_cut_off_for_longer_ends_its_training_before_another_has_its_devices() -> None:
+    circle = alone()
+    circle.cut.add(circle.pod("a").uid)
+    circle.seconds(2)
+    circle.train("b", "2,4")
+    circle.seconds(int(LEASE) - 8)
+    assert (circle.using("a"), circle.using("b")) == (4, 0)
+    circle.seconds(int(GRACE) + 20)
+    assert (circle.using("a"), circle.using("b")) == (0, 2)
+    circle.cut.clear()
+    circle.seconds(10)
+    assert (circle.using("a"), circle.using("b")) == (2, 2)
+
+
+def test_a_job_that_ends_in_the_middle_of_a_hand_over_leaves_all_to_the_other() -> None:
+    circle = alone()
+    a = circle.pod("a")
+    circle.train("b", "2,4")
+    circle.slow.add(a.uid)
+    circle.seconds(3)
+    assert (circle.using("a"), circle.using("b")) == (4, 0)
+    circle.cluster.end(a.uid)
+    circle.seconds(10)
+    assert circle.using("b") == 4
+
+
+def test_two_jobs_give_at_once() -> None:
+    circle = Circle()
+    for name in ("a", "b"):
+        circle.train(name, "1,2,4")
+        circle.seconds(8)
+    assert (circle.using("a"), circle.using("b")) == (2, 2)
+    for name in ("c", "d"):
+        circle.train(name, "1,2,4")
+    circle.seconds(12)
+    assert [circle.using(name) for name in "abcd"] == [1, 1, 1, 1]
