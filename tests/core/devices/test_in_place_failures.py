@@ -54,6 +54,21 @@ def test_a_holder_that_somebody_deletes_keeps_its_device_until_the_training_has_
     assert circle.using("a") == 4
 
 
+def test_on_a_node_that_is_cordoned_a_training_keeps_its_devices_and_gets_no_more() -> None:
+    circle = alone()
+    circle.cluster.nodes["n0"] = replace(circle.cluster.nodes["n0"], unschedulable=True)
+    circle.seconds(3)
+    assert circle.using("a") == 4
+    before = set(circle.records)
+    uid = min(before)
+    circle.records[uid] = replace(circle.records[uid], leaving=True)
+    circle.seconds(40)
+    assert (circle.using("a"), set(circle.records)) == (2, before - {uid})
+    circle.cluster.nodes["n0"] = replace(circle.cluster.nodes["n0"], unschedulable=False)
+    circle.seconds(20)
+    assert circle.using("a") == 4
+
+
 def test_a_training_whose_agent_is_killed_waits_for_its_lease_and_the_other_goes_on() -> None:
     circle = both()
     (agent,) = (one for one in circle.agents if one.alive and one.pod == circle.pod("a").uid)

@@ -51,7 +51,8 @@ class _Known:
 class DeviceLedger:
     """made: node of each holder that is being made, and until when that counts, by name; going: until when a holder
     that is deleted is not deleted again, by uid; retry_at: when a node is asked for holders again; failed:
-    holders that ended without a device (a kubelet that has none left), and how often in a row, by node."""
+    holders that ended without a device (a kubelet that has none left), and how often in a row, by node; closed:
+    nodes that are cordoned, where none is made."""
 
     coordinator: Coordinator
     holders: dict[str, _Known] = field(default_factory=dict)
@@ -61,6 +62,7 @@ class DeviceLedger:
     failed: set[str] = field(default_factory=set)
     failures: dict[str, int] = field(default_factory=dict)
     assigning: dict[str, Assign] = field(default_factory=dict)
+    closed: frozenset[str] = frozenset()
     names: int = 0
 
     def apply(self, event: HolderEvent, now: float) -> None:
@@ -131,7 +133,7 @@ class DeviceLedger:
                 cause = "nobody is to have its device"
                 actions.append(DeleteHolder(uid, known.name, cause, known.version, known.leaving))
         for node, count in sorted(found.create.items()):
-            if self.retry_at.get(node, 0.0) > now:
+            if node in self.closed or self.retry_at.get(node, 0.0) > now:
                 continue
             self.retry_at.pop(node, None)
             count -= sum(1 for where, _ in self.made.values() if where == node)

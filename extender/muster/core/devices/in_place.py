@@ -64,6 +64,8 @@ class InPlace:
         self.seen = self._now()
         self.granted = self._kept(standing(found.jobs, self.sizes, self.granted, used), used)
         self.vacate = to_vacate(found)
+        nodes = found.nodes
+        self.devices.closed = frozenset(name for name, row in nodes.index.items() if not nodes.open[row])
         changes = self.devices.coordinator.changes
         self.changes = {
             pod: self.changes[pod]
