@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from e2e.cluster import Cluster, Json, Pod
 from e2e.elastic import holding, only, replayed, settles, shared_by, shares, snapshot_of, train
-from e2e.lab import Lab
-from e2e.scenario import bound, looking, wait_until
-from e2e.test_families import NODE, by, whole
+from e2e.lab import Lab, NodeGroup, Shape
+from e2e.scenario import bound, configured, delete_job, in_state, looking, stays, wait_until
+from e2e.test_families import NODE, all_gated, by, whole
 from e2e.test_report import tell, token
 from muster.core import snapshot_codec
 from muster.types import Job
@@ -144,4 +145,117 @@ def test_specon_moves_a_converged_job_and_gives_an_idle_node_one_of_the_marked(
             )
         moved = {name: one.facts.moves for name, one in jobs_of(lab, cluster, namespace).items()}
         assert moved == {"job-idle": 1, "job-busy": 1, "job-more": 0, "job-rest": 0}
+        replayed(lab, cluster)
+
+
+# --- GPU products -------------------------------------------------------------------------------------------
+
+A100, T4 = "NVIDIA-A100-SXM4-80GB", "Tesla-T4"
+PRODUCTS = Shape(groups=(NodeGroup(1, gpus=2, product=A100), NodeGroup(1, gpus=2, product=T4)), racks=0)
+
+
+def in_rounds(share: str, **arguments: object) -> dict[str, Any]:
+    """Settings of a profile of one's own: this share, in rounds of 4 s."""
+    return {
+        "profile": "quick",
+        "profiles": [
+            {"name": "quick", "scores": [{"name": "pack", "weight": 1}], "shares": [share], "round": 4}
+        ],
+        "pluginArgs": {share: arguments},
+        "resizeCost": False,
+    }
+
+
+def product_by_job(cluster: Cluster) -> dict[str, tuple[str, int]]:
+    """GPU product, and replicas, of each Job that runs on one product."""
+    of = {
+        node["metadata"]["name"]: node["metadata"]["labels"]["nvidia.com/gpu.product"]
+        for node in cluster.get("/api/v1/nodes")["items"]
+    }
+    found = {name: [of[one.node] for one in pods] for name, pods in holding(cluster, "default").items()}
+    return {name: (each[0], len(each)) for name, each in found.items() if len(set(each)) == 1}
+
+
+def test_similarity_gives_an_unknown_model_what_its_nearest_is_fastest_on(
+    new_lab: Callable[..., Lab],
+) -> None:
+    lab = new_lab(PRODUCTS)
+    cluster = Cluster(lab.kubeconfig)
+    like_vgg16 = {"muster.dev/model": "layers=16,parameters=137"}
+    with configured(lab, **in_rounds("similarity")):
+        cluster.submit(train("first", most=2, restart=True, annotations=like_vgg16))
+        wait_until(
+            lambda: product_by_job(cluster) == {"first": (A100, 2)},
+            what="the best is free: two of the faster product",
+            also=lambda: cluster.gangs("default"),
+        )
+        cluster.submit(train("second", most=2, restart=True, annotations=like_vgg16))
+        wait_until(
+            lambda: product_by_job(cluster) == {"first": (A100, 2), "second": (T4, 2)},
+            what="in the order of arrival, each takes the best that is free",
+            also=lambda: cluster.gangs("default"),
+        )
+        delete_job(cluster, "default", "first")
+        wait_until(
+            lambda: product_by_job(cluster) == {"second": (A100, 2)},
+            what="in a later round the decision is changed",
+            also=lambda: cluster.gangs("default"),
+        )
+        replayed(lab, cluster)
+
+
+def test_gavel_splits_the_time_of_each_product_between_jobs(new_lab: Callable[..., Lab]) -> None:
+    lab = new_lab(PRODUCTS)
+    cluster = Cluster(lab.kubeconfig)
+    with configured(lab, **in_rounds("gavel-isolation", round=4.0, interval=8.0)):
+        cluster.submit(*(whole(name, 2) for name in ("one", "two")))
+        seen: dict[str, set[str]] = {"one": set(), "two": set()}
+
+        def everywhere() -> bool:
+            for name, (product, count) in product_by_job(cluster).items():
+                if count == 2:
+                    seen[name].add(product)
+            return all(len(products) == 2 for products in seen.values())
+
+        wait_until(everywhere, within=SLOW, what="each had its turn on both products", also=lambda: seen)
+        replayed(lab, cluster)
+
+
+# --- one by one, by restarts --------------------------------------------------------------------------------
+
+
+def test_termination_adds_idle_gpus_by_restarts_and_takes_none_from_a_job_that_runs(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    only(lab, cluster, NODE)
+    with shared_by(lab, "termination", **by("termination", settling=3.0)):
+        cluster.submit(train("a", most=8, sizes="1,2,4,8", work=1e6, restart=True), namespace=namespace)
+        counts: list[int] = []
+
+        def has_all() -> bool:
+            count = shares(cluster, namespace).get("a", 0)
+            if in_state(cluster, namespace, "job-a", "Running") and counts[-1:] != [count]:
+                counts.append(count)
+            return count == 8
+
+        wait_until(has_all, within=SLOW, what="a got all idle GPUs", also=lambda: counts)
+        settles(cluster, namespace, {"a": 8})
+        cluster.submit(train("b", most=8, sizes="1,2,4,8", work=1e6, restart=True), namespace=namespace)
+        all_gated(cluster, namespace, b=8)
+        stays(cluster, lambda: shares(cluster, namespace) == {"a": 8}, what="nothing is taken from a")
+        delete_job(cluster, namespace, "a")
+        settles(cluster, namespace, {"b": 8}, within=SLOW)
+
+
+def test_reshape_takes_from_a_running_job_for_one_that_arrives_and_gives_it_back(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    only(lab, cluster, NODE)
+    with shared_by(lab, "reshape-restart", **by("reshape", restart=True, settling=3.0)):
+        cluster.submit(train("a", most=8, sizes="1,2,4,8", work=1e6, restart=True), namespace=namespace)
+        settles(cluster, namespace, {"a": 8}, within=SLOW)
+        cluster.submit(train("b", most=4, sizes="1,2,4", work=1e6, restart=True), namespace=namespace)
+        settles(cluster, namespace, {"a": 4, "b": 4}, within=SLOW)
+        delete_job(cluster, namespace, "b")
+        settles(cluster, namespace, {"a": 8}, within=SLOW)
         replayed(lab, cluster)

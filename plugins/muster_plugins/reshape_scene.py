@@ -91,7 +91,7 @@ def homes_of(scene: Scene, standing: Standing, count: int) -> list[str]:
 
 
 def where(job: Job) -> str:
-    """The node of its replicas (the first by name, should it be on several)."""
+    """The node of its replicas (the first by name, should it be on several), or where they are to start again."""
     names = {m.node for m in elastic_role(job).members if m.node and (m.phase.on_node or m.pinned)}
     names |= {reservation.node for reservation in job.reservations}
-    return min(names, default="")
+    return min(names or job.restart_on, default="")

@@ -179,6 +179,33 @@ def test_the_place_of_a_moved_job_waits_while_its_failed_pod_is_not_yet_gone(
     assert shares(cluster) == {"a": 1, "b": 1}
 
 
+@pytest.mark.parametrize("name", ["termination", "reshape-restart"])
+def test_a_job_restarts_with_all_that_it_was_granted_also_where_its_own_replicas_still_are(name: str) -> None:
+    """Its policy counts what a job has: a restart with the few places that were free at once was followed by the next
+    one, for the rest, for ever."""
+    cluster = FailsFirst(nodes=1, gpus=8)
+    plugin = {"termination": "termination", "reshape-restart": "reshape"}[name]
+    terms = {"settling": 1.0} if name == "termination" else {"settling": 1.0, "restart": True}
+    train(cluster, "a", least=1, most=8, sizes="1,2,4,8", resize="restart", remaining_work="1000000")
+    train(cluster, "b", least=1, most=4, sizes="1,2,4", resize="restart", remaining_work="1000000")
+    muster = Muster(cluster, profiles.build(name, {plugin: terms}))
+
+    def goes_on() -> None:
+        for _ in range(60):
+            muster.turn(seconds=0.5)
+            cluster.bind()
+            for pod in [p for p in cluster.pods.values() if p.phase is Phase.FAILED]:
+                cluster.recreate(cluster.pods.pop(pod.uid))
+
+    goes_on()
+    assert shares(cluster) == {"a": 4, "b": 4}
+    restarts = len(evicted(cluster))
+    goes(cluster, muster, "b")
+    goes_on()
+    assert shares(cluster) == {"a": 8}
+    assert len(evicted(cluster)) == restarts + 4, "one restart"
+
+
 def test_the_place_of_a_moved_job_whose_owner_makes_no_pod_again_goes_to_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

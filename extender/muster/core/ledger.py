@@ -11,6 +11,7 @@ the hold until the pod has ended (core.placement.usage).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 
@@ -21,7 +22,7 @@ from muster.core.actions.provisioning import ask_for_nodes, chosen_for_nodes, dr
 from muster.core.actions.queue_turns import tell_turn, turns_told
 from muster.core.actions.reconcile_gang import diff
 from muster.core.actions.save_learned import teach
-from muster.core.actions.scale_down import begin_change, let_go, overtake
+from muster.core.actions.scale_down import begin_change, let_go, overtake, restart_on
 from muster.core.actions.ungate import ungate, ungated_at_birth
 from muster.core.gang_object.gang_status import ends_told, tell_alike
 from muster.core.progress.estimate import believed
@@ -220,13 +221,15 @@ class Ledger(LedgerState):
             if job_state is not None:
                 job_state.memory = {**job_state.memory, **memory}
                 self.heard.add(key)
+        leaving = Counter(shrink.job for shrink in plan.shrinks)
         for key in plan.shares:
             job_state = self.entries.get(key)
             if job_state is None:
                 continue
-            grant = plan.grants.get(key)
-            if job_state.desired.grant != grant:
-                job_state.desired.grant = grant
+            grant, on = plan.grants.get(key), restart_on(snapshot.jobs[key], plan, leaving[key])
+            desired = job_state.desired
+            if (desired.grant, desired.restart_on) != (grant, on):
+                desired.grant, desired.restart_on = grant, on
                 self.heard.add(key)
 
     def proceed(self, now: float) -> tuple[Action, ...]:

@@ -10,7 +10,19 @@ from muster.core.sharing.shrink import stands
 from muster.core.state.blockers import KEEPS_FIRST, KEEPS_MOST, stays
 from muster.core.state.job_state import JobState
 from muster.core.state.state import LedgerState
-from muster.types import Action, Evict, JobKey, Outcome, Plan, Shrink
+from muster.types import Action, Evict, Job, JobKey, Outcome, Plan, Shrink, elastic_role
+
+
+def restart_on(job: Job, plan: Plan, leaving: int) -> tuple[str, ...]:
+    """Where the elastic role of a job is to start again that leaves all of its places, while some of the next are not
+    free yet; nothing of any other. Until they are, its policy must not take it for one that has few, or waits.
+    leaving: its replicas that the plan ends."""
+    if job.key not in plan.later or not (leaving or job.restart_on):
+        return ()
+    if leaving < sum(role.bound for role in job.roles):
+        return ()
+    places = (*plan.reservations.get(job.key, ()), *plan.later[job.key])
+    return tuple(place.node for place in places if place.role == elastic_role(job).name)
 
 
 def overtake(state: LedgerState, plan: Plan) -> None:

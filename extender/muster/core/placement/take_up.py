@@ -195,7 +195,9 @@ def take_up(
     reservations = open_holds(nodes, assignments)
     if not reservations:
         return
-    if later:
+    if later and job.key in statement.gone:  # its replicas are on their way out
+        _await(statement, job, reservations)
+    elif later:
         statement.later[job.key] = (*statement.later.get(job.key, ()), *reservations)
     else:
         statement.reservations[job.key] = tuple(

@@ -139,7 +139,7 @@ def table_in(
         snapshot.now,
         gpus,
         estimate=estimate,
-        have=lambda job, role: placed(role, reservations.get(job.key, ())),
+        have=lambda job, role: max(placed(role, reservations.get(job.key, ())), len(job.restart_on)),
         products=products,
         per_node=0 if column is None else int(nodes.total[:, column].max(initial=0)),
     )

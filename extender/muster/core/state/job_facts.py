@@ -68,7 +68,12 @@ def lived(state: LedgerState, job_state: JobState, job: Job, now: float) -> Job:
         taught = state.lessons.of(job)
         if taught is not None:
             job_state.memory = {**job_state.memory, learned.MEMORY: learned.plain_lesson(taught)}
-    if job_state.facts is UNTOUCHED and job_state.track is report_filter.EMPTY and not job_state.memory:
+    if (
+        job_state.facts is UNTOUCHED
+        and job_state.track is report_filter.EMPTY
+        and not job_state.memory
+        and not job_state.desired.restart_on
+    ):
         return job  # nearly every job of a long queue
     known: dict[str, Any] = dict(zip(FIELDS, _values(job), strict=True))
     known |= {
@@ -77,6 +82,7 @@ def lived(state: LedgerState, job_state: JobState, job: Job, now: float) -> Job:
         "samples": report_filter.samples(job_state.track),
         "memory": job_state.memory,
         "grant": job_state.desired.grant,
+        "restart_on": job_state.desired.restart_on,
         "shrink_blocked_by": keeps(state, job_state, job),
         "silent": _silent(state, job_state, now),
     }

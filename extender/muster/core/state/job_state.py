@@ -80,6 +80,8 @@ class Desired:
     """Its places. None: this leader has not planned it yet, and what is recorded counts."""
     grant: Grant | None = None
     """What the Share plugins granted it."""
+    restart_on: tuple[str, ...] = ()
+    """All of it leaves to start again: a node for each replica of its elastic role, some of them not free yet."""
     why: str = ""
     """Why it has its share, for its owner, as its Gang was last written."""
     changing: str = ""
