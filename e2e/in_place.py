@@ -5,6 +5,8 @@ step there, by the container runtime's clock."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import combinations
@@ -23,6 +25,8 @@ FOLDERS = {
     "/muster": Path(muster.__file__).parents[1],
     "/samples": CHECKOUT / "config" / "samples" / "in-place",
 }
+KEPT = "kept"
+"""Folder of logs, beside those that kubelet and runtime remove."""
 LEFT_OUT = "namespaceSelector.matchExpressions[0]"
 VALUES = (
     "profile=max-min",
@@ -60,11 +64,23 @@ def allow(cluster: Cluster) -> None:
                 raise
 
 
-def trains(cluster: Cluster, name: str, gpus: str, state: Path, *options: str, **environment: str) -> None:
-    """A Job of one pod that trains in place on these numbers of GPUs."""
+def trains(
+    cluster: Cluster,
+    name: str,
+    gpus: str,
+    state: Path,
+    *options: str,
+    script: str = "/samples/train.py",
+    image: str = PYTHON,
+    restart: str = "Never",
+    **environment: str,
+) -> None:
+    """A Job of one pod that trains in place on these numbers of GPUs. options: of its agent; restart: its pod's
+    policy."""
     made = job(
         name,
         1,
+        restart=restart,
         gpus=0,
         cpu="10m",
         memory="128Mi",
@@ -87,8 +103,8 @@ def trains(cluster: Cluster, name: str, gpus: str, state: Path, *options: str, *
         ],
     }
     spec["containers"][0] |= {
-        "image": PYTHON,
-        "command": [*agent, "--", "python", "-u", "/samples/train.py"],
+        "image": image,
+        "command": [*agent, "--", "python", "-u", script],
         "env": [{"name": key, "value": value} for key, value in known.items()],
         "volumeMounts": [{"name": f"v{at}", "mountPath": where} for at, where in enumerate(folders)],
     }
@@ -96,9 +112,20 @@ def trains(cluster: Cluster, name: str, gpus: str, state: Path, *options: str, *
 
 
 def said(node: RealNode, name: str) -> str:
-    """What the containers of a job's pods have said, each line with its time."""
-    files = sorted(node.logs.glob(f"default_{name}-*/main/*.log"))
-    return "".join(file.read_text() for file in files)
+    """What the containers of a job's pods have said, each line with its time, the pods one after another. What was
+    looked at once stays, though the pod is deleted."""
+    kept = node.home / KEPT
+    kept.mkdir(exist_ok=True)
+    for file in node.logs.glob(f"default_{name}-*/main/*.log"):
+        with contextlib.suppress(FileExistsError, FileNotFoundError):
+            os.link(file, kept / f"{file.parents[1].name}.{file.name}")
+    return "".join(sorted(file.read_text() for file in kept.glob(f"default_{name}-*")))
+
+
+def forget(node: RealNode) -> None:
+    """What was said so far: the next job may have the name of one of these."""
+    for file in (node.home / KEPT).glob("*"):
+        file.unlink()
 
 
 @dataclass(frozen=True)
