@@ -16,7 +16,7 @@ RUN python -m venv --without-pip /opt/muster && \
 COPY pyproject.toml README.md LICENSE ./
 COPY extender extender
 COPY plugins plugins
-RUN pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels . && \
+RUN pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels . ./extender/report && \
     pip --python /opt/muster install --no-cache-dir --root-user-action ignore --no-deps /wheels/*.whl
 
 FROM ${BASE}

@@ -14,11 +14,14 @@ SIDE_BY_SIDE = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(STAMP): pyproject.toml config/constraints.txt
+$(STAMP): pyproject.toml extender/report/pyproject.toml config/constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "make setup: no $(PYTHON); install Python 3.11 or newer, or give PYTHON=" >&2; exit 2; }
 	@echo "setting up $(VENV)" >&2
 	@$(PYTHON) -m venv $(VENV) >&2
-	@PIP_CONSTRAINT=$(CURDIR)/config/constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' >&2
+	@# `muster` is what muster-scheduler was called until 0.1: both would bring the same plugins.
+	@$(BIN)/python -m pip uninstall -qq --yes --disable-pip-version-check muster >&2
+	@PIP_CONSTRAINT=$(CURDIR)/config/constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		-e extender/report -e '.[dev]' >&2
 	@touch $@
 
 setup: $(STAMP) ## make .venv with everything that is pinned in config/constraints.txt; leaves .venv/bin/muster
@@ -28,7 +31,8 @@ check: $(STAMP) ## lint, types, lengths, layers: seconds
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/python -m tests.long_files
-	@PYTHONPATH=extender:plugins $(BIN)/lint-imports
+	@$(BIN)/vermin --quiet --no-tips --violations --target=3.9- extender/report
+	@PYTHONPATH=extender:extender/report:plugins $(BIN)/lint-imports
 
 format: $(STAMP) ## let ruff format and fix
 	@$(BIN)/ruff check --fix -q . ; $(BIN)/ruff format -q .
@@ -51,7 +55,7 @@ test: $(STAMP) lab-build ## everything: unit and e2e
 
 # Nothing but names, versions and hashes goes into these files: no address of a registry.
 COMPILE = $(BIN)/uv pip compile --quiet --constraint config/constraints.txt --generate-hashes --no-header --no-annotate \
-	--no-emit-index-url --python-version 3.11
+	--no-emit-index-url --no-emit-package muster-report --python-version 3.11
 
 requirements: $(STAMP) ## the image's packages with their hashes, from config/constraints.txt
 	@$(COMPILE) --python-platform linux --output-file config/requirements.txt pyproject.toml

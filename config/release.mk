@@ -5,8 +5,9 @@ DIGEST =
 TAG =
 PLATFORMS = linux/amd64,linux/arm64
 RELEASE_IMAGE = $(REGISTRY)/muster:$(VERSION)
-# Distributions: this one, and muster-report where it has a pyproject.toml of its own.
-DISTRIBUTIONS = . $(patsubst %/pyproject.toml,%,$(wildcard */pyproject.toml))
+# Distributions: muster-scheduler and muster-report, of one version.
+DISTRIBUTIONS = . extender/report
+report_version = $(shell awk -F'"' '/^version = /{print $$2}' extender/report/pyproject.toml)
 chart_version = $(shell sed -n 's/^version: //p' charts/muster/Chart.yaml)
 app_version = $(shell sed -n 's/^appVersion: //p' charts/muster/Chart.yaml | tr -d '"')
 helm = $(shell $(BIN)/python -m e2e.lab build --only helm 2>/dev/null | cut -f2)
@@ -17,9 +18,9 @@ cosign = COSIGN_YES=true cosign
 check-workflows: $(STAMP) ## lint .github/workflows by actionlint (built once from its Go module)
 	@"$$($(BIN)/python -m e2e.lab build --only actionlint | cut -f2)" -shellcheck= -pyflakes=
 
-release-version: ## TAG=v0.1.0 is the version of pyproject.toml and of the chart
-	@[ '$(TAG)' = 'v$(VERSION)' ] && [ '$(chart_version)' = '$(VERSION)' ] && [ '$(app_version)' = '$(VERSION)' ] || { \
-		echo "make release-version: TAG=$(TAG), but pyproject.toml has $(VERSION), the chart $(chart_version) (appVersion $(app_version))" >&2; \
+release-version: ## TAG=v0.1.0 is the version of both distributions and of the chart
+	@[ '$(TAG)' = 'v$(VERSION)' ] && [ '$(report_version)' = '$(VERSION)' ] && [ '$(chart_version)' = '$(VERSION)' ] && [ '$(app_version)' = '$(VERSION)' ] || { \
+		echo "make release-version: TAG=$(TAG), but pyproject.toml has $(VERSION), extender/report/pyproject.toml $(report_version), the chart $(chart_version) (appVersion $(app_version))" >&2; \
 		exit 2; }
 
 registry:

@@ -124,7 +124,7 @@ def agent_of(cluster: Cluster, name: str) -> int:
             told = (folder / "cmdline").read_bytes().split(b"\0")[:3]
             group = (folder / "cgroup").read_text()
             first = (folder / "status").read_text().split("NSpid:")[1].split("\n")[0].split()[-1] == "1"
-            if first and told[1:] == [b"-m", b"muster.agent"] and any(uid in group for uid in uids):
+            if first and told[1:] == [b"-m", b"muster_report.agent"] and any(uid in group for uid in uids):
                 return int(folder.name)
     raise AssertionError(f"no agent of {name} runs")
 

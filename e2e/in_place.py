@@ -12,7 +12,7 @@ from datetime import datetime
 from itertools import combinations
 from pathlib import Path
 
-import muster
+import muster_report
 from e2e.cluster import Cluster, Json, Pod, Refused
 from e2e.lab.chart import ACCOUNT, NAMESPACE
 from e2e.lab.places import CHECKOUT
@@ -22,7 +22,7 @@ from e2e.scenario import job, priority_class
 SPACE = "muster-devices"
 GPU_NUMBERS = "muster.dev/gpus"
 FOLDERS = {
-    "/muster": Path(muster.__file__).parents[1],
+    "/muster": Path(muster_report.__file__).parents[1],
     "/samples": CHECKOUT / "config" / "samples" / "in-place",
 }
 KEPT = "kept"
@@ -94,7 +94,7 @@ def trains(
         "STEPS": "1000000",
         **environment,
     }
-    agent = ("python", "-m", "muster.agent", "--devices", "--lock-dir", "/state", *options)
+    agent = ("python", "-m", "muster_report.agent", "--devices", "--lock-dir", "/state", *options)
     spec = made["spec"]["template"]["spec"]
     spec |= {
         "hostNetwork": True,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import muster
+import muster_report
 from e2e.cluster import Cluster, Json
 from e2e.lab import Lab, Shape
 from e2e.lab.places import CHECKOUT
@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.skipif(bool(why_not()), reason=why_not() or "-"),
 ]
 FOLDERS = {
-    "/muster": Path(muster.__file__).parents[1],
+    "/muster": Path(muster_report.__file__).parents[1],
     "/samples": CHECKOUT / "config" / "samples" / "in-place",
 }
 
@@ -101,7 +101,7 @@ def test_a_device_goes_from_one_running_pod_to_another_and_no_pod_starts_or_ends
         wait_until(lambda name=name: list(allocated(cluster, name)), what=f"{name} has a device")[0]
         for name in ("holder-0", "holder-1")
     )
-    agent = ("python", "-m", "muster.agent", "--devices", "--lock-dir", "/state")
+    agent = ("python", "-m", "muster_report.agent", "--devices", "--lock-dir", "/state")
     trains(cluster, played, "a", tmp_path, *agent, "--", "python", "-u", "/samples/train.py")
     a = asks(played, cluster, node, "a", 1)
     trains(
@@ -146,7 +146,7 @@ def test_an_agent_below_a_shell_says_what_is_wrong_and_starts_nothing(
     real: Lab, played: PlayedMuster, tmp_path: Path
 ) -> None:
     cluster, node = Cluster(real.kubeconfig), real.real_nodes[0]
-    below = "python -m muster.agent --devices -- echo ran; exit $?"
+    below = "python -m muster_report.agent --devices -- echo ran; exit $?"
     trains(cluster, played, "below", tmp_path, "sh", "-c", below)
 
     def ended() -> bool:

@@ -340,15 +340,17 @@ def _takes(sig: signal.Signals, pid: int) -> bool:
 
 
 def _muster(folder: Path) -> Image:
-    """Muster's wheel on this machine's Python, which has what it needs."""
-    wheel = ("pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(CHECKOUT))
-    command = [sys.executable, "-m", *wheel]
+    """Muster's wheels on this machine's Python, which has what it needs."""
+    sources = (str(CHECKOUT), str(CHECKOUT / "extender" / "report"))
+    wheels = ("pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder))
+    command = [sys.executable, "-m", *wheels, *sources]
     done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     if done.returncode != 0:
-        raise LabError(f"pip could not build the wheel: {done.stderr.strip()}")
-    (made,) = folder.glob("muster-*.whl")
-    with zipfile.ZipFile(made) as packed:
-        files = {name: packed.read(name) for name in packed.namelist() if not name.endswith("/")}
+        raise LabError(f"pip could not build the wheels: {done.stderr.strip()}")
+    files: dict[str, bytes] = {}
+    for made in sorted(folder.glob("muster_*.whl")):
+        with zipfile.ZipFile(made) as packed:
+            files |= {name: packed.read(name) for name in packed.namelist() if not name.endswith("/")}
     version = made.name.split("-")[1]
     image = realnode.python_image(
         f"{REPOSITORY}:{version}", realnode.ENVIRONMENT, files | {"sitecustomize.py": HANGS}

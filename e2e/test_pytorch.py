@@ -55,7 +55,11 @@ def real() -> Iterator[Lab]:
     try:
         settings = ("profile=afs-l", "config.resizeCost=false")
         lab.up(Shape(groups=(), racks=0, real=2, real_gpus=2, set_values=settings))
-        files = [SAMPLE / "train.py", SAMPLE / "launch.sh", CHECKOUT / "extender" / "muster" / "report.py"]
+        files = [
+            SAMPLE / "train.py",
+            SAMPLE / "launch.sh",
+            CHECKOUT / "extender" / "report" / "muster_report",
+        ]
         lab.add_image("muster.dev/pytorch:1", files)
         yield lab
     finally:

@@ -22,7 +22,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-import muster.report
+import muster_report.report
 from e2e.cluster import Cluster, Json, Pod
 from e2e.elastic import settles, shared_by, shares, train
 from e2e.lab import Lab, NodeGroup, Shape
@@ -31,7 +31,7 @@ from e2e.scenario import FOR_MUSTER, bound, delete_job, job, looking, pod, runs_
 
 pytestmark = pytest.mark.lab
 
-CLIENT = Path(muster.report.__file__)
+CLIENT = Path(muster_report.report.__file__)
 AGENT = Path(sys.executable).parent / "muster"
 REPORTS = {"muster.dev/report": "true"}
 
@@ -492,7 +492,7 @@ def test_the_client_finds_the_replica_that_leads(
 
     def sent(urls: str) -> tuple[int, str]:
         done = subprocess.run(
-            [sys.executable, "-m", "muster.report", "--step=2"],
+            [sys.executable, "-m", "muster_report.report", "--step=2"],
             env=told(urls, bearer),
             capture_output=True,
             text=True,

@@ -80,7 +80,7 @@ def reports(lab: Lab, cluster: Cluster, tmp_path: Path, name: str, trusts: bool 
         "MUSTER_TOKEN_FILE": str(tmp_path / "token"),
         **({"MUSTER_CA": said["MUSTER_CA"]} if trusts else {}),
     }
-    command = [sys.executable, "-m", "muster.report", "--step", "3"]
+    command = [sys.executable, "-m", "muster_report.report", "--step", "3"]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
     return done.returncode, done.stdout + done.stderr
 

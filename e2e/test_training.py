@@ -62,7 +62,7 @@ def real() -> Iterator[Lab]:
                 set_values=("profile=afs-l", "config.resizeCost=false"),
             )
         )
-        files = [SAMPLE / "train.py", CHECKOUT / "extender" / "muster" / "report.py"]
+        files = [SAMPLE / "train.py", CHECKOUT / "extender" / "report" / "muster_report"]
         lab.add_image(IMAGE, files, ["jax"])
         yield lab
     finally:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-import muster.report
+import muster_report.report
 from tests.json_server import PATIENT, Answer, JsonServer
 
 
@@ -64,7 +64,7 @@ def served(
 ) -> Iterator[ReportServer]:
     """One that runs, where MUSTER_URL and MUSTER_TOKEN_FILE say; it takes reports of two workers, `every` s. Who
     posts from this process waits for its answer as long as it takes: a post that is given up is sent again."""
-    monkeypatch.setattr(muster.report, "TIMEOUT", PATIENT)
+    monkeypatch.setattr(muster_report.report, "TIMEOUT", PATIENT)
     running = ReportServer()
     running.answers = [(200, {"accepted": True, "replicas": {"worker": 2}, "every": every}, {})]
     (tmp_path / "token").write_text(token)

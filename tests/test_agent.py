@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-import muster.report
-from muster.agent.lines import NAMES, Lines, Tail
+import muster_report.report
+from muster_report.agent.lines import NAMES, Lines, Tail
 from tests.json_server import PATIENT
 from tests.report_server import ReportServer, served
 
@@ -29,12 +29,12 @@ LONG = 120.0
 
 
 def agent(**constants: float) -> tuple[str, ...]:
-    """The command, with other constants of muster.report: a busy machine takes more than a second for a post."""
-    changed = "".join(f"muster.report.{name} = {value}; " for name, value in constants.items())
+    """The command, with other constants of reports: a busy machine takes more than a second for a post."""
+    changed = "".join(f"muster_report.report.{name} = {value}; " for name, value in constants.items())
     return (
         sys.executable,
         "-c",
-        f"import muster.report; {changed}from muster.cli import main; main()",
+        f"import muster_report.report; {changed}from muster.cli import main; main()",
         "agent",
     )
 
@@ -363,15 +363,15 @@ def test_an_endpoint_that_fails_or_hangs_disturbs_nothing(
 
 def test_the_agent_needs_nothing_but_the_standard_library() -> None:
     code = (
-        "import sys, muster.agent.arguments\n"
+        "import sys, muster_report.agent.arguments\n"
         "print({name.partition('.')[0] for name in sys.modules} - sys.stdlib_module_names - {'__main__'})"
     )
     # -S: nothing of site-packages can be found
     bare = (sys.executable, "-S")
-    top = {"PYTHONPATH": str(Path(muster.report.__file__).parents[1])}
+    top = {"PYTHONPATH": str(Path(muster_report.report.__file__).parents[1])}
     done = subprocess.run([*bare, "-c", code], env=top, capture_output=True, timeout=LONG, check=True)
-    assert done.stdout == b"{'muster'}\n"
-    command = [*bare, "-m", "muster.agent", "--", "sh", "-c", "echo out; exit 3"]
+    assert done.stdout == b"{'muster_report'}\n"
+    command = [*bare, "-m", "muster_report.agent", "--", "sh", "-c", "echo out; exit 3"]
     done = subprocess.run(command, env=top, capture_output=True, timeout=LONG, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (3, b"out\n", b"")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from muster.agent.poll import boottime
+from muster_report.agent.poll import boottime
 from tests.json_server import PATIENT
 from tests.muster_played import PlayedMuster, played, until
 
@@ -34,7 +34,7 @@ class Agent:
 
     def __init__(self, *options: str, code: str = TRAINING, command: tuple[str, ...] = ()) -> None:
         command = command or (sys.executable, "-u", "-c", code)
-        agent = (sys.executable, "-m", "muster.agent", "--devices", *options, "--")
+        agent = (sys.executable, "-m", "muster_report.agent", "--devices", *options, "--")
         self.process = subprocess.Popen(
             [*NAMESPACE, *agent, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -158,7 +158,7 @@ def test_the_end_of_the_training_is_the_agent_s(
 
 
 def test_an_agent_that_is_no_pid_1_refuses() -> None:
-    command = [sys.executable, "-m", "muster.agent", "--devices", "--", "echo", "ran"]
+    command = [sys.executable, "-m", "muster_report.agent", "--devices", "--", "echo", "ran"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENT, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert "--devices: expected to be the container's first process (PID 1), found" in done.stderr
@@ -441,7 +441,7 @@ def test_released_waits_for_the_worker_whatever_the_training_says(muster: Played
 
 
 def test_a_training_whose_agent_is_away_has_what_it_was_started_with() -> None:
-    code = "import muster; d = muster.devices(); print(next(d), next(d))"
+    code = "import muster_report; d = muster_report.devices(); print(next(d), next(d))"
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "0,1", "MUSTER_DEVICES_FD": "977"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True)
     assert done.stdout == b"('0', '1') ('0', '1')\n"
@@ -552,14 +552,23 @@ def test_what_was_preloaded_is_gone_and_the_training_starts_all_the_same(
     ],
 )
 def test_bad_options_are_refused(options: tuple[str, ...], says: str) -> None:
-    command = [sys.executable, "-m", "muster.agent", *options, "--", "echo", "ran"]
+    command = [sys.executable, "-m", "muster_report.agent", *options, "--", "echo", "ran"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENT, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert says in " ".join(done.stderr.split())
 
 
 def test_preload_of_what_is_no_python_is_refused() -> None:
-    agent = [sys.executable, "-m", "muster.agent", "--devices", "--preload", "torch", "--", "./train.sh"]
+    agent = [
+        sys.executable,
+        "-m",
+        "muster_report.agent",
+        "--devices",
+        "--preload",
+        "torch",
+        "--",
+        "./train.sh",
+    ]
     done = subprocess.run([*NAMESPACE, *agent], capture_output=True, text=True, timeout=PATIENT, check=False)
     assert done.returncode == 2
     assert "expected a command that is python SCRIPT or python -m MODULE, found ./train.sh" in " ".join(

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from muster.agent.standing import Answer, Device, Order, Standing, read_answer
-from muster.agent.stopping import Stop
 from muster.types.devices import HELD_PART, HOLD
+from muster_report.agent.standing import Answer, Device, Order, Standing, read_answer
+from muster_report.agent.stopping import Stop
 
 A, B = Device("GPU-a", 5), Device("GPU-b", 7)
 FIRST = Order(10, "me", (A,))

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from muster.agent.poll import boottime
 from muster.core.devices.agents import answer_to, heard
 from muster.core.devices.coordinator import Coordinator
 from muster.core.devices.hand_over import Want, decide
@@ -20,6 +19,7 @@ from muster.core.devices.transitions import PodState
 from muster.types import JobKey
 from muster.types.devices import AgentKey, plain_answer, read_agent_report
 from muster.types.holders import HolderRecord
+from muster_report.agent.poll import boottime
 from tests.muster_played import PlayedMuster, until
 from tests.test_agent_in_place import Agent, agents, pytestmark
 

@@ -40,10 +40,21 @@ def test_each_package_of_the_image_has_the_pinned_version_and_hashes(file: str) 
 def test_what_muster_needs_is_in_the_image() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     needed = {name_of(re.split(r"[<>=!~; \[]", one)[0]) for one in project["project"]["dependencies"]}
-    assert needed <= pins("requirements.txt").keys(), "make requirements"
+    assert needed - {"muster-report"} <= pins("requirements.txt").keys(), "make requirements"
     assert {name_of(one) for one in project["build-system"]["requires"]} <= pins(
         "build-requirements.txt"
     ).keys()
+
+
+def test_both_distributions_have_one_version_and_one_asks_for_the_other_in_it() -> None:
+    main, report = (
+        tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]
+        for folder in (".", "extender/report")
+    )
+    assert (main["name"], report["name"]) == ("muster-scheduler", "muster-report")
+    assert f"muster-report=={report['version']}" in main["dependencies"]
+    assert main["version"] == report["version"]
+    assert (ROOT / "LICENSE").read_bytes() == (ROOT / "extender" / "report" / "LICENSE").read_bytes()
 
 
 def test_the_image_installs_nothing_without_a_hash() -> None:
@@ -69,7 +80,7 @@ def test_the_sbom_names_each_package_and_its_version(tmp_path: Path) -> None:
         check=True, capture_output=True, timeout=120,
     )  # fmt: skip
     found = json.loads(file.read_text())
-    assert (found["bomFormat"], found["metadata"]["component"]["name"]) == ("CycloneDX", "muster")
+    assert (found["bomFormat"], found["metadata"]["component"]["name"]) == ("CycloneDX", "muster-scheduler")
     assert {name_of(one["name"]): one["version"] for one in found["components"]} == pins("requirements.txt")
 
 

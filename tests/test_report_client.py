@@ -21,13 +21,13 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-import muster.report
-from muster.report import Reporter
+import muster_report.report
+from muster_report.report import Reporter
 from tests.json_server import PATIENT
 from tests.report_server import ReportServer, served
 
-CLIENT = Path(muster.report.__file__)
-UNHURRIED = f"import muster; muster.report.TIMEOUT = muster.report.AT_EXIT = {PATIENT}\n"
+CLIENT = Path(muster_report.report.__file__)
+UNHURRIED = f"import muster_report as muster; muster.report.TIMEOUT = muster.report.AT_EXIT = {PATIENT}\n"
 """Begins the code of a process: it gives up no post because this machine is busy."""
 
 
@@ -76,22 +76,27 @@ def until(reservations: Callable[[], object], what: str) -> None:
 
 def test_import_muster_and_report_loads_the_one_file_and_the_standard_library_only() -> None:
     done = python(
-        "import sys; before = set(sys.modules); import muster; muster.report(step=1)\n"
+        "import sys; before = set(sys.modules); import muster_report as muster; muster.report(step=1)\n"
         "new = {name.split('.')[0] for name in set(sys.modules) - before} - sys.stdlib_module_names\n"
         "print(sorted(new), sorted(name for name in sys.modules if name.startswith('muster')))"
     )
-    assert done.stdout == "['muster'] ['muster', 'muster.report']\n"
+    assert done.stdout == "['muster_report'] ['muster_report', 'muster_report.report']\n"
     assert "MUSTER_URL is not set" in done.stderr
 
 
 @pytest.mark.parametrize(
     "use",
     [
+        "import muster_report as muster; muster.report(step=1)",
+        "import muster_report as muster; muster.report.report(step=1); muster.report.flush()",
+        "import muster_report as muster; muster.report(step=1); muster.flush()",
+        "import muster; muster.report(step=1); muster.flush()",
+        "from muster_report.report import report, flush; report(step=1); flush()",
+        "from muster_report import report; report(step=1); report(2.5, loss=0.1)",
+        "import muster_report.report; muster_report.report(step=1)",
         "import muster; muster.report(step=1)",
-        "import muster; muster.report.report(step=1); muster.report.flush()",
-        "from muster.report import report, flush; report(step=1); flush()",
         "from muster import report; report(step=1); report(2.5, loss=0.1)",
-        "import muster.report; muster.report(step=1)",
+        "import muster.report, muster_report; muster.report(step=1); assert muster.report is muster_report.report",
     ],
 )
 def test_every_way_to_call_it_works_and_says_once_where_it_has_nowhere_to_send(use: str) -> None:
@@ -119,8 +124,9 @@ def test_the_file_works_alone_beside_a_training(server: ReportServer, tmp_path: 
 
 
 def test_an_unknown_name_of_the_package_is_the_usual_error() -> None:
-    done = python("import muster; muster.nothing")
-    assert "AttributeError: module 'muster' has no attribute 'nothing'" in done.stderr
+    for package in ("muster_report", "muster"):
+        done = python(f"import {package}; {package}.nothing")
+        assert f"AttributeError: module '{package}' has no attribute 'nothing'" in done.stderr
 
 
 # --- what is sent, and when ---------------------------------------------------------------------------------
@@ -163,7 +169,7 @@ def test_every_post_reads_the_token_anew(server: ReportServer, reporter: Reporte
 
 
 def test_what_was_reported_last_is_sent_when_the_process_ends(server: ReportServer) -> None:
-    code = "import muster\nfor step in range(500): muster.report(step=step)"
+    code = "import muster_report as muster\nfor step in range(500): muster.report(step=step)"
     url = {name: os.environ[name] for name in ("MUSTER_URL", "MUSTER_TOKEN_FILE")}
     assert python(UNHURRIED + code, **url).stderr == ""
     assert server.bodies[-1][1] == {"step": 499.0}
@@ -356,7 +362,7 @@ def test_an_answer_that_is_not_muster_s_harms_nothing(
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """`python -m muster.report`, which waits for a busy machine's answer."""
+    """`muster-report`, which waits for a busy machine's answer."""
     return _run("-c", f"{UNHURRIED}import sys; sys.exit(muster.report.main())", *arguments)
 
 
@@ -375,7 +381,7 @@ def test_the_command_sends_one_report_and_prints_the_answer(server: ReportServer
 
 
 def test_the_command_says_what_is_wrong(server: ReportServer) -> None:
-    module = _run("-m", "muster.report")
+    module = _run("-m", "muster_report.report")
     assert module.returncode == 2
     assert "such as --step 3" in module.stderr
     assert run("--step", "nan").returncode == 2

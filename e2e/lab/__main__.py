@@ -238,17 +238,17 @@ def build_programs(k8s: str, real: bool, operator_names: str, only: str) -> None
 
 @main.command()
 @click.argument("image")
-@click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("files", nargs=-1, type=click.Path(exists=True, path_type=Path))
 @click.option(
     "--pip", "packages", multiple=True, metavar="PACKAGE", help="From PyPI, as constraints.txt pins it."
 )
 @_name
 @_says_what_went_wrong
 def image(image: str, files: tuple[Path, ...], packages: tuple[str, ...], name: str) -> None:
-    """Give the real nodes of a lab an image: this machine's Python with FILES in /app, where it starts.
+    """Give the real nodes of a lab an image: this machine's Python with FILES or folders in /app, where it starts.
 
     \b
-    python -m e2e.lab image muster.dev/elastic-training:1 --pip jax train.py report.py
+    python -m e2e.lab image muster.dev/elastic-training:1 --pip jax train.py muster_report
     Without --pip it has what the lab's .venv has. Such an image is on every real node from the start:
     muster.dev/lab-python:1"""
     Lab(name).add_image(image, files, packages)

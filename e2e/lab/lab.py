@@ -197,11 +197,11 @@ class Lab:
 
     def add_image(self, name: str, files: Sequence[Path] = (), packages: Sequence[str] = ()) -> None:
         """An image for pods of the real nodes: this machine's Python, PyPI packages (none: what the lab's .venv
-        has) and files, which lie in /app, where it starts. BadRequestError where no node could use it."""
+        has) and files or folders, which lie in /app, where it starts. BadRequestError where no node could use it."""
         if not self.real_nodes:
             raise BadRequestError(f"lab {self.name} has no real node: make lab NAME={self.name} REAL=1")
         python = realnode.environment(packages)
-        image = realnode.python_image(name, python, {file.name: file.read_bytes() for file in files})
+        image = realnode.python_image(name, python, realnode.contents(files))
         for node in self.real_nodes:
             node.import_images([image])
 

@@ -21,7 +21,7 @@ import socket
 import subprocess
 import sys
 import venv
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -381,6 +381,20 @@ def python_image(name: str, environment: Path, files: Mapping[str, bytes] | None
         },
         workdir="/app",
     )
+
+
+def contents(files: Iterable[Path]) -> dict[str, bytes]:
+    """Files, and those below folders, by their path in an image's /app."""
+    inside = (
+        (found.relative_to(one.parent), found)
+        for one in files
+        for found in ([one] if one.is_file() else sorted(one.rglob("*")))
+    )
+    return {
+        str(path): found.read_bytes()
+        for path, found in inside
+        if found.is_file() and "__pycache__" not in path.parts
+    }
 
 
 def environments() -> Path:

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 
 def __getattr__(name: str) -> object:
-    """`muster.report` and `muster.devices`, when they are asked for: modules that can be called."""
-    if name not in ("report", "devices"):
+    """`report`, `flush` and `devices`, those of muster_report, when they are asked for."""
+    if name not in ("report", "devices", "flush"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
+    import muster_report
 
-    return import_module(f"muster.{name}")
+    return getattr(muster_report, name)

@@ -46,7 +46,7 @@ class _Lazy(Group):
 
 
 @click.group(cls=_Lazy, context_settings=CONTEXT)
-@click.version_option(package_name="muster")
+@click.version_option(package_name="muster-scheduler")
 @click.pass_context
 def main(ctx: click.Context) -> None:
     """An elastic gang scheduler for deep-learning jobs on the stock kube-scheduler.
@@ -282,7 +282,7 @@ def doctor(
 
     probe = probe or context_namespace(kubeconfig, context)
     place = visit.Place(namespace, release, probe, url, inside=kubeconfig is None and visit.inside())
-    found = visit.examine(Api(configuration(kubeconfig, context)), place, version("muster"))
+    found = visit.examine(Api(configuration(kubeconfig, context)), place, version("muster-scheduler"))
     click.echo(
         json.dumps([asdict(one) for one in found], indent=2) if as_json else visit.text(found), nl=as_json
     )

@@ -124,3 +124,27 @@ def test_every_name_of_ours_that_a_page_shows_is_in_the_reference() -> None:
             found = re.findall(r"(?<![\w.])muster\.dev/[a-z]+(?:-[a-z]+)*\b", line)
             unknown += [f"{page.relative_to(TOP)}: {name}" for name in found if name not in known]
     assert unknown == []
+
+
+def test_whatever_a_page_has_pip_install_is_there_to_be_installed() -> None:
+    """A folder of this checkout, what an image has copied from one, or a package that config/constraints.txt pins.
+
+    Not ours by their names: they are on no index, and `muster` there is another project's."""
+    lines = (TOP / "config" / "constraints.txt").read_text().splitlines()
+    pinned = {line.partition("==")[0] for line in lines}
+    found, wrong = 0, []
+    for page in PAGES:
+        copied = {}
+        for line in commands(page):
+            if copy := re.match(r"COPY (\S+) (/\S+)$", line):
+                copied[copy[2]] = copy[1]
+            for told in re.findall(r"\bpip install ([^`#&;|]+)", line):
+                for one in told.split():
+                    folder = TOP / copied.get(one, one).partition("[")[0]
+                    if one.startswith("-"):
+                        continue
+                    found += 1
+                    if one not in pinned and not (folder / "pyproject.toml").exists():
+                        wrong.append(f"{page.relative_to(TOP)}: {line}")
+    assert wrong == []
+    assert found >= 5

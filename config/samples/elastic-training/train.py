@@ -50,7 +50,8 @@ os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
-import report as muster  # noqa: E402  (extender/muster/report.py, copied beside this file)
+
+import muster_report as muster  # noqa: E402
 
 # --- what is learned: what a fixed random network says -------------------------------------------------------
 

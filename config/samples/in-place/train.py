@@ -1,4 +1,4 @@
-"""A training that is started again with other devices: `muster agent --devices -- python train.py`.
+"""A training that is started again with other devices: `muster-agent --devices -- python train.py`.
 
 It learns a line by gradient descent, in plain Python, so that it runs anywhere; what matters is around it: it goes on
 from its checkpoint, saves on SIGTERM, and says how far it is. CUDA_VISIBLE_DEVICES has the devices of this start.

@@ -1,4 +1,4 @@
-"""PyTorch, started again with other devices: `muster agent --devices --preload torch -- python train_torch.py`.
+"""PyTorch, started again with other devices: `muster-agent --devices --preload torch -- python train_torch.py`.
 
 Data parallel over the devices of this start within one process. Not run yet: neither PyTorch nor a GPU was to be had.
 

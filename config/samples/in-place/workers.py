@@ -1,4 +1,4 @@
-"""A training that changes its devices at its next step: `muster agent --devices -- python workers.py`.
+"""A training that changes its devices at its next step: `muster-agent --devices -- python workers.py`.
 
 The trainer opens no device. Each device has a worker, a process of its own that sees nothing else; the trainer deals
 a step's samples to those that are there and adds their gradients. So a device is given up by ending its worker, and
@@ -14,7 +14,7 @@ import random
 import time
 from multiprocessing.connection import Connection
 
-import muster  # or a copy of extender/muster/devices.py beside this file: import devices as muster, muster.devices()
+import muster_report as muster  # or a copy of its devices.py beside this file: import devices as muster
 
 STEPS, SECONDS = int(os.environ.get("STEPS", "1000")), float(os.environ.get("SECONDS", "0"))
 RATE, SAMPLES = 0.05, 32

@@ -27,10 +27,11 @@ from pathlib import Path
 leaving = threading.Event()
 signal.signal(signal.SIGTERM, lambda *_: leaving.set())  # before torch: its import takes seconds
 
-import report as muster  # noqa: E402  (extender/muster/report.py, copied beside this file)
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
+
+import muster_report as muster  # noqa: E402
 
 STEPS, EVERY = int(os.environ.get("STEPS", "1000")), int(os.environ.get("EVERY", "50"))
 BATCH, RATE = int(os.environ.get("BATCH", "128")), float(os.environ.get("RATE", "0.01"))

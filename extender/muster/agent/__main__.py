@@ -1,9 +1,7 @@
-"""`python -m muster.agent -- python train.py`: the agent without the packages that the `muster` command needs."""
+"""`python -m muster.agent -- python train.py`."""
 
 from __future__ import annotations
 
-import sys
+from muster_report.agent.arguments import main
 
-from muster.agent.arguments import main
-
-main(sys.argv[1:])
+main()

@@ -1,4 +1,4 @@
-"""`muster agent` as a command of `muster`; its options are those of muster.agent.arguments."""
+"""`muster agent` as a command of `muster`; its options are those of muster_report.agent.arguments."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ import click
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def agent(arguments: tuple[str, ...]) -> None:
     """Run COMMAND, report its progress to Muster, and change its devices in place."""
-    from muster.agent.arguments import main
+    from muster_report.agent.arguments import main
 
-    main(list(arguments))
+    main(list(arguments), "muster agent")

@@ -28,7 +28,7 @@ REPORT = "muster.dev/report"
 """Annotation, `true`: admission gives the pod what `muster.report(...)` and `muster agent` need: a token and an
 address."""
 TOKEN_VOLUME, TOKEN_FOLDER = "muster-report", "/var/run/secrets/muster.dev"
-"""Of the token in a pod that reports; what the chart's policy adds, and muster/report.py reads."""
+"""Of the token in a pod that reports; what the chart's policy adds, and muster_report reads."""
 TOKEN_SECONDS = 3600
 """Life of that token; the kubelet renews it at 80 %."""
 MOST = 8 * 1024 * 1024

@@ -91,7 +91,7 @@ def page(outcome: Outcome, drawn: Sequence[tuple[str, str, bytes]]) -> str:
         _jobs(outcome),
         "<h2>Words</h2>",
         "<dl>" + "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in WORDS.items()) + "</dl>",
-        f"<footer>muster {escape(version('muster'))}. The same input and seed give the same page.</footer>",
+        f"<footer>muster {escape(version('muster-scheduler'))}. The same input and seed give the same page.</footer>",
     ]
     css = files("muster.sim").joinpath("report.css").read_text(encoding="utf-8")
     return (

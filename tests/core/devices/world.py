@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from muster.agent.standing import Standing, read_answer
 from muster.core.devices.agents import answer_to, heard
 from muster.core.devices.coordinator import Assign, Coordinator
 from muster.core.devices.hand_over import Decisions, Want, decide
@@ -13,6 +12,7 @@ from muster.core.devices.holders import holder_gone, holder_seen, recorded
 from muster.types import JobKey
 from muster.types.devices import AgentAnswer, AgentReport, AgentState, Device, plain_answer
 from muster.types.holders import HolderRecord
+from muster_report.agent.standing import Standing, read_answer
 
 LEASE, GRACE, KEEP = 60.0, 5.0, 10.0
 SIZES = {"a": (1, 2, 4), "b": (1, 2, 3, 4), "c": (1, 2)}

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from muster.report import ONCE, STAYS
+from muster_report.report import ONCE, STAYS
 
 NAMES = (*STAYS, *ONCE)
 LONGEST = 8192

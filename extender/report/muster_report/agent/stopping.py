@@ -6,7 +6,7 @@ import signal
 from dataclasses import dataclass
 
 
-@dataclass(slots=True)
+@dataclass
 class Stop:
     """began: by the clock that `now` is of; grace: seconds from the first signal to KILL; checkpoint: the signal on
     which the training saves, or None."""

@@ -32,7 +32,7 @@ PARENT_DEATH = 1
 def serve(agent: socket.socket) -> None:
     """Import, then fork a training for each request; returns in the training only."""
     asked = json.loads(agent.recv(65536))
-    if not sys.flags.safe_path:
+    if not getattr(sys.flags, "safe_path", False):  # Python 3.11
         sys.path[0] = asked["path"]  # it was this file's own
     why = imported(asked["modules"])
     agent.send(json.dumps({"refused": why} if why else {"ready": True}).encode())

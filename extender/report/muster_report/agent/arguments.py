@@ -8,17 +8,17 @@ import re
 import signal
 from typing import NoReturn
 
-from muster.agent.in_place import InPlace, Settings
-from muster.agent.lines import NAMES, Lines, Tail
-from muster.agent.preload import split
-from muster.agent.run import Run
-from muster.report import Reporter
+from muster_report.agent.in_place import InPlace, Settings
+from muster_report.agent.lines import NAMES, Lines, Tail
+from muster_report.agent.preload import split
+from muster_report.agent.run import Run
+from muster_report.report import Reporter
 
 SAYS = r"""
-muster agent -- python train.py
-muster agent --pattern 'epoch (?P<epoch>\d+), loss (?P<loss>[0-9.]+)' -- ./train.sh
-muster agent --file /tmp/progress -- torchrun train.py
-muster agent --devices --checkpoint-signal USR1 --preload torch -- python train.py
+PROGRAM -- python train.py
+PROGRAM --pattern 'epoch (?P<epoch>\d+), loss (?P<loss>[0-9.]+)' -- ./train.sh
+PROGRAM --file /tmp/progress -- torchrun train.py
+PROGRAM --devices --checkpoint-signal USR1 --preload torch -- python train.py
 
 Reports are lines of its output such as "muster: step=3 loss=0.2 total=100", or JSON:
 {"muster": {"step": 3}}. Signals, exit code and output are the command's, untouched; nothing that goes wrong
@@ -26,13 +26,13 @@ with reports disturbs it. Where they go is set by the pod's annotation muster.de
 """
 
 
-def main(arguments: list[str]) -> NoReturn:
-    """Run the command that stands in the arguments, and end as it does. Exit code 2: bad usage."""
-    parser = _parser()
+def main(arguments: list[str] | None = None, program: str = "muster-agent") -> NoReturn:
+    """Run the command of the arguments (default: this process'), and end as it does. Exit code 2: bad usage."""
+    parser = _parser(program)
     found = parser.parse_args(arguments)
     command = found.command[1:] if found.command[:1] == ["--"] else found.command
     if not command:
-        parser.error("COMMAND: expected the command to run, found none; muster agent -- python train.py")
+        parser.error(f"COMMAND: expected the command to run, found none; {program} -- python train.py")
     reporter = Reporter((lambda _: None) if found.quiet else None)
     sought = None if found.file and not found.pattern else Lines(found.pattern)
     watched = Tail(found.file, Lines([], bare=True)) if found.file else None
@@ -55,12 +55,12 @@ def main(arguments: list[str]) -> NoReturn:
     InPlace(command, settings, reporter, sought, watched).to_the_end()
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(program: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="muster agent",
-        usage="muster agent [OPTIONS] [--] COMMAND...",
+        prog=program,
+        usage=f"{program} [OPTIONS] [--] COMMAND...",
         description="Run COMMAND, report its progress to Muster, and change its devices in place.",
-        epilog=SAYS,
+        epilog=SAYS.replace("PROGRAM", program),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )

@@ -13,7 +13,7 @@ import tty
 from collections.abc import Callable
 from typing import Any
 
-from muster.agent.lines import CHUNK, Lines
+from muster_report.agent.lines import CHUNK, Lines
 
 DRAINED = 64
 """Chunks that are read after the end: more than a pipe holds; others that write on are not waited for."""

@@ -17,8 +17,8 @@ from collections.abc import Callable
 from http.client import HTTPConnection
 from typing import Any
 
-from muster.agent.standing import Answer, read_answer
-from muster.report import TRIES, Refused, addresses, connection_to, exchange, pod_token
+from muster_report.agent.standing import Answer, read_answer
+from muster_report.report import TRIES, Refused, addresses, connection_to, exchange, pod_token
 
 PATH = "/v1/agents"
 HELD = 25.0

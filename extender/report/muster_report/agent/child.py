@@ -11,8 +11,8 @@ import subprocess
 from collections.abc import Mapping
 from typing import NoReturn
 
-from muster.agent.outputs import Outputs
-from muster.agent.signals import Signals
+from muster_report.agent.outputs import Outputs
+from muster_report.agent.signals import Signals
 
 NOT_FOUND, NOT_RUNNABLE = 127, 126
 """Exit codes of a shell for a command that can't be started."""
@@ -68,6 +68,7 @@ class Launcher:
         command, ours = command or self._command, os.getpid()
 
         def prepare() -> None:  # few calls, and none that takes a lock: other threads of ours may hold it
+            os.setpgid(0, 0)
             if self._libc is not None:
                 self._libc.prctl(PARENT_DEATH, signal.SIGKILL)
                 if os.getppid() != ours:
@@ -83,7 +84,6 @@ class Launcher:
                 env=environment,
                 stdout=theirs[1],
                 stderr=theirs[2],
-                process_group=0,
                 preexec_fn=prepare,
                 close_fds=False,
             )

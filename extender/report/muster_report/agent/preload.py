@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from muster.agent.child import Child, Launcher, say
+from muster_report.agent.child import Child, Launcher, say
 
 PROGRAM = Path(__file__).with_name("preloaded.py")
 PATIENCE = 10.0

@@ -17,18 +17,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from muster.agent.child import Child, Launcher, end_as, hold_standard_descriptors, say
-from muster.agent.descendants import descendants, kill, users
-from muster.agent.lines import Lines, Tail
-from muster.agent.locks import Locks
-from muster.agent.outputs import LOOK, Outputs
-from muster.agent.poll import Poll, boottime
-from muster.agent.preload import Preloaded
-from muster.agent.signals import Signals
-from muster.agent.standing import Answer, Device, Order, Standing
-from muster.agent.stopping import Stop
-from muster.agent.trainer import Trainer, environment
-from muster.report import AT_EXIT, Reporter
+from muster_report.agent.child import Child, Launcher, end_as, hold_standard_descriptors, say
+from muster_report.agent.descendants import descendants, kill, users
+from muster_report.agent.lines import Lines, Tail
+from muster_report.agent.locks import Locks
+from muster_report.agent.outputs import LOOK, Outputs
+from muster_report.agent.poll import Poll, boottime
+from muster_report.agent.preload import Preloaded
+from muster_report.agent.signals import Signals
+from muster_report.agent.standing import Answer, Device, Order, Standing
+from muster_report.agent.stopping import Stop
+from muster_report.agent.trainer import Trainer, environment
+from muster_report.report import AT_EXIT, Reporter
 
 SOON = 0.02
 """Seconds between looks while something is awaited that wakes nobody: a lock, the end of a daemon."""

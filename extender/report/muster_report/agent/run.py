@@ -5,11 +5,11 @@ from __future__ import annotations
 import selectors
 from typing import Any, NoReturn
 
-from muster.agent.child import Launcher, end_as, hold_standard_descriptors
-from muster.agent.lines import Lines, Tail
-from muster.agent.outputs import LOOK, Outputs
-from muster.agent.signals import Signals
-from muster.report import AT_EXIT, Reporter
+from muster_report.agent.child import Launcher, end_as, hold_standard_descriptors
+from muster_report.agent.lines import Lines, Tail
+from muster_report.agent.outputs import LOOK, Outputs
+from muster_report.agent.signals import Signals
+from muster_report.report import AT_EXIT, Reporter
 
 
 class Run:

@@ -1,6 +1,6 @@
 """What of Muster's answers counts for an agent: its orders and its lease. Pure: times are given.
 
-The messages are those of muster.types.devices, which a training image need not have; a test holds both together.
+The messages are those of muster.types.devices, which a training image does not have; a test holds both together.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Device(NamedTuple):
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Order:
     """Exactly these devices, for the child of one incarnation of an agent."""
 
@@ -34,7 +34,7 @@ class Order:
         return tuple(device.id for device in self.devices)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Answer:
     """term: of the leader that answers; lease: seconds, from when the request was sent."""
 
@@ -64,7 +64,7 @@ def read_answer(found: Mapping[str, Any]) -> Answer:
         ) from error
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Standing:
     """Where an incarnation stands with Muster.
 

@@ -1,0 +1,7 @@
+"""`python -m muster_report.agent -- python train.py`."""
+
+from __future__ import annotations
+
+from muster_report.agent.arguments import main
+
+main()
