@@ -11,7 +11,15 @@ import pytest
 from e2e.cluster import Cluster, Json, Pod
 from e2e.elastic import holding, only, replayed, settles, shared_by, shares, snapshot_of, train
 from e2e.lab import Lab, NodeGroup, Shape
-from e2e.scenario import bound, configured, delete_job, in_state, looking, stays, wait_until
+from e2e.scenario import (
+    bound,
+    configured,
+    delete_job,
+    in_state,
+    looking,
+    stays,
+    wait_until,
+)
 from e2e.test_families import NODE, all_gated, by, whole
 from e2e.test_report import tell, token
 from muster.core import snapshot_codec

@@ -263,7 +263,8 @@ class Job:
             first = roles[0]
             if len(roles) > 1:
                 first = next((r for r in roles if r.shape.gpus), first)
-                first = next((r for r in roles if r.max > r.min), first)
+                ranges = [r for r in roles if r.max > r.min]
+                first = next((r for r in ranges if r.shape.gpus), ranges[0] if ranges else first)
             object.__setattr__(self, "elastic", first)
         object.__setattr__(self, "gpus", sum([role.min * role.shape.gpus for role in roles]))
 
