@@ -2,6 +2,9 @@
 
 LONG =
 
-.PHONY: bench
+.PHONY: bench inplace
 bench: lab-build ## Measure: tables on stdout, JSON in out/bench (LONG=1: the long ones too; one: python -m e2e.bench --help)
 	@$(lab_python) -m e2e.bench all $(if $(filter 1,$(LONG)),--long)
+
+inplace: lab-build ## Measure: one GPU handed from a job to another, in place against evict and gate
+	@$(lab_python) -m e2e.bench inplace

@@ -14,6 +14,7 @@ from e2e.bench import calls as api_calls
 from e2e.bench import crowd as crowds
 from e2e.bench import elastic as elastic_jobs
 from e2e.bench import gangs as many_gangs
+from e2e.bench import in_place as hand_overs_in_place
 from e2e.bench import planning as plans
 from e2e.bench import resizes as elastic_resizes
 from e2e.bench import sim as simulator
@@ -193,6 +194,14 @@ def resizes(**options: Any) -> None:
 def calls(**options: Any) -> None:
     """API writes of a shrink and a growth, by who sends what."""
     _finish(api_calls.measure, **options)
+
+
+@main.command()
+@click.option("--hand-overs", default=20, show_default=True, type=click.IntRange(1), help="Of each kind.")
+@_keep
+def inplace(**options: Any) -> None:
+    """One GPU from a job to another on a real node: in place, with --preload, and by evict and gate."""
+    _finish(hand_overs_in_place.measure, **options)
 
 
 @main.command("all")

@@ -1,0 +1,275 @@
+"""One GPU handed from a job to another and back, on a real node: in place, with and without --preload, and by evict
+and gate. How long GPUs idle, and whether a step of training is lost.
+
+Job a has both devices of the node. Job b comes and gets one of them; it goes, and a gets it back. In place a is a
+pod whose devices change; else it is two replicas of a device each, of which one is evicted. Trainings import a module
+that takes IMPORTS seconds, take a step each STEP seconds, save when they are asked to end, and tell of each first and
+last step. A device idles from the last step of who had it to the first of who has it next; both jobs' devices count.
+"""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from e2e.bench.course import lab_of
+from e2e.bench.figures import median, percentile
+from e2e.bench.report import Progress, Result
+from e2e.cluster import Cluster
+from e2e.in_place import FOLDERS, VALUES, allow, holders, trains
+from e2e.lab import Lab, Shape
+from e2e.lab.errors import LabError
+from e2e.lab.realnode import PYTHON
+from e2e.scenario import delete_job, job, wait_until
+
+DEVICES = 2
+IMPORTS, STEP = 2.0, 0.02
+WITHIN = 180.0
+TOLD = "told.log"
+TRAINING = f"""
+import os, signal, time
+from pathlib import Path
+import imports
+
+name, index = os.environ["NAME"], os.environ.get("JOB_COMPLETION_INDEX", "")
+devices = os.environ.get("CUDA_VISIBLE_DEVICES") or os.environ["NVIDIA_VISIBLE_DEVICES"]
+saved, told = Path(f"/state/{{name}}-{{index}}"), Path("/state/{TOLD}")
+step, ending = int(saved.read_text()) if saved.exists() else 0, False
+
+def end(*_):
+    global ending
+    ending = True
+
+def tell(what, at, age):
+    with told.open("a") as file:
+        file.write(f"{{at:.6f}} {{what}} {{name}}-{{index}} {{step}} {{devices}} {{age:.3f}}\\n")
+
+def age():
+    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+
+signal.signal(signal.SIGTERM, end)
+first = True
+while not ending:
+    time.sleep({STEP})
+    step += 1
+    at = time.time()
+    if first:
+        tell("first", at, age())
+        first = False
+saved.write_text(str(step))
+tell("last", at, 0)
+raise SystemExit(143)
+"""
+
+
+@dataclass(frozen=True)
+class Span:
+    """A start of a training on a device. last: of its last step, None while it runs; age: of its process at its first
+    step, s."""
+
+    training: str
+    device: str
+    first: float
+    step: int
+    age: float
+    last: float | None = None
+    last_step: int = 0
+
+
+def spans(text: str) -> list[Span]:
+    """Every start on every device, in the order of the first steps. text: what trainings have told."""
+    found: list[Span] = []
+    for line in text.splitlines():
+        at, what, training, step, devices, age = line.split(" ")
+        for device in devices.split(","):
+            if what == "first":
+                found.append(Span(training, device, float(at), int(step), float(age)))
+            else:
+                which = max(
+                    i for i, one in enumerate(found) if (one.training, one.device) == (training, device)
+                )
+                open_ = found[which]
+                found[which] = Span(
+                    training, device, open_.first, open_.step, open_.age, float(at), int(step)
+                )
+    return sorted(found, key=lambda one: (one.first, one.device))
+
+
+@dataclass(frozen=True)
+class HandOver:
+    """What became of one. idle: of the device that b gets, s; both: of all devices, device-seconds; started: from b's
+    submission to its first step; own: age of b's process then."""
+
+    idle: float
+    both: float
+    started: float
+    own: float
+
+
+def hand_over(found: Sequence[Span], submitted: float, training: str) -> HandOver:
+    """That to a training which was submitted then: from the last steps before its first one."""
+    (b,) = [one for one in found if one.training == training and one.first > submitted]
+    both = 0.0
+    for device in {one.device for one in found}:
+        on = [one for one in found if one.device == device]
+        both += sum(
+            after.first - before.last
+            for before, after in itertools.pairwise(on)
+            if before.last is not None and submitted < before.last <= after.first
+        )
+    before = max(one.last for one in found if one.device == b.device and one.last and one.last < b.first)
+    return HandOver(b.first - before, both, b.first - submitted, b.age)
+
+
+def lost(found: Sequence[Span]) -> int:
+    """Steps that trainings took and took again. Raises LabError where one ended and did not save."""
+    steps = 0
+    for training in {one.training for one in found}:
+        starts = {one.first: one for one in found if one.training == training}
+        mine = [starts[at] for at in sorted(starts)]
+        if any(one.last is None for one in mine[:-1]):
+            raise LabError(f"{training} was killed: it has not told of its last step")
+        steps += sum(max(0, before.last_step + 1 - after.step) for before, after in itertools.pairwise(mine))
+    return steps
+
+
+def measure(progress: Progress, *, hand_overs: int = 20, keep: bool = False) -> Result:
+    """`hand_overs` of each kind, and as many back."""
+    result = Result("inplace", f"One GPU from a job to another on a real node, {hand_overs} times each way")
+    result.data["arguments"] = {"hand_overs": hand_overs, "imports_s": IMPORTS, "step_s": STEP}
+    wanted = Shape(groups=(), racks=0, real=1, real_gpus=DEVICES, pod_network=True, set_values=VALUES)
+    found: dict[str, list[HandOver]] = {}
+    with lab_of("bench-in-place", wanted, keep) as lab:
+        allow(Cluster(lab.kubeconfig))
+        for name, options in (("evict", None), ("in place", ()), ("preload", ("--preload", "imports"))):
+            with tempfile.TemporaryDirectory(prefix="muster-in-place-") as state:
+                kind = _Kind(lab, Path(state), options)
+                found[name], again, changes = kind.run(progress, name, hand_overs)
+            result.data[name] = {
+                "hand_overs": [vars(one) for one in found[name]],
+                "steps_lost": again,
+                "changes_of_a": changes,
+            }
+    _rows(result, found)
+    return result
+
+
+class _Kind:
+    """Hand-overs of one kind. options: of the agents; None: by evict and gate."""
+
+    def __init__(self, lab: Lab, state: Path, options: Sequence[str] | None) -> None:
+        self._cluster, self._state, self._options = Cluster(lab.kubeconfig), state, options
+        self._told = state / TOLD
+        self._told.touch()
+        (state / "train.py").write_text(TRAINING)
+        (state / "imports.py").write_text(f"import time\ntime.sleep({IMPORTS})\n")
+
+    def run(self, progress: Progress, name: str, count: int) -> tuple[list[HandOver], int, int]:
+        """The hand-overs, steps lost in them and on the way back, and how often a's devices changed."""
+        found = []
+        self._submit("a", DEVICES)
+        self._has({"a": DEVICES})
+        with progress.reading(f"hand-overs, {name}", count) as reading:
+            for number in range(count):
+                submitted = time.time()
+                self._submit(f"b{number}", 1)
+                self._has({"a": DEVICES - 1, f"b{number}": 1})
+                found.append(hand_over(self._spans(), submitted, f"b{number}-0"))
+                delete_job(self._cluster, "default", f"b{number}")
+                self._has({"a": DEVICES})
+                reading(number + 1)
+        again = lost(self._spans())
+        changes = len({one.first for one in self._spans() if one.training.startswith("a-")}) - 1
+        delete_job(self._cluster, "default", "a")
+        wait_until(
+            lambda: not self._cluster.pods("default") and not holders(self._cluster),
+            within=WITHIN,
+            what="nothing is left",
+        )
+        return found, again, changes
+
+    def _spans(self) -> list[Span]:
+        return spans(self._told.read_text())
+
+    def _has(self, counts: dict[str, int]) -> None:
+        def now() -> dict[str, int]:
+            running = [one.training.split("-")[0] for one in self._spans() if one.last is None]
+            return {name: running.count(name) for name in sorted(set(running))}
+
+        wait_until(lambda: now() == counts, within=WITHIN, what=f"devices in use: {counts}", also=now)
+
+    def _submit(self, name: str, most: int) -> None:
+        environment = {"NAME": name, "PYTHONPATH": "/muster:/state"}
+        if self._options is not None:
+            gpus = f"1-{most}" if most > 1 else "1"
+            trains(
+                self._cluster,
+                name,
+                gpus,
+                self._state,
+                *self._options,
+                script="/state/train.py",
+                **environment,
+            )
+        else:
+            self._cluster.submit(_replicas(name, most, self._state, environment))
+
+
+def _replicas(name: str, most: int, state: Path, environment: dict[str, str]) -> dict[str, Any]:
+    """An elastic Job whose replicas have a device each."""
+    made = job(
+        name, most, gpus=1, cpu="10m", memory="128Mi", success_on="0", min_replicas=1, max_replicas=most
+    )
+    folders = {**FOLDERS, "/state": state}
+    spec = made["spec"]["template"]["spec"]
+    del spec["containers"][0]["resources"]["limits"]["cpu"]
+    spec["hostNetwork"] = True
+    spec["volumes"] = [
+        {"name": f"v{at}", "hostPath": {"path": str(path)}} for at, path in enumerate(folders.values())
+    ]
+    spec["containers"][0] |= {
+        "image": PYTHON,
+        "command": ["python", "-u", "/state/train.py"],
+        "env": [{"name": key, "value": value} for key, value in environment.items()],
+        "volumeMounts": [{"name": f"v{at}", "mountPath": where} for at, where in enumerate(folders)],
+    }
+    return made
+
+
+def _rows(result: Result, found: dict[str, list[HandOver]]) -> None:
+    def of(what: Callable[[HandOver], float]) -> dict[str, list[float]]:
+        return {name: [what(one) for one in each] for name, each in found.items()}
+
+    idle, both, own = of(lambda one: one.idle), of(lambda one: one.both), of(lambda one: one.own)
+    started = of(lambda one: one.started)
+    for name in found:
+        result.row(f"{name}: the device idles, p50 (p90)", _seconds(idle[name]))
+        result.row("    all devices of both jobs idle, device-seconds", _seconds(both[name]))
+        result.row("    from submission to the first step", _seconds(started[name]))
+        result.row("    of it the training's own start", _seconds(own[name]))
+        result.row(
+            "    steps lost beyond the last checkpoint, in so many changes of a",
+            f"{result.data[name]['steps_lost']} in {result.data[name]['changes_of_a']}",
+            "0",
+            result.data[name]["steps_lost"] == 0,
+        )
+    over = median(i - o for i, o in zip(idle["in place"], own["in place"], strict=True))
+    result.row("in place: idle beyond the training's own start, p50", f"{over:.2f} s", "0.3 s", over <= 0.3)
+    part = median(idle["preload"]) / median(idle["evict"])
+    result.row("preload: idle, as a part of evict's, p50", f"{part:.2f}", "0.1", part <= 0.1)
+    part = median(idle["in place"]) / median(idle["evict"])
+    result.row("in place: idle, as a part of evict's, p50", f"{part:.2f}")
+    part = median(both["preload"]) / median(both["evict"])
+    result.row("preload: all devices' idling, as a part of evict's, p50", f"{part:.2f}")
+    part = median(both["in place"]) / median(both["evict"])
+    result.row("in place: all devices' idling, as a part of evict's, p50", f"{part:.2f}")
+
+
+def _seconds(values: Sequence[float]) -> str:
+    return f"{median(values):.2f} s ({percentile(values, 0.9):.2f} s)"
