@@ -22,6 +22,7 @@ LONGEST_FIRST = (
     "e2e/test_training.py",
     "e2e/test_devices_in_place.py",
     "e2e/test_elastic_failures.py",
+    "e2e/test_devices_chart.py",
     "e2e/test_soak.py",
     "e2e/test_chaos.py",
     "e2e/test_etcd_restored.py",

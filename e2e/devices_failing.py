@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from e2e.cluster import Cluster, Pod
-from e2e.in_place import VALUES, allow, as_they_were, forget, holders, said, shared, trains, trains_on, uses
+from e2e.in_place import VALUES, as_they_were, forget, holders, said, shared, trains, trains_on, uses
 from e2e.lab import Lab, Shape, podnet
 from e2e.lab.devices import HEALTHY, UNHEALTHY, device_ids
 from e2e.lab.realnode import PAUSE, RealNode, why_not
@@ -56,10 +56,9 @@ while True:
 @pytest.fixture(scope="module")
 def real() -> Iterator[Lab]:
     lab = Lab(os.environ.get("E2E_LAB", f"e2e-{os.getpid()}-failing"))
-    values = (*VALUES, "config.devices.keep=2")
+    values = (*VALUES, "devices.keep=2s")
     try:
         lab.up(Shape(groups=(), racks=0, real=1, real_gpus=DEVICES, pod_network=True, set_values=values))
-        allow(Cluster(lab.kubeconfig))
         yield lab
     finally:
         if "E2E_LAB" not in os.environ:

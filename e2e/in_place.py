@@ -13,11 +13,10 @@ from itertools import combinations
 from pathlib import Path
 
 import muster_report
-from e2e.cluster import Cluster, Json, Pod, Refused
-from e2e.lab.chart import ACCOUNT, NAMESPACE
+from e2e.cluster import Cluster, Pod
 from e2e.lab.places import CHECKOUT
 from e2e.lab.realnode import PAUSE, PYTHON, RealNode
-from e2e.scenario import job, priority_class
+from e2e.scenario import job
 
 SPACE = "muster-devices"
 GPU_NUMBERS = "muster.dev/gpus"
@@ -27,41 +26,14 @@ FOLDERS = {
 }
 KEPT = "kept"
 """Folder of logs, beside those that kubelet and runtime remove."""
-LEFT_OUT = "namespaceSelector.matchExpressions[0]"
 VALUES = (
     "profile=max-min",
     "config.resizeCost=false",
-    "config.devices.enabled=true",
-    f"config.devices.image={PAUSE}",
-    "config.devices.lease=30",
-    f"{LEFT_OUT}.key=kubernetes.io/metadata.name",
-    f"{LEFT_OUT}.operator=NotIn",
-    f"{LEFT_OUT}.values={{{SPACE}}}",
+    "devices.enabled=true",
+    f"devices.image={PAUSE}",
+    "devices.lease=30s",
+    r"devices.namespaceSelector.matchLabels.kubernetes\.io/metadata\.name=default",
 )
-
-
-def allow(cluster: Cluster) -> None:
-    """What the chart does not make yet: the namespace of holders, Muster's rights there, their class."""
-    rbac = "rbac.authorization.k8s.io"
-    rules: list[Json] = [
-        {"apiGroups": [""], "resources": ["pods"], "verbs": ["create", "delete", "patch"]},
-        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "create", "update"]},
-    ]
-    role: Json = {"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": {"name": "muster"}, "rules": rules}
-    binding: Json = {
-        "apiVersion": f"{rbac}/v1",
-        "kind": "RoleBinding",
-        "metadata": {"name": "muster"},
-        "roleRef": {"apiGroup": rbac, "kind": "Role", "name": "muster"},
-        "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": NAMESPACE}],
-    }
-    space: Json = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE}}
-    for manifest in (space, priority_class(SPACE, 1000), role, binding):
-        try:
-            cluster.submit(manifest, namespace=SPACE)
-        except Refused as refused:
-            if refused.status != 409:
-                raise
 
 
 def trains(
@@ -84,7 +56,7 @@ def trains(
         gpus=0,
         cpu="10m",
         memory="128Mi",
-        annotations={GPU_NUMBERS: gpus, "muster.dev/report": "true"},
+        annotations={GPU_NUMBERS: gpus},
     )
     folders = {**FOLDERS, "/state": state}
     known = {

@@ -13,7 +13,6 @@ import pytest
 from e2e.cluster import Cluster
 from e2e.in_place import (
     VALUES,
-    allow,
     as_they_were,
     holders,
     names_of,
@@ -43,7 +42,6 @@ def real() -> Iterator[Lab]:
     lab = Lab(f"e2e-{os.getpid()}-in-place")
     try:
         lab.up(Shape(groups=(), racks=0, real=1, real_gpus=2, pod_network=True, set_values=VALUES))
-        allow(Cluster(lab.kubeconfig))
         yield lab
     finally:
         lab.down()

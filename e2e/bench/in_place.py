@@ -21,7 +21,7 @@ from e2e.bench.course import lab_of
 from e2e.bench.figures import median, percentile
 from e2e.bench.report import Progress, Result
 from e2e.cluster import Cluster
-from e2e.in_place import FOLDERS, VALUES, allow, holders, trains
+from e2e.in_place import FOLDERS, VALUES, holders, trains
 from e2e.lab import Lab, Shape
 from e2e.lab.errors import LabError
 from e2e.lab.realnode import PYTHON
@@ -146,7 +146,6 @@ def measure(progress: Progress, *, hand_overs: int = 20, keep: bool = False) -> 
     wanted = Shape(groups=(), racks=0, real=1, real_gpus=DEVICES, pod_network=True, set_values=VALUES)
     found: dict[str, list[HandOver]] = {}
     with lab_of("bench-in-place", wanted, keep) as lab:
-        allow(Cluster(lab.kubeconfig))
         for name, options in (("evict", None), ("in place", ()), ("preload", ("--preload", "imports"))):
             with tempfile.TemporaryDirectory(prefix="muster-in-place-") as state:
                 kind = _Kind(lab, Path(state), options)

@@ -237,7 +237,7 @@ class ProfileSettings(_Model):
 
 class DeviceSettings(_Model):
     """GPUs of a running pod in place: pods with `muster.dev/gpus` get them from Muster, more and fewer of them while
-    they go on. At start only."""
+    they go on. At start only. In the chart: the value `devices`."""
 
     enabled: bool = False
     """true: such pods are given devices. false: their jobs are Invalid, and say so."""

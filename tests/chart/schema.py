@@ -50,6 +50,9 @@ def _plain(part: Any) -> Any:
         return part
     if "gt" in part:  # a Duration: pydantic knows no more of it than that it is a number
         return {"$ref": "#/definitions/duration"}
+    if "ge" in part:  # one with bounds: pydantic knows no more of its type either
+        told = {"type": ["number", "string"], "pattern": f"^{DURATION.pattern}$"}
+        return told | {"minimum": part["ge"], "maximum": part["le"]}
     if "$ref" in part:
         return {"$ref": part["$ref"].replace("$defs", "definitions")}
     left = ("title", "default", "description")

@@ -117,6 +117,8 @@ def test_every_name_of_ours_that_a_page_shows_is_in_the_reference() -> None:
             "muster.dev/topology",
         ),  # images; topology-*
         "muster.dev/enabled",  # an example of a namespace's label
+        "muster.dev/devices",  # of a namespace, as the next one
+        "muster.dev/any-command",
     }
     unknown = []
     for page in PAGES:

@@ -251,7 +251,12 @@ def test_muster_itself_asks_for_its_own_rights() -> None:
 
 @pytest.mark.parametrize(
     "values",
-    [(), ("binder=cluster",), ("namespaceSelector.matchLabels.kubernetes\\.io/metadata\\.name=team",)],
+    [
+        (),
+        ("binder=cluster",),
+        ("devices.enabled=true",),
+        ("namespaceSelector.matchLabels.kubernetes\\.io/metadata\\.name=team",),
+    ],
 )
 def test_the_chart_gives_each_right_that_the_doctor_asks_for(values: tuple[str, ...]) -> None:
     manifests = rendered(IMAGE, *values)

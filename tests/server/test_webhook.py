@@ -58,8 +58,10 @@ def test_in_mode_observe_the_pod_is_handed_over_without_a_gate() -> None:
 def test_a_pod_that_asks_to_report_gets_a_token_and_the_url_once() -> None:
     admits = Admits(gate=False, report_url="http://muster:8080")
 
-    def patched(spec: dict[str, Any], wants: str = "true", admits: Admits = admits) -> Any:
-        metadata = {"name": "p", "annotations": {"muster.dev/report": wants}}
+    def patched(
+        spec: dict[str, Any], wants: str = "true", admits: Admits = admits, note: str = "report"
+    ) -> Any:
+        metadata = {"name": "p", "annotations": {f"muster.dev/{note}": wants}}
         body = {"request": {"uid": "u1", "object": {"metadata": metadata, "spec": spec}}}
         answer = TestClient(make_webhook_app(admits)).post("/mutate", json=body).json()["response"]
         return json.loads(base64.b64decode(answer["patch"])) if "patch" in answer else None
@@ -78,6 +80,7 @@ def test_a_pod_that_asks_to_report_gets_a_token_and_the_url_once() -> None:
         {"op": "add", "path": "/spec/containers/0/volumeMounts", "value": [mount]},
         {"op": "add", "path": "/spec/containers/1/volumeMounts/-", "value": mount},
     ]
+    assert patched(spec, "1,2", note="gpus") == patched(spec), "its agent needs it"
     assert patched(spec | {"volumes": [{"name": "x"}]})[0]["path"] == "/spec/volumes/-"
     assert patched(spec | {"volumes": [volume]}) is None
     assert patched(spec, wants="false") is None

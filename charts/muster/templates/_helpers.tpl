@@ -102,10 +102,17 @@ admissionregistration.k8s.io/v1beta1
 {{- end -}}
 {{- end -}}
 
-{{/* muster's own namespace and kube-system never opt in: what runs the cluster must start without Muster. */}}
+{{/* JSON: namespaces that never opt in. Muster's own and kube-system: what runs the cluster must start without Muster; that of pods which hold
+     devices: they are not queued. */}}
+{{- define "muster.leftOut" -}}
+{{- $names := list "kube-system" .Release.Namespace -}}
+{{- if .Values.devices.enabled }}{{ $names = append $names .Values.devices.namespace }}{{ end -}}
+{{ toJson $names }}
+{{- end -}}
+
 {{- define "muster.namespaceSelector" -}}
 {{- $selector := deepCopy .Values.namespaceSelector -}}
-{{- $left := dict "key" "kubernetes.io/metadata.name" "operator" "NotIn" "values" (list "kube-system" .Release.Namespace) -}}
+{{- $left := dict "key" "kubernetes.io/metadata.name" "operator" "NotIn" "values" (include "muster.leftOut" . | fromJsonArray) -}}
 {{- $_ := set $selector "matchExpressions" (append (default (list) $selector.matchExpressions) $left) -}}
 {{ toYaml $selector }}
 {{- end -}}
@@ -127,12 +134,12 @@ admissionregistration.k8s.io/v1beta1
 {{- else -}}{{- $terms = append $terms (printf "!(%s)" $has) -}}
 {{- end -}}
 {{- end -}}
-{{- $terms = append $terms (printf "!(object.metadata.namespace in %s)" (toJson (list "kube-system" .Release.Namespace))) -}}
+{{- $terms = append $terms (printf "!(object.metadata.namespace in %s)" (include "muster.leftOut" .)) -}}
 {{ join " && " $terms }}
 {{- end -}}
 
 {{/* The namespaces that namespaceSelector names one by one (by the label kubernetes.io/metadata.name), separated by blanks;
-     empty: it selects by something else. Muster's own namespace and kube-system are left out as everywhere. */}}
+     empty: it selects by something else. What is left out everywhere is left out here. */}}
 {{- define "muster.fixedNamespaces" -}}
 {{- $key := "kubernetes.io/metadata.name" -}}
 {{- $names := list -}}
@@ -144,7 +151,10 @@ admissionregistration.k8s.io/v1beta1
 {{- $names = .values -}}
 {{- end -}}
 {{- end -}}
-{{- without $names "kube-system" .Release.Namespace | sortAlpha | join " " -}}
+{{- $left := include "muster.leftOut" . | fromJsonArray -}}
+{{- $kept := list -}}
+{{- range $names }}{{ if not (has . $left) }}{{ $kept = append $kept . }}{{ end }}{{ end -}}
+{{- sortAlpha $kept | join " " -}}
 {{- end -}}
 
 {{/* "true" where namespaceSelector asks for another label than a namespace's own name, so that muster must know their labels. */}}
@@ -175,9 +185,14 @@ admissionregistration.k8s.io/v1beta1
   verbs: [get, update]
 {{- end -}}
 
+{{/* The user that muster's container is. */}}
+{{- define "muster.user" -}}
+system:serviceaccount:{{ .Release.Namespace }}:{{ include "muster.account" . }}
+{{- end -}}
+
 {{/* CEL: the request comes from muster, its hooks, or a member of the break-glass group. */}}
 {{- define "muster.trustedCEL" -}}
-{{- $account := printf "system:serviceaccount:%s:%s" .Release.Namespace (include "muster.account" .) -}}
+{{- $account := include "muster.user" . -}}
 {{- $hooks := printf "system:serviceaccount:%s:%s-hooks" .Release.Namespace (include "muster.name" .) -}}
 (request.userInfo.username in [{{ $account | squote }}, {{ $hooks | squote }}] || {{ .Values.breakGlassGroup | squote }} in request.userInfo.?groups.orValue([]))
 {{- end -}}
@@ -223,6 +238,23 @@ admissionregistration.k8s.io/v1beta1
 {{- if and (eq .Values.tls.mode "certManager") (not .Values.tls.certManager.issuerRef.name) -}}
 {{- fail "tls.certManager.issuerRef.name: with tls.mode: certManager it must name an Issuer, or with kind: ClusterIssuer a ClusterIssuer." -}}
 {{- end -}}
+{{- with .Values.config.devices -}}
+{{- fail (printf "config.devices: expected none, found %s. Say it by the value `devices`: the chart makes the namespace, rights and policies of devices in place from it, and this part of Muster's configuration." (keys . | sortAlpha | join ", ")) -}}
+{{- end -}}
+{{- if .Values.devices.enabled -}}
+{{- if eq .Values.mode "observe" -}}
+{{- fail "devices.enabled: needs mode: active, found observe: what only looks on can't give devices." -}}
+{{- end -}}
+{{- if not .Values.reporting.enabled -}}
+{{- fail "devices.enabled: needs reporting.enabled: true, found false: agents are known by the token of reports." -}}
+{{- end -}}
+{{- if and .Values.devices.access (not (include "muster.mutatingPolicyVersion" .)) -}}
+{{- fail (printf "devices.access: %s needs the MutatingAdmissionPolicy API, which this cluster (%s) does not serve. Leave it empty: pods bring their access to devices." .Values.devices.access .Capabilities.KubeVersion.Version) -}}
+{{- end -}}
+{{- if has .Values.devices.namespace (list "default" "kube-system" "kube-public" "kube-node-lease" .Release.Namespace) -}}
+{{- fail (printf "devices.namespace: expected a namespace for the pods that hold devices and nothing else, which the chart makes, found %s." .Values.devices.namespace) -}}
+{{- end -}}
+{{- end -}}
 {{- if eq .Values.schedulerName "default-scheduler" -}}
 {{- fail "schedulerName: default-scheduler is the cluster's own scheduler: every pod would be Muster's. Choose another name (default: muster)." -}}
 {{- end -}}
@@ -234,6 +266,16 @@ admissionregistration.k8s.io/v1beta1
 {{- $root := index . 0 -}}
 {{- $it := index . 1 -}}
 ({{ $it }}.spec.?schedulerName.orValue('') == {{ $root.Values.schedulerName | squote }} || {{ $it }}.?metadata.?labels[?'muster.dev/scheduler'].orValue('') == {{ $root.Values.schedulerName | squote }})
+{{- end -}}
+
+{{/* CEL: the pod in `oldObject` is one that Muster's accounts may patch. With binder: cluster a pod that holds a device is the cluster's
+     scheduler's (what may be changed of it: admission-holders.yaml). */}}
+{{- define "muster.patchedCEL" -}}
+{{- if and .Values.devices.enabled (eq .Values.binder "cluster") -}}
+({{ include "muster.oursCEL" (list . "oldObject") }} || request.namespace == {{ .Values.devices.namespace | squote }})
+{{- else -}}
+{{ include "muster.oursCEL" (list . "oldObject") }}
+{{- end -}}
 {{- end -}}
 
 {{/* CEL: the pod in `object` is as admission makes one of ours: gated (not in mode observe) and, with binder: cluster, marked and the
@@ -374,7 +416,7 @@ admissionregistration.k8s.io/v1beta1
 {{- define "muster.reportConditions" -}}
 {{ include "muster.queuedPodConditions" . }}
 - name: wants-to-report
-  expression: "object.metadata.?annotations[?'muster.dev/report'].orValue('') == 'true'"
+  expression: "object.metadata.?annotations[?'muster.dev/report'].orValue('') == 'true'{{ if .Values.devices.enabled }} || 'muster.dev/gpus' in object.metadata.?annotations.orValue({}){{ end }}"
 - name: has-no-token-for-muster-yet
   expression: "!object.spec.?volumes.orValue([]).exists(v, v.name == 'muster-report')"
 {{- end -}}
@@ -382,4 +424,50 @@ admissionregistration.k8s.io/v1beta1
 {{/* CEL: the volume with the pod's token for muster, renewed by the kubelet each 48 minutes. */}}
 {{- define "muster.reportVolumeCEL" -}}
 {"name": dyn("muster-report"), "projected": dyn({"sources": [{"serviceAccountToken": {"audience": dyn("muster.dev"), "expirationSeconds": dyn(3600), "path": dyn("token")}}]})}
+{{- end -}}
+
+{{/* JSON: requirements on labels of namespaces that may have pods in place. */}}
+{{- define "muster.devicesRequirements" -}}
+{{- $selector := default (dict "matchLabels" (dict "muster.dev/devices" "true")) .Values.devices.namespaceSelector -}}
+{{- $found := default (list) $selector.matchExpressions -}}
+{{- range $key, $value := $selector.matchLabels -}}
+{{- $found = append $found (dict "key" $key "operator" "In" "values" (list $value)) -}}
+{{- end -}}
+{{ toJson $found }}
+{{- end -}}
+
+{{/* matchConstraints and matchConditions: pods in place, and the pod templates of built-in owners that make some. */}}
+{{- define "muster.inPlaceMatch" -}}
+matchConstraints:
+  namespaceSelector: {{- include "muster.namespaceSelector" . | nindent 4 }}
+  resourceRules:
+  - apiGroups: [""]
+    apiVersions: [v1]
+    operations: [CREATE]
+    resources: [pods]
+  - apiGroups: [batch]
+    apiVersions: [v1]
+    operations: [CREATE, UPDATE]
+    resources: [jobs, cronjobs]
+  - apiGroups: [apps]
+    apiVersions: [v1]
+    operations: [CREATE, UPDATE]
+    resources: [statefulsets, deployments, replicasets]
+matchConditions:
+- name: ours
+  expression: "{{ include "muster.oursCEL" (list . (include "muster.templateCEL" "object")) }}"
+- name: in-place
+  expression: "'muster.dev/gpus' in {{ include "muster.templateCEL" "object" }}.?metadata.?annotations.orValue({})"
+- name: is-new
+  expression: "request.operation == 'CREATE' || {{ include "muster.templateCEL" "object" }} != {{ include "muster.templateCEL" "oldObject" }}"
+{{- end -}}
+
+{{/* CEL: container `c` runs the agent: `muster-agent ... --devices ... -- COMMAND`, `muster agent ...` or `python -m muster_report.agent ...`. */}}
+{{- define "muster.agentCEL" -}}
+{{- $words := "(c.command + c.?args.orValue([]))" -}}
+(c.?command.orValue([]).size() > 0 && c.command.size() + c.?args.orValue([]).size() > 3 && (
+{{ $words }}[0].matches('^(.*/)?muster-agent$') || ({{ $words }}[0].matches('^(.*/)?muster$') && {{ $words }}[1] == 'agent')
+|| ({{ $words }}[0].matches('^(.*/)?python[0-9.]*$') && {{ $words }}.indexOf('-m') in [1, 2] && {{ $words }}[{{ $words }}.indexOf('-m') + 1] in ['muster_report.agent', 'muster.agent']
+&& ({{ $words }}.indexOf('-m') == 1 || {{ $words }}[1].matches('^-[BEIOPqsSuv]+$'))))
+&& '--devices' in {{ $words }} && {{ $words }}.indexOf('--devices') < {{ $words }}.indexOf('--') && {{ $words }}.indexOf('--') + 1 < {{ $words }}.size())
 {{- end -}}

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from muster.cluster import term
 from muster.doctor.patient import Json, Patient, ask
 from muster.errors import ClusterError
 
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """verb on resource ("pods/status") of a group; own: in Muster's namespace only, of this name."""
+    """verb on resource ("pods/status") of a group; own: of this name only."""
 
     verb: str
     group: str
@@ -65,6 +66,11 @@ def needed(patient: Patient) -> Iterator[tuple[Right, str]]:
     lease = patient.settings.leader.lease
     for verb in ("get", "update") if patient.settings.leader.own else ("get",):
         yield Right(verb, "coordination.k8s.io", "leases", lease), patient.namespace
+    if patient.settings.devices.enabled:
+        for verb in ("create", "delete", "patch"):
+            yield Right(verb, "", "pods"), patient.settings.devices.namespace
+        for verb, name in (("create", ""), ("get", term.NAME), ("update", term.NAME)):
+            yield Right(verb, "", "configmaps", name), patient.settings.devices.namespace
 
 
 def named(patient: Patient) -> list[str]:

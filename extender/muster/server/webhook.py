@@ -1,5 +1,5 @@
 """POST /mutate: the gate by webhook, for clusters below 1.36 that have no MutatingAdmissionPolicy, and what a pod
-needs to report (annotation `muster.dev/report: "true"`): a token for us, and where to send it.
+needs to report (annotation `muster.dev/report: "true"`, or `muster.dev/gpus`): a token for us, and where to send it.
 
 The chart's MutatingWebhookConfiguration has selected the pod already (our schedulerName, no node, not admitted
 before, a namespace that takes part); here our gate is added beside whatever gates there are, and with `binder:
@@ -75,7 +75,8 @@ def review(body: bytes, admits: Admits | None = None) -> dict[str, Any]:
         pod = asked["object"]
         gates = pod.get("spec", {}).get("schedulingGates") or []
         labels = pod.get("metadata", {}).get("labels") or {}
-        reports = (pod.get("metadata", {}).get("annotations") or {}).get(REPORT) == "true"
+        notes = pod.get("metadata", {}).get("annotations") or {}
+        reports = notes.get(REPORT) == "true" or identity.GPUS in notes
         named = pod.get("spec", {}).get("schedulerName")
         answer: dict[str, Any] = {"uid": asked["uid"], "allowed": True}
         gated = any(gate.get("name") == GATE for gate in gates)

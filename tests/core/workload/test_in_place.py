@@ -26,7 +26,10 @@ def in_place(cluster: FakeCluster, gpus: int) -> list[PodRecord]:
 @pytest.mark.parametrize(
     ("gpus", "why"),
     [
-        (0, "Muster gives no devices in place on a cluster yet, and the pod would wait for them for ever"),
+        (
+            0,
+            "Muster gives no devices in place here (devices.enabled is off), and the pod would wait for them",
+        ),
         (
             2,
             "expected containers that request no GPU, since Muster is to give the pod its devices in place, found a",

@@ -55,7 +55,7 @@ RESIZE_AT = "muster.dev/resize-at"
 """Annotation, `boundary`: the job changes size only where its training reports a boundary."""
 GPUS = "muster.dev/gpus"
 """Annotation, `1,2,4` or `1-8`: numbers of GPUs that the pod can train on, in place under `muster agent
---devices`. On no cluster does Muster give it any yet, so its job is Invalid."""
+--devices`. Without `devices.enabled` its job is Invalid."""
 REQUEST = "muster.dev/request"
 """Annotation, `1` to `10000`: replicas that rigid policies (SRTF, Tiresias-L, ...) grant, from min to max. Default:
 max."""

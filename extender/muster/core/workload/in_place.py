@@ -40,7 +40,7 @@ def refused(pods: Iterable[PodRecord], *, enabled: bool = False) -> str:
         if enabled:
             continue
         return (
-            f"pod {pod.name}: {GPUS}: Muster gives no devices in place on a cluster yet, and the pod would wait for "
-            "them for ever; leave the annotation out and request GPUs"
+            f"pod {pod.name}: {GPUS}: Muster gives no devices in place here (devices.enabled is off), and the pod "
+            "would wait for them for ever; leave the annotation out and request GPUs"
         )
     return ""
