@@ -54,7 +54,7 @@ class Epochs:
         self._steps, self._last = 0.0, time.monotonic()
         self._bearers: dict[str, str] = {}
         self.counts: list[tuple[int, int]] = []
-        """Those that it trained on, in order."""
+        """Those on which epochs ended, in order; in between, some come before others go."""
 
     def __call__(self) -> None:
         workers, servers = (
@@ -64,8 +64,6 @@ class Epochs:
         passed, self._last = now - self._last, now
         if counts not in self._rates:
             return
-        if self.counts[-1:] != [counts]:
-            self.counts.append(counts)
         before = self._steps
         self._steps += passed * self._rates[counts]
         told: Json = {
@@ -80,7 +78,9 @@ class Epochs:
         if one.uid not in self._bearers:
             self._bearers[one.uid] = token(self._own, one, self._namespace)
         answer = tell(self._lab, self._bearers[one.uid], told)
-        if answer.status_code == 429 and "boundary" in told:
+        if "boundary" in told and answer.status_code == 200 and self.counts[-1:] != [counts]:
+            self.counts.append(counts)
+        elif "boundary" in told and answer.status_code != 200:
             self._steps = before  # it is not heard of yet: said again
         assert answer.status_code in (200, 401, 403, 429), answer.text
 
