@@ -316,7 +316,7 @@ def test_a_growth_that_is_overtaken_before_it_is_bound_is_undone_for_who_needs_t
 
 
 @pytest.mark.usefixtures("max_min")
-def test_a_job_that_restarts_ends_whole_and_starts_anew_with_its_new_share(
+def test_a_job_that_restarts_ends_whole_and_starts_again_with_its_new_share(
     lab: Lab, cluster: Cluster, namespace: str
 ) -> None:
     cluster.submit(train("a", restart=True), namespace=namespace)

@@ -347,11 +347,11 @@ def test_the_same_job_deleted_and_submitted_again_at_once_is_a_new_job(
     if before == "waiting":
         delete_job(cluster, namespace, "holder")
 
-    def runs_anew() -> list[Pod]:
+    def runs_again() -> list[Pod]:
         pods = cluster.pods(namespace, "train")
         return bound([one for one in pods if one.owner and one.owner["uid"] == made["metadata"]["uid"]], 2)
 
-    wait_until(runs_anew, what="the new train runs", also=lambda: show(cluster.pods(namespace)))
+    wait_until(runs_again, what="the new train runs", also=lambda: show(cluster.pods(namespace)))
     wait_until(
         lambda: in_state(cluster, namespace, "job-train", "Running").get("replicas") == "2/2",
         what="the Gang of train is Running",

@@ -140,7 +140,7 @@ def test_muster_s_own_certificate_is_verified_told_to_pods_and_renewed_while_it_
 
 
 @pytest.mark.complains("wrong certificates are brought", "the last good certificate stays in force")
-def test_a_certificate_that_the_team_brings_is_served_anew_when_it_is_replaced(
+def test_a_certificate_that_the_team_brings_is_served_again_when_it_is_replaced(
     new_lab: Callable[..., Lab], tmp_path: Path
 ) -> None:
     lab = new_lab(Shape(groups=(NodeGroup(1, gpus=8),)))

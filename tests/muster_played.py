@@ -101,7 +101,7 @@ class PlayedMuster:
         )
 
     def answered_since(self, incarnation: str, count: int) -> None:
-        """Wait until the agent has asked anew after `count` reports: what was answered before has reached it."""
+        """Wait until the agent has asked again after `count` reports: what was answered before has reached it."""
         with self.changed:
             assert self.changed.wait_for(
                 lambda: any(one["incarnation"] == incarnation for one in self.reports[count:]), PATIENT

@@ -434,9 +434,9 @@ def test_a_file_is_followed_through_everything_that_happens_to_it(tmp_path: Path
     assert tail.look() == [{"step": 3}]
     assert tail.look() == [{"step": 4.0}]  # nothing followed: the line is whole
     assert tail.look() == []
-    path.write_text("step=9")  # written anew, shorter
+    path.write_text("step=9")  # written again, shorter
     assert [*tail.look(), *tail.look()] == [{"step": 9.0}]
-    path.write_text("step=10")  # anew and longer
+    path.write_text("step=10")  # again and longer
     assert [*tail.look(), *tail.look()] == [{"step": 10.0}]
     other = tmp_path / "next"
     other.write_text(json.dumps({"muster": {"step": 11}}) + "\n")

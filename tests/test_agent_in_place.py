@@ -198,7 +198,7 @@ def test_orders_that_are_late_replayed_or_another_s_change_nothing(
     muster.has(me, 10, "GPU-a")
 
     def ignored(**changes: object) -> None:
-        """The agent hears this and asks anew; it would have begun to stop its child before it asks."""
+        """The agent hears this and asks again; it would have begun to stop its child before it asks."""
         with muster.changed:
             order = {"number": 11, "incarnation": me, "devices": [{"id": "GPU-b", "epoch": 1}]}
             seen, muster.hold = len(muster.reports), 0.01

@@ -328,7 +328,7 @@ def test_after_etcd_was_restored_from_an_older_backup_only_what_is_there_is_know
     circle.start()
     until(lambda: set(board.view.snapshot.nodes.names) == {"n0", "n1"})
     server.version, server.nodes = 200, {"n0": 150, "n2": 160}
-    server.broken.set()  # as its API server was started anew
+    server.broken.set()  # as its API server was started again
     until(lambda: set(board.view.snapshot.nodes.names) == {"n0", "n2"})
     assert board.view.synced
     driver.stop()

@@ -159,7 +159,7 @@ def test_a_boundary_is_told_at_once(server: ReportServer, reporter: Reporter) ->
     assert server.wait(2)[1] == {"step": 2.0, "boundary": True}
 
 
-def test_every_post_reads_the_token_anew(server: ReportServer, reporter: Reporter, tmp_path: Path) -> None:
+def test_every_post_reads_the_token_again(server: ReportServer, reporter: Reporter, tmp_path: Path) -> None:
     reporter.report(step=1)
     assert reporter.flush(PATIENT)
     (tmp_path / "token").write_text("second\n")

@@ -84,7 +84,7 @@ def test_an_authority_near_its_end_makes_way_and_is_trusted_until_it_has_ended()
 
 @pytest.mark.parametrize("name", ["ca.crt", "ca.key", "tls.crt", "tls.key"])
 @pytest.mark.parametrize("broken", [b"", b"no PEM", None])
-def test_what_is_missing_or_broken_is_made_anew(name: str, broken: bytes | None) -> None:
+def test_what_is_missing_or_broken_is_made_again(name: str, broken: bytes | None) -> None:
     kept, other = made(), made()
     following = renewed({**kept, name: other[name] if broken is None else broken}, HOSTS, LIFE, NOW)
     assert following is not None

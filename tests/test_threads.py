@@ -88,7 +88,7 @@ def test_what_escapes_in_a_thread_is_logged_and_counted_and_the_thread_goes_on(
     assert ailing(time.monotonic()) == []
 
 
-def test_pauses_between_errors_grow_and_begin_anew_after_a_quiet_time(
+def test_pauses_between_errors_grow_and_begin_again_after_a_quiet_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(threads, "PAUSE", 1.0)

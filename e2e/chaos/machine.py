@@ -114,7 +114,7 @@ class Machine:
             env = {"MUSTER_FAULTS": trouble.how} if trouble.what is What.ANSWERS else clock(trouble.how)
             self.lab.kill(name)
             self._start(name, env)
-            self._later(trouble.seconds, name, lambda: self._anew(name))
+            self._later(trouble.seconds, name, lambda: self._restart(name))
         elif trouble.what is What.POD:
             pods = [one for one in self.cluster.pods(self.namespace) if one.node and not one.terminal]
             return self._delete(
@@ -202,7 +202,7 @@ class Machine:
         with contextlib.suppress(LabError):
             self.lab.resume(name)
 
-    def _anew(self, name: str) -> None:
+    def _restart(self, name: str) -> None:
         self.lab.kill(name)
         self._start(name, {})
 
@@ -230,7 +230,7 @@ class Machine:
             if self._failures[name] >= THRESHOLD:
                 self._failures[name] = 0
                 self.say(f"{name} fails its probe: the kubelet starts it again")
-                self._anew(name)
+                self._restart(name)
 
 
 def clock(offset: str) -> dict[str, str]:

@@ -3,7 +3,7 @@
     python -m e2e.lab.device_plugin DEVICES-FILE
 
 Devices and their health are what the file says now, {"GPU-6a...": "Healthy"}; whoever writes it changes them. A
-kubelet that starts again has forgotten all plugins and removed their sockets: it is registered with anew. A container
+kubelet that starts again has forgotten all plugins and removed their sockets: the plugin registers again. A container
 gets its devices as NVIDIA's plugin gives them with the strategy `envvar`: their ids in NVIDIA_VISIBLE_DEVICES."""
 
 from __future__ import annotations

@@ -104,13 +104,13 @@ class Gavel:
     def observe(self, job: Job, snapshot: Snapshot) -> Mapping[str, object] | None:
         """This job's part of a new allocation, None while the last one stands."""
         if not self._seen or self._seen[0][0] is not snapshot:
-            self._seen[:] = [(snapshot, self._anew(snapshot))]  # one computation for all jobs of the snapshot
-        anew = self._seen[0][1].get(job.key)
-        if anew is not None or not self.packed:
-            return anew
+            self._seen[:] = [(snapshot, self._made(snapshot))]  # one computation for all jobs of the snapshot
+        allocation = self._seen[0][1].get(job.key)
+        if allocation is not None or not self.packed:
+            return allocation
         return rode(job, self.memory.of(job), snapshot)
 
-    def _anew(self, snapshot: Snapshot) -> Mapping[JobKey, Kept]:
+    def _made(self, snapshot: Snapshot) -> Mapping[JobKey, Kept]:
         jobs = sorted(
             (j for j in snapshot.jobs.values() if not j.invalid and asked(j)),
             key=lambda j: (j.submitted, j.key),

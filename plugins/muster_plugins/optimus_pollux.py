@@ -28,7 +28,7 @@ from muster.points import Estimation
 from muster.policylib.greedy import by_gain, in_order
 from muster.types import Grant, Grants, Job, SharingSnapshot, Snapshot
 
-ANEW = Grant(restart=True)
+RESTARTED = Grant(restart=True)
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class OptimusPollux:
         first = "every GPU goes to a job that came before it"
         why = dict.fromkeys(np.flatnonzero(granted == 0).tolist(), first)
         order = tuple(np.argsort(granted, kind="stable").tolist())
-        return Grants(granted, dict.fromkeys(order, ANEW), why, order=order, settled=True)
+        return Grants(granted, dict.fromkeys(order, RESTARTED), why, order=order, settled=True)
 
 
 @cached("measured speeds", 8 * MIB)

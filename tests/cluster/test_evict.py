@@ -161,7 +161,7 @@ class OnePod:
     def goes(self) -> None:
         self.there = False
 
-    def comes_anew(self) -> None:
+    def comes_again(self) -> None:
         self.uid, self.version = "another", self.version + 1
 
     def is_guarded(self) -> None:
@@ -329,7 +329,7 @@ def test_a_pod_that_is_gone_meanwhile_is_no_news(when: int) -> None:
 
 
 def test_the_next_pod_of_the_same_name_is_not_touched() -> None:
-    api = OnePod(before={0: OnePod.comes_anew})
+    api = OnePod(before={0: OnePod.comes_again})
     assert outcome(done(api, OF_A_JOB))[0] == 409
     assert (api.deleting, api.finalizers) == (False, [TRACKING])
 

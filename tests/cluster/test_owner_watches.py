@@ -118,7 +118,7 @@ def test_a_kind_is_watched_from_when_one_of_it_is_wanted_and_nothing_is_read_by_
     assert it.heard[2:] == [seen("llm", 8), OwnerGone("u-other")]
 
 
-def test_an_owner_that_is_wanted_anew_is_told_again() -> None:
+def test_an_owner_that_is_wanted_again_is_told_again() -> None:
     it = Reading(Server(jobset("llm", 4)))
     it.want(owner("llm"))
     it.watch()

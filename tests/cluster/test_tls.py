@@ -68,7 +68,7 @@ def test_of_two_replicas_one_writes_and_the_other_takes_it() -> None:
     assert server.writes == []
 
 
-def test_what_is_no_base64_is_made_anew() -> None:
+def test_what_is_no_base64_is_made_again() -> None:
     server = Server()
     server.data = {"tls.crt": "%%%", "ca.crt": 7}  # type: ignore[dict-item]
     assert kept(server).renewed(NOW)["tls.crt"].startswith(b"-----BEGIN")

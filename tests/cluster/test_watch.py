@@ -131,7 +131,7 @@ def test_an_expired_watch_lists_again_and_what_vanished_meanwhile_is_told(
     assert sorted(nodes.told()) == ["+b", "+d", "-a", "-c"]
 
 
-def test_a_list_that_expires_between_two_pages_is_begun_anew(server: Server) -> None:
+def test_a_list_that_expires_between_two_pages_is_begun_again(server: Server) -> None:
     server.lists = [ClusterError("the token has expired", 410), None]
     nodes = Reflecting(server)
     assert nodes.round() is ExpiredError
@@ -226,7 +226,7 @@ def test_of_a_pod_that_cannot_be_read_its_name_and_its_place_are() -> None:
     )
 
 
-def test_a_server_that_was_set_back_is_listed_anew_and_said(server: Server) -> None:
+def test_a_server_that_was_set_back_is_listed_again_and_said(server: Server) -> None:
     """etcd was restored from a backup: a watch from the future would be silent for hours."""
     server.watches = [[line("ADDED", node("c", 50)), ClusterError("connection refused")]]
     nodes = Reflecting(server)
@@ -336,7 +336,9 @@ def pauses(
     return slept
 
 
-def test_a_watch_that_lasted_begins_anew_at_once(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_watch_that_lasted_begins_recreated_at_once(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     clock = [0.0]
     monkeypatch.setattr(watch.time, "monotonic", lambda: clock[0])
     nodes = Reflecting(server)

@@ -97,7 +97,7 @@ class Scene:
         return self.each(name, phase=Phase.SUCCEEDED)
 
     def deleted(self, *pods: PodRecord, again: bool = True) -> Scene:
-        """again: their owner makes them anew."""
+        """again: their owner makes them again."""
         for pod in pods:
             self.cluster.delete(pod.uid) if again else self.cluster.pods.pop(pod.uid)
         return self

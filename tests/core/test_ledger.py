@@ -187,7 +187,7 @@ def test_a_pod_created_without_the_gate_is_counted_said_once_and_takes_its_turn(
     assert cluster.bound("stray") == ["n0"]
 
 
-def test_another_profile_makes_every_job_anew() -> None:
+def test_another_profile_makes_every_job_again() -> None:
     cluster = FakeCluster(nodes=1)
     cluster.job("first", 1, gpus=8)
     muster = Muster(cluster, Profile(placement="scored"))

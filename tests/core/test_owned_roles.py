@@ -249,7 +249,7 @@ def test_a_job_without_pods_keeps_its_place_while_its_owner_makes_them_again() -
     it.pods("worker", 0, 1)
     it.settle()
     submitted = it.job.submitted
-    it.cluster.pods.clear()  # a failurePolicy begins anew
+    it.cluster.pods.clear()  # a failurePolicy begins again
     it.settle(60)
     it.settle(60)
     assert it.says_now == "Incomplete: 0 of 2 pods exist; missing: 2 worker"
@@ -284,7 +284,7 @@ def take(it: Custom, *uids: str) -> None:
     it.settle()
 
 
-def test_a_job_that_its_owner_begins_anew_keeps_its_gpus_from_a_later_one() -> None:
+def test_a_job_that_its_owner_begins_again_keeps_its_gpus_from_a_later_one() -> None:
     it = restarting()
     for uid in [uid for uid, pod in it.cluster.pods.items() if pod.name.startswith("llm")]:
         take(it, uid)
@@ -331,7 +331,7 @@ def test_a_job_that_its_owner_does_not_make_again_holds_nobody_for_long() -> Non
     )
 
 
-def test_a_job_whose_owner_goes_while_it_begins_anew_holds_nobody() -> None:
+def test_a_job_whose_owner_goes_while_it_begins_again_holds_nobody() -> None:
     it = restarting()
     it.cluster.owners.clear()
     it.muster.ledger.apply(OwnerGone(it.owner.uid), it.cluster.now)

@@ -59,7 +59,7 @@ def test_a_job_that_grows_over_a_node_takes_the_whole_of_it_first() -> None:
     assert standing(before, plan(before, PACKED[0]))["a"] == {"n0": 4, "n1": 4}
 
 
-def test_a_job_that_stands_on_more_nodes_than_it_needs_is_placed_anew_once_it_is_shrunk() -> None:
+def test_a_job_that_stands_on_more_nodes_than_it_needs_is_placed_again_once_it_is_shrunk() -> None:
     jobs = [train("a", on=("n0", "n0", "n1", "n1")), train("b", work=60.0), train("c", work=60.0)]
     before = snapshot(nodes=2, gpus=4, jobs=jobs)
     after = plan(before, PACKED[0])

@@ -130,7 +130,7 @@ def test_a_job_gets_no_more_than_its_most_and_one_that_gains_nothing_stays_at_on
     assert granted(optimus([flat, elastic("few", 500.0, most=3)])) == {"flat": 1, "few": 3}
 
 
-def test_a_job_whose_number_changes_is_placed_anew_fewest_first_and_others_stay() -> None:
+def test_a_job_whose_number_changes_is_placed_again_fewest_first_and_others_stay() -> None:
     """`same` keeps its GPU; `grows` leaves n1 and takes what is emptiest."""
     same = elastic("same", 1.0, most=1, on=["n0"])
     grows = elastic("grows", 1000.0, most=5, on=["n1"] * 2)

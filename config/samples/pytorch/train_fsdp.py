@@ -2,7 +2,7 @@
 NOT TRIED: no GPU was to be had. Needs torch 2.3 or newer; torchrun starts it as it does train.py.
 
 A sharded checkpoint is written by all ranks and read by any number of them: torch.distributed.checkpoint cuts it
-anew. Every rank has to be there to write one, so after a crash at most EVERY steps are taken again."""
+again. Every rank has to be there to write one, so after a crash at most EVERY steps are taken again."""
 
 from __future__ import annotations
 

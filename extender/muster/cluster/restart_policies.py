@@ -44,7 +44,7 @@ def replicas_of_kubeflow(kind: str, spec: Json) -> Reasons:
 
 def head_of_ray(kind: str, spec: Json) -> Reasons:  # noqa: ARG001
     """The head holds the cluster's state: without it all of it starts again."""
-    return (("headgroup", f"without its head the {kind} loses its state and starts anew"),)
+    return (("headgroup", f"without its head the {kind} loses its state and starts again"),)
 
 
 def policies_of_volcano(kind: str, spec: Json) -> Reasons:  # noqa: ARG001

@@ -35,7 +35,7 @@ def test_a_gang_has_a_name_that_the_api_takes(job: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["similarity", "tiresias-pollux", "gavel-fifo"])
-def test_a_job_that_waits_for_its_share_is_not_written_anew_in_each_round(name: str) -> None:
+def test_a_job_that_waits_for_its_share_is_not_written_again_in_each_round(name: str) -> None:
     """Policies that hand out GPUs by rounds say why at each; between two rounds nothing else is said."""
     cluster = FakeCluster(nodes=1)
     for number in range(8):

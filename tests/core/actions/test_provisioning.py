@@ -117,7 +117,7 @@ def test_a_refused_request_is_tried_again_after_a_minute() -> None:
     assert cluster.requests == {"job-train"}
 
 
-def test_a_request_that_brought_nothing_is_made_anew_after_ten_minutes() -> None:
+def test_a_request_that_brought_nothing_is_made_again_after_ten_minutes() -> None:
     cluster, muster = full(REQUEST)
     cluster.now += 600
     muster.settle()

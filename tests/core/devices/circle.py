@@ -56,7 +56,7 @@ class Circle(Muster):
         self.restart()
 
     def restart(self) -> None:
-        """Muster starts anew, and knows what the API says."""
+        """Muster starts again, and knows what the API says."""
         self.term += 1
         super().__init__(self.cluster, self.profile)
         self.devices = DeviceLedger(Coordinator(self.term, self.cluster.now, LEASE, GRACE, KEEP))

@@ -236,7 +236,7 @@ def test_a_new_leader_believes_no_release_before_its_own_order_is_carried_out() 
     assert cluster.ordered("b") == ["GPU-0"]
 
 
-def test_who_ran_out_of_its_lease_and_comes_back_is_ordered_anew() -> None:
+def test_who_ran_out_of_its_lease_and_comes_back_is_ordered_again() -> None:
     cluster = Cluster(devices=1)
     cluster.run("a", 1)
     before = cluster.order("a")

@@ -40,7 +40,7 @@ class Says:
         return replace(shares, replicas=np.maximum(shares.replicas, 1), why=dict.fromkeys(rows, self.why))
 
 
-def test_a_sentence_that_holds_no_more_is_written_anew_and_one_that_holds_is_not() -> None:
+def test_a_sentence_that_holds_no_more_is_written_again_and_one_that_holds_is_not() -> None:
     cluster, says = FakeCluster(nodes=1), Says()
     cluster.job("a", 4, min_replicas="1", max_replicas="4")
     muster = Muster(cluster, replace(Profile(), shares=(says,)))

@@ -78,7 +78,7 @@ def test_samples_count_where_they_are_told_and_the_report_still_has_iterations()
     assert report_filter.report(track).speed == pytest.approx(2.0)  # type: ignore[union-attr]
 
 
-def test_a_job_that_begins_to_tell_samples_is_measured_anew_in_samples_and_never_in_steps_again() -> None:
+def test_a_job_that_begins_to_tell_samples_is_measured_again_in_samples_and_never_in_steps_again() -> None:
     track = trained(speed=10.0)
     assert report_filter.samples(track) == {on(4): 10.0}
     last = report_filter.report(track)

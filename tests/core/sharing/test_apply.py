@@ -241,7 +241,7 @@ def products() -> list[Any]:
     ]
 
 
-def test_a_product_is_honoured_at_a_start_and_changing_it_places_the_job_anew() -> None:
+def test_a_product_is_honoured_at_a_start_and_changing_it_places_the_job_again() -> None:
     after = shared(snapshot(products(), jobs=[elastic("a")]), {"a": 2}, wants={"a": Grant(product="K80")})
     assert starts(after) == {"a": {"k0": 2}}
     before = snapshot(products(), jobs=[elastic("a", on=["k0", "k0"])])
@@ -271,7 +271,7 @@ def test_a_job_kept_to_one_node_moves_when_it_outgrows_it() -> None:
     assert starts(after) == {"a": {"n1": 4}}
 
 
-def test_a_job_placed_anew_keeps_the_replicas_that_are_where_they_are_wanted() -> None:
+def test_a_job_placed_again_keeps_the_replicas_that_are_where_they_are_wanted() -> None:
     before = snapshot(nodes=2, gpus=4, jobs=[elastic("a", on=["n0", "n1"])])
     after = shared(before, {"a": 4}, wants={"a": Grant(restart=True)})
     assert leaves(after) == {"a": ["a-worker-1"]}
@@ -430,8 +430,8 @@ def test_no_share_over_commits_a_node_or_leaves_a_gang_below_its_minimum(data: s
         jobs.append(job(f"j{i}", roles=[role("worker", most, job=f"j{i}", least=least, most=most, on=on)]))
     before = snapshot(cluster(nodes, 4), jobs=jobs)
     grants = {j.key.name: data.draw(st.integers(0, 9)) for j in jobs}
-    anew = {j.key.name: Grant(restart=True) for j in jobs if data.draw(st.booleans())}
-    after = shared(before, grants, wants=anew, whole=data.draw(st.booleans()))
+    again = {j.key.name: Grant(restart=True) for j in jobs if data.draw(st.booleans())}
+    after = shared(before, grants, wants=again, whole=data.draw(st.booleans()))
     used: Counter[str] = Counter()
     now: Counter[str] = Counter(m.node for j in jobs for r in j.roles for m in r.members if m.node)
     for j in jobs:

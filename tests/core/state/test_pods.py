@@ -183,7 +183,7 @@ def test_a_gang_that_is_gone_for_a_moment_keeps_its_place_in_the_queue(label: st
     muster.settle()
     cluster.now += 5
     high = cluster.job("high", 2, gpus=4, priority=1000)
-    record = cluster.owners.pop(owner.uid)  # its controller takes a moment to make the pods anew
+    record = cluster.owners.pop(owner.uid)  # its controller takes a moment to make the pods again
     muster.turn()
     assert not [p for p in cluster.pods.values() if p.name.startswith("low")]
     muster.turn()

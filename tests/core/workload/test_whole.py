@@ -348,7 +348,7 @@ def test_a_start_waits_for_as_long_as_its_owner_takes_to_create_its_pods(profile
     assert (muster.state("statefulset-serve"), ended(cluster)) == ("Running", [])
 
 
-def test_a_start_that_is_refused_again_and_again_goes_back_although_its_pods_are_made_anew() -> None:
+def test_a_start_that_is_refused_again_and_again_goes_back_although_its_pods_are_made_again() -> None:
     """The clock does not begin again with a replica that replaces another."""
     cluster = FakeCluster(nodes=4, gpus=1)
     owner = cluster.stateful_set("serve", 2)
@@ -488,7 +488,7 @@ def test_the_place_of_a_replica_that_was_evicted_waits_for_its_successor(
     assert seen == [True, True, False]
 
 
-def test_the_clock_runs_for_what_exists_stands_else_and_begins_anew_with_one_more() -> None:
+def test_the_clock_runs_for_what_exists_stands_else_and_begins_again_with_one_more() -> None:
     clock = turned(STILL, _part(1, 1), 100.0)
     assert clock == Clock(100.0, 0.0, 2)
     assert turned(clock, _part(1, 1), 150.0) is clock

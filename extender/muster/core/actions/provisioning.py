@@ -20,7 +20,7 @@ from muster.types import (
     Snapshot,
 )
 
-ASK_RETRY, ASK_ANEW = 60.0, 600.0
+ASK_RETRY, ASK_AGAIN = 60.0, 600.0
 """Seconds before nodes are asked for again: after a request that the API refused, and after one that brought none."""
 
 
@@ -38,7 +38,7 @@ def chosen_for_nodes(
 def drop_nodes(state: LedgerState, key: JobKey, chosen: Collection[JobKey], now: float) -> Iterator[Action]:
     """What an autoscaler was asked for, where it is not wanted any more."""
     job_state = state.entries[key]
-    old = now - job_state.asked >= ASK_ANEW  # autoscalers give a request up for good
+    old = now - job_state.asked >= ASK_AGAIN  # autoscalers give a request up for good
     if (key not in chosen or old) and not state.waits(job_state.in_flight.nodes, now):
         job_state.in_flight.nodes = job_state.in_flight.nodes.sends(DeleteProvisioningRequest)
         roles = [role.name for role in job_state.job.roles] if job_state.job is not None else []

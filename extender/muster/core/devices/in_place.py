@@ -85,7 +85,7 @@ class InPlace:
         self, granted: dict[JobKey, Granted], used: Mapping[tuple[str, str], int]
     ) -> dict[JobKey, Granted]:
         """What is granted, where whoever was to have GPUs of others is gone before they were told to give them: they
-        have them again, and the plan decides anew."""
+        have them again, and the plan decides again."""
         short = {g.node for g in granted.values() if used.get((g.pod, g.node), 0) < g.count}
         found = dict(granted)
         for key, grant in granted.items():

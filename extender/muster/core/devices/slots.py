@@ -52,7 +52,7 @@ def standing(
     jobs: Mapping[JobKey, Job], sizes: Sizes, granted: Grants, used: Mapping[tuple[str, str], int]
 ) -> dict[JobKey, Granted]:
     """What of the grants still holds: their pod is there, and on its way to that node or on it. A pod that runs and
-    has none (Muster was started anew) has the largest of its sizes that it uses. used: devices by pod and node."""
+    has none (Muster was started again) has the largest of its sizes that it uses. used: devices by pod and node."""
     found = {}
     for key, of in sizes.items():
         job = jobs.get(key)

@@ -46,13 +46,13 @@ class Statement:
         self.reservations = run.reservations
         self.later: dict[JobKey, tuple[Reservation, ...]] = {}
         self.leaving: dict[JobKey, list[tuple[Role, Member, str]]] = {}
-        self.moving: set[JobKey] = set()  # of these: those placed anew
+        self.moving: set[JobKey] = set()  # of these: those placed again
         self.whole: dict[JobKey, str] = {}  # jobs that go back whole, with why
         self.grants: dict[JobKey, Grant] = {}
         self.statuses: dict[JobKey, Status] = {}
         self.partner: dict[JobKey, JobKey] = {}
         self.gone: set[JobKey] = set()
-        self.found: set[JobKey] = set()  # placed anew: what still leaves is not wanted any more
+        self.found: set[JobKey] = set()  # placed again: what still leaves is not wanted any more
 
     @classmethod
     def of_shares(

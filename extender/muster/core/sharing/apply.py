@@ -106,14 +106,14 @@ def _stays(job: Job, reservations: Sequence[Reservation], target: int, grant: Gr
     return len(job.roles) == 1 and not grant.roles and placed(job.roles[0], reservations) == target
 
 
-def _give_back(statement: Statement, anew: Sequence[Job], *, failed: bool) -> None:
+def _give_back(statement: Statement, moved: Sequence[Job], *, failed: bool) -> None:
     """What was shrunk for nothing stays, as far as its places are still free; a job that was to be placed again,
     found no place and can't stay goes back whole. failed: some job did not get all that it is granted."""
     if failed:
         for key in list(statement.leaving):
             if key not in statement.later and key not in statement.found:
                 statement.return_(statement.snapshot.jobs[key])
-    for job in anew:
+    for job in moved:
         if job.key not in statement.leaving or job.key in statement.later or job.key in statement.found:
             continue
         if not statement.return_(job):

@@ -225,7 +225,7 @@ class JobBuilder:
             told = owned.get(name)
             if told is None:
                 wanted = self.owners.owner_size(mine)
-            else:  # a status may be late: of one that begins anew, what is there is not done
+            else:  # a status may be late: of one that begins again, what is there is not done
                 here = sum(1 for p in alive if p.phase is not Phase.ENDING)
                 wanted = max(told.count - max(ended, told.done), min(told.count - ended, here), 0)
             group = self.groups.get((job_state.key.namespace, identity.group_of(mine[0]))) if mine else None

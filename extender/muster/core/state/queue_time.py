@@ -19,7 +19,7 @@ from muster.core.state.state import LedgerState
 from muster.core.workload.job_events import told
 from muster.types import Action, GangRecord, Job, JobKey, Reason, Seconds, State
 
-TOO_LONG, ANEW = "IncompleteTooLong", "QueuesFromNow"
+TOO_LONG, FROM_NOW = "IncompleteTooLong", "QueuesFromNow"
 
 
 def seniority(state: LedgerState, job_state: JobState, job: Job, now: float) -> Job:
@@ -38,7 +38,7 @@ def seniority(state: LedgerState, job_state: JobState, job: Job, now: float) -> 
         length = now - job_state.short_since
         if length >= patience:
             job_state.queued_from = now
-            state.to_tell[job_state.key] = (ANEW, length)
+            state.to_tell[job_state.key] = (FROM_NOW, length)
         job_state.short_since, job_state.short_told = 0.0, False
     elif job.quota[0] and not job_state.short_told:
         job_state.short_since = 0.0

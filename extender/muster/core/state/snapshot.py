@@ -63,30 +63,30 @@ def in_place(state: LedgerState) -> dict[JobKey, tuple[int, ...]]:
     return {key: sizes for key, sizes in found.items() if sizes}
 
 
-def _anew(state: LedgerState, job_state: JobState, job: Job, now: float) -> Job:
+def _recreated(state: LedgerState, job_state: JobState, job: Job, now: float) -> Job:
     """A job that ran and of which nothing does any more, not by our hand, while its owner wants all of it (a JobSet's
     failurePolicy, a LeaderWorkerSet's group): it has its place in the queue at once, for its pods are about to come.
     Its owner makes them when the last one has ended, so RETURN counts from that, and from each that comes."""
     before = state.jobs.get(job_state.key)
     if job.started or not state.owners.lives(job_state.key, job_state.owner):
-        job_state.anew_until = 0.0
+        job_state.recreated_until = 0.0
     elif (
         before is not None
         and before.started
         and not (job_state.desired.sent_back or job.preempted or now < job_state.returning + RETURN)
     ):
-        job_state.anew_at, job_state.anew_until = now, now + RETURN
-    if job_state.anew_until:
+        job_state.recreated_at, job_state.recreated_until = now, now + RETURN
+    if job_state.recreated_until:
         ends = any(
             m.phase is Phase.ENDING for one in (before, job) if one for r in one.roles for m in r.members
         )
         sign = now if ends else job_state.newest_pod
-        most = job_state.anew_at + state.profile.incomplete
-        job_state.anew_until = max(job_state.anew_until, min(sign + RETURN, most))
-    if now >= job_state.anew_until:
-        job_state.anew_until = 0.0
+        most = job_state.recreated_at + state.profile.incomplete
+        job_state.recreated_until = max(job_state.recreated_until, min(sign + RETURN, most))
+    if now >= job_state.recreated_until:
+        job_state.recreated_until = 0.0
         return job
-    state.again(job_state.key, job_state.anew_until)
+    state.again(job_state.key, job_state.recreated_until)
     return replace(job, restarting=True, expects=not job.quota[0])
 
 
@@ -138,6 +138,6 @@ def _build(state: LedgerState, key: JobKey, job_state: JobState, now: float) -> 
         state.requeue_at.add(job_state.returning + RETURN)
         state.returning.add(key)
     job = seniority(state, job_state, state.made.job(job_state, state.profile, returns=returns), now)
-    state.jobs[key] = job_state.job = lived(state, job_state, _anew(state, job_state, job, now), now)
+    state.jobs[key] = job_state.job = lived(state, job_state, _recreated(state, job_state, job, now), now)
     if any(not reservation.uid for reservation in job_state.planned):
         charge_holds(state, job_state)  # what its owner's template asks for may be news

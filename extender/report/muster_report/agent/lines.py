@@ -96,13 +96,15 @@ class Tail:
             with open(self._path, "rb") as file:
                 found = os.fstat(file.fileno())
                 head = file.read(64)
-                anew = found.st_ino != self._inode or found.st_size < self._offset
-                anew = anew or not head.startswith(self._head)  # written anew in its place, and longer
+                rewritten = found.st_ino != self._inode or found.st_size < self._offset
+                rewritten = rewritten or not head.startswith(
+                    self._head
+                )  # written again in its place, and longer
                 still = found.st_size == self._offset and found.st_mtime_ns == self._changed
-                if not anew and still:
+                if not rewritten and still:
                     taken, self._open_line = (self._lines.last() if self._open_line else []), False
                     return taken
-                if anew or found.st_size == self._offset:
+                if rewritten or found.st_size == self._offset:
                     self._offset = 0
                     self._lines.last()
                 self._inode, self._changed, self._head = found.st_ino, found.st_mtime_ns, head
