@@ -197,3 +197,23 @@ def test_another_profile_makes_every_job_again() -> None:
     muster.ledger.use(Profile())
     jobs = muster.ledger.snapshot(cluster.now).jobs
     assert [job.scored for job in jobs.values()] == [(), ()]
+
+
+@pytest.mark.parametrize("event", ["another profile", "it has a bound replica"])
+def test_where_a_job_is_to_start_again_is_forgotten_with_its_profile_and_does_not_count_while_it_runs(
+    event: str,
+) -> None:
+    cluster = FakeCluster(nodes=1)
+    cluster.job("train", 1, gpus=8)
+    muster = Muster(cluster)
+    if event == "it has a bound replica":
+        muster.settle()
+    else:
+        muster.turn()
+    (job_state,) = muster.ledger.entries.values()
+    job_state.desired.restart_on = ("n0", "n0")
+    if event == "another profile":
+        muster.ledger.use(Profile())
+    muster.ledger.dirty.add(job_state.key)
+    (job,) = muster.ledger.snapshot(cluster.now).jobs.values()
+    assert job.restart_on == ()

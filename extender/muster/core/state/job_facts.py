@@ -82,7 +82,7 @@ def lived(state: LedgerState, job_state: JobState, job: Job, now: float) -> Job:
         "samples": report_filter.samples(job_state.track),
         "memory": job_state.memory,
         "grant": job_state.desired.grant,
-        "restart_on": job_state.desired.restart_on,
+        "restart_on": () if job.bound else job_state.desired.restart_on,
         "shrink_blocked_by": keeps(state, job_state, job),
         "silent": _silent(state, job_state, now),
     }

@@ -180,6 +180,7 @@ class LedgerState:
         self.shared_at = -1.0
         for job_state in self.entries.values():
             job_state.desired.grant, job_state.desired.why = None, ""  # the other profile's
+            job_state.desired.restart_on = ()
         self.dirty |= self.entries.keys()
 
     @property
