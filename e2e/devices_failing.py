@@ -16,20 +16,24 @@ from pathlib import Path
 import pytest
 
 from e2e.cluster import Cluster, Pod
-from e2e.in_place import VALUES, as_they_were, forget, holders, said, shared, trains, trains_on, uses
+from e2e.in_place import (
+    ON_A_REAL_NODE,
+    VALUES,
+    as_they_were,
+    forget,
+    holders,
+    said,
+    shared,
+    trains,
+    trains_on,
+    uses,
+)
 from e2e.lab import Lab, Shape, podnet
 from e2e.lab.devices import HEALTHY, UNHEALTHY, device_ids
-from e2e.lab.realnode import PAUSE, RealNode, why_not
+from e2e.lab.realnode import PAUSE, RealNode
 from e2e.scenario import delete_job, gang, pod, show, wait_until
 
-pytestmark = [
-    pytest.mark.lab,
-    pytest.mark.timeout(1800),  # the first start builds kubelet and containerd
-    pytest.mark.skipif(
-        "E2E_KUBECONFIG" in os.environ, reason="needs a real node, and this is another cluster"
-    ),
-    pytest.mark.skipif(bool(why_not()), reason=why_not() or "-"),
-]
+pytestmark = ON_A_REAL_NODE
 SLOW = 180.0
 DEVICES = 4
 LEASE = 30.0

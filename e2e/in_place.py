@@ -12,12 +12,23 @@ from datetime import datetime
 from itertools import combinations
 from pathlib import Path
 
+import pytest
+
 import muster_report
 from e2e.cluster import Cluster, Pod
 from e2e.lab.places import CHECKOUT
-from e2e.lab.realnode import PAUSE, PYTHON, RealNode
+from e2e.lab.realnode import PAUSE, PYTHON, RealNode, why_not
 from e2e.scenario import job
 
+ON_A_REAL_NODE = [
+    pytest.mark.lab,
+    pytest.mark.timeout(1800),  # the first start builds kubelet and containerd
+    pytest.mark.skipif(
+        "E2E_KUBECONFIG" in os.environ, reason="needs a real node, and this is another cluster"
+    ),
+    pytest.mark.skipif(bool(why_not()), reason=why_not() or "-"),
+]
+"""Marks of a module whose scenarios need a real node."""
 SPACE = "muster-devices"
 GPU_NUMBERS = "muster.dev/gpus"
 FOLDERS = {

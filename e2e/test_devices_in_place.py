@@ -12,6 +12,7 @@ import pytest
 
 from e2e.cluster import Cluster
 from e2e.in_place import (
+    ON_A_REAL_NODE,
     VALUES,
     as_they_were,
     holders,
@@ -23,17 +24,10 @@ from e2e.in_place import (
 )
 from e2e.lab import Lab, Shape
 from e2e.lab.devices import device_ids
-from e2e.lab.realnode import RealNode, why_not
+from e2e.lab.realnode import RealNode
 from e2e.scenario import gang, show, wait_until
 
-pytestmark = [
-    pytest.mark.lab,
-    pytest.mark.timeout(1800),  # the first start builds kubelet and containerd
-    pytest.mark.skipif(
-        "E2E_KUBECONFIG" in os.environ, reason="needs a real node, and this is another cluster"
-    ),
-    pytest.mark.skipif(bool(why_not()), reason=why_not() or "-"),
-]
+pytestmark = ON_A_REAL_NODE
 SLOW = 300.0
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from e2e.cluster import Cluster, Json, Pod
+from e2e.cluster import Cluster, Json
 from e2e.elastic import holding, only, replayed, settles, shared_by, shares, snapshot_of, train
 from e2e.lab import Lab, NodeGroup, Shape
 from e2e.scenario import (
@@ -20,8 +20,7 @@ from e2e.scenario import (
     stays,
     wait_until,
 )
-from e2e.test_families import NODE, all_gated, by, whole
-from e2e.test_report import tell, token
+from e2e.test_families import NODE, AsPods, all_gated, by, whole
 from muster.core import snapshot_codec
 from muster.types import Job
 
@@ -35,25 +34,16 @@ class Reporting:
     """A look for `looking`: the first living pod of each job reports `body(seconds since its first report)`."""
 
     def __init__(self, lab: Lab, cluster: Cluster, namespace: str, **bodies: Callable[[float], Json]) -> None:
-        self._lab, self._own, self._namespace = lab, Cluster(cluster.kubeconfig), namespace
-        self._bodies = bodies
+        self._own, self._namespace, self._bodies = Cluster(cluster.kubeconfig), namespace, bodies
+        self._pods = AsPods(lab, self._own)
         self._began: dict[str, float] = {}
-        self._bearers: dict[str, str] = {}
 
     def __call__(self) -> None:
         for name, body in self._bodies.items():
             living = bound(self._own.pods(self._namespace, name))
             if living:
-                self._tell(name, living[0], body)
-
-    def _tell(self, name: str, one: Pod, body: Callable[[float], Json]) -> None:
-        if one.uid not in self._bearers:
-            self._bearers[one.uid] = token(self._own, one, self._namespace)
-        now = time.monotonic()
-        passed = now - self._began.setdefault(name, now)
-        answer = tell(self._lab, self._bearers[one.uid], body(passed))
-        # 401, 403: the pod has ended meanwhile; 429: sooner than muster wants to hear of it
-        assert answer.status_code in (200, 401, 403, 429), answer.text
+                now = time.monotonic()
+                self._pods.tell(living[0], body(now - self._began.setdefault(name, now)))
 
 
 def nodes_of(cluster: Cluster, namespace: str) -> dict[str, set[str]]:
