@@ -135,5 +135,5 @@ def _standing(run: CycleState, job: Job) -> Status:
             )
         if job.key in run.stuck:
             return run.stuck[job.key]
-        return reasons.starting(reservations)
+        return reasons.starting(job, reservations)
     return reasons.running(job, reservations)

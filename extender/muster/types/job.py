@@ -42,6 +42,7 @@ class Role:
     lowest index first (the running set of an indexed role is a prefix, design §1). `ordered`: its owner makes them
     one after another, or only when those of another role run or have ended. `grows` = what its owner declares as the
     minimum beyond that, since the job was whole with fewer (core.workload.whole): room to grow, never a need.
+    `devices`: what it counts are no pods, but GPUs that pods of another role of the job use (core.devices.slots).
     """
 
     name: str
@@ -53,6 +54,7 @@ class Role:
     ended: int = 0
     ordered: bool = False
     grows: int = 0
+    devices: bool = False
     # How many members stand where, counted once: a cycle asks it of every job, and few jobs change between two.
     bound: int = field(default=0, init=False, repr=False, compare=False)
     ready: int = field(default=0, init=False, repr=False, compare=False)  # may be ungated, see Member.ready

@@ -120,12 +120,17 @@ def _carried_out(memory: Coordinator, agent: Agent, report: AgentReport, now: fl
     if memory.current.get(agent.key.pod) == agent.key and memory.pods[agent.key.pod] is PodState.ADJUSTING:
         memory.pod_moved(agent.key.pod, PodEvent.STARTED if agent.order.devices else PodEvent.EMPTIED)
         pod = agent.key.pod
-        since = memory.changes[pod].at if pod in memory.changes else -math.inf
-        idle = (
-            now - device.idle_since for device in _used_by(memory, agent.key) if device.idle_since > since
+        before = memory.changes.get(pod)
+        since = before.at if before is not None else -math.inf
+        taken = [device for device in _used_by(memory, agent.key) if device.idle_since > since]
+        gave = before is not None and len(agent.order.devices) < before.count
+        memory.changes[pod] = Change(
+            at=now,
+            took=now - memory.asked.pop(pod, now),
+            idle=max((now - device.idle_since for device in taken), default=0.0),
+            count=len(agent.order.devices),
+            handed=gave or any(device.last not in ("", pod) for device in taken),
         )
-        took = now - memory.asked.pop(pod, now)
-        memory.changes[pod] = Change(now, took, max(idle, default=0.0), len(agent.order.devices))
 
 
 def _used_by(memory: Coordinator, key: AgentKey) -> Iterator[HeldDevice]:

@@ -38,7 +38,7 @@ class Assign:
 @dataclass(frozen=True, slots=True)
 class HeldDevice:
     """One device. users: agents that may use it, or stand in its record; epoch: of the record; recording: what is
-    being written; holder: "" = none has it any more."""
+    being written; holder: "" = none has it any more; last: the pod that let it go last, "" = none since then."""
 
     id: str
     node: str
@@ -50,6 +50,7 @@ class HeldDevice:
     idle_since: float = 0.0
     healthy: bool = True
     leaving: bool = False
+    last: str = ""
 
     @property
     def usable(self) -> bool:
@@ -86,12 +87,14 @@ class Agent:
 @dataclass(frozen=True, slots=True)
 class Change:
     """The newest change of a pod's devices that its agent has carried out. at: when; took: s from when it was to be;
-    idle: s for which a device of it was nobody's or not used yet, the longest; count: of its devices since."""
+    idle: s for which a device of it was nobody's or not used yet, the longest; count: of its devices since; handed:
+    whether it gave some, or took some of another pod's: without that it took up what nobody had."""
 
     at: float
     took: float
     idle: float
     count: int
+    handed: bool = True
 
 
 @dataclass
@@ -166,7 +169,9 @@ def drop_user(memory: Coordinator, device: HeldDevice, key: AgentKey, now: float
     if users:
         memory.devices[device.id] = replace(device, users=users)
     else:
-        memory.moved(device, event, now, users=users)
+        # Who let a reserved one go has not used it.
+        last = device.last if device.state is DeviceState.RESERVED else key.pod
+        memory.moved(device, event, now, users=users, last=last)
         settle(memory, device.id, now)
 
 

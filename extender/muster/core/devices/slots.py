@@ -135,6 +135,7 @@ def _slotted(job: Job, sizes: tuple[int, ...], granted: Granted | None, now: flo
         sizes=sizes,
         members=members,
         ordered=True,
+        devices=True,
     )
     # Nobody but Muster makes slots, so no pause of an owner says that there will be no more of them.
     return replace(
@@ -237,6 +238,8 @@ def _told(
             when = calendar(at)
             since = f" since {when:%H:%MZ}" if when is not None else ""
             took = f"hand-over took {last.took:.1f} s, GPUs idle {last.idle:.1f} s"
+            if not last.handed:
+                took = f"taken up in {last.took:.1f} s"
             of = f"{last.count} of {slots.max} GPUs of {grant.node}{since}; {took}"
         return Status(State.RUNNING, status.reason, f"in place: {of}")
     if starts:

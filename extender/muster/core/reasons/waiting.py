@@ -63,9 +63,11 @@ def asks(shape: Shape) -> str:
 
 
 def needs_words(job: Job, needs: Sequence[Need]) -> str:
-    """ "needs 16 GPUs (4 replicas of 4) in one rack"."""
+    """ "needs 16 GPUs (4 replicas of 4) in one rack"; in place, "needs 2 GPUs of one node, in place"."""
     wanted = [n for n in needs if n.count > 0]
     gpus = sum(n.count * n.role.shape.gpus for n in wanted)
+    if any(need.role.devices for need in wanted):
+        return f"needs {plural(gpus, 'GPU')} of one node, in place"
     if len(wanted) == 1:
         need = wanted[0]
         if gpus and need.count > 1:
@@ -89,8 +91,9 @@ def level(label: str) -> str:
 
 def incomplete(job: Job, present: Mapping[str, int], held_back: int) -> Status:
     """Fewer pods than the minimum: it is not in the queue yet and blocks nobody."""
-    least = sum(r.min for r in job.roles)
-    here = sum(min(present[r.name], r.min) for r in job.roles)
+    of_pods = [r for r in job.roles if not r.devices]
+    least = sum(r.min for r in of_pods)
+    here = sum(min(present[r.name], r.min) for r in of_pods)
     if held_back:
         return Status(
             State.INCOMPLETE,
@@ -100,7 +103,7 @@ def incomplete(job: Job, present: Mapping[str, int], held_back: int) -> Status:
     words, numbers, _ = job.quota
     if words:
         return Status(State.INCOMPLETE, Reason.QUOTA, f"{here} of {least} pods exist; {words}", numbers)
-    missing = [f"{r.min - present[r.name]} {r.name}" for r in job.roles if present[r.name] < r.min]
+    missing = [f"{r.min - present[r.name]} {r.name}" for r in of_pods if present[r.name] < r.min]
     return Status(
         State.INCOMPLETE,
         Reason.PODS_MISSING,
@@ -127,9 +130,10 @@ def backing_off(job: Job, snapshot: Snapshot) -> Status:
     )
 
 
-def starting(reservations: Sequence[Reservation]) -> Status:
+def starting(job: Job, reservations: Sequence[Reservation]) -> Status:
     """Placed; gates come off and kube-scheduler binds."""
-    absent = sum(1 for h in reservations if not h.uid)
+    of_pods = {role.name for role in job.roles if not role.devices}
+    absent = sum(1 for h in reservations if not h.uid and h.role in of_pods)
     words = "all replicas have a place; they are being started"
     if absent:
         words = f"all replicas have a place; {plural(absent, 'pod')} not created yet"
@@ -138,7 +142,7 @@ def starting(reservations: Sequence[Reservation]) -> Status:
 
 def owner_pauses(job: Job) -> Status:
     """What it misses is not Muster's to give: it goes on as it is until then."""
-    short = sum(max(0, role.min - role.bound) for role in job.roles)
+    short = sum(max(0, role.min - role.bound) for role in job.roles if not role.devices)
     if any(rolls_out(role) for role in job.roles):
         words = f"its owner rolls out another template; {plural(short, 'replica')} still to be bound"
         return Status(State.STARTING, Reason.BINDING, words)
@@ -148,7 +152,7 @@ def owner_pauses(job: Job) -> Status:
         words = f"{plural(short, 'pod')} still to be bound {carries} another scheduling gate"
         return Status(State.STARTING, Reason.NOT_OURS_YET, words)
     words = f"waits for its owner to create {plural(created, 'more pod')}"
-    ending = sum(len(role.on) - role.bound for role in job.roles)
+    ending = sum(len(role.on) - role.bound for role in job.roles if not role.devices)
     if ending:
         words += f"; {plural(ending, 'pod')} that {'is' if ending == 1 else 'are'} ending may have to be gone first"
     quota, numbers, _ = job.quota

@@ -74,7 +74,7 @@ def rolls_out(role: Role) -> bool:
 
 def to_come(job: Job) -> int:
     """Replicas of its minimum that its owner is to create."""
-    return sum(max(0, _short(role) - _open(role) - role.held) for role in job.roles)
+    return sum(max(0, _short(role) - _open(role) - role.held) for role in job.roles if not role.devices)
 
 
 def _short(role: Role) -> int:
