@@ -28,6 +28,7 @@ GPU = "nvidia.com/gpu"
 
 
 PRODUCT = "nvidia.com/gpu.product"
+HOSTNAME = "kubernetes.io/hostname"
 """The node label that names the GPU product (gpu-feature-discovery's)."""
 
 

@@ -28,10 +28,10 @@ from muster.types import (
     State,
     Status,
 )
+from muster.types.values import HOSTNAME
 
 SLOT = Shape(requests=((GPU, 1),))
 SUFFIX = ".gpus"
-HOSTNAME = "kubernetes.io/hostname"
 
 
 @dataclass(frozen=True, slots=True)

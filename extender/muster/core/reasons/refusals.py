@@ -107,7 +107,8 @@ def _why_never(nodes: Nodes, job: Job, needs: Sequence[Need], profile: Profile, 
         if int(capacity.fits(shape).max(initial=0)) == 0:
             return f"no node is large enough for {asks(shape)}" + _largest(capacity, shape)
         if capacity.total_fits(shape) < need.count:
-            return f"all nodes together, empty, take {capacity.total_fits(shape)} of {need.count} replicas"
+            what = "GPUs" if need.role.devices else "replicas"
+            return f"all nodes together, empty, take {capacity.total_fits(shape)} of {need.count} {what}"
     if job.topology_required:
         return f"no {level(job.topology_required)} is large enough; " + _best_domain(capacity, job, needs, "")
     return "its roles do not fit together on the empty cluster"

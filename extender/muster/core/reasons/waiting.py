@@ -22,6 +22,7 @@ from muster.types import (
     State,
     Status,
 )
+from muster.types.values import HOSTNAME
 
 BEHIND_HEAD = Status(
     State.WAITING,
@@ -85,8 +86,8 @@ def needs_words(job: Job, needs: Sequence[Need]) -> str:
 
 
 def level(label: str) -> str:
-    """ "rack" of "topology.kubernetes.io/rack"."""
-    return label.rsplit("/", 1)[-1]
+    """ "rack" of "topology.kubernetes.io/rack", and "node" of a node's own label."""
+    return "node" if label == HOSTNAME else label.rsplit("/", 1)[-1]
 
 
 def incomplete(job: Job, present: Mapping[str, int], held_back: int) -> Status:
