@@ -28,8 +28,9 @@ GPU = "nvidia.com/gpu"
 
 
 PRODUCT = "nvidia.com/gpu.product"
-HOSTNAME = "kubernetes.io/hostname"
 """The node label that names the GPU product (gpu-feature-discovery's)."""
+HOSTNAME = "kubernetes.io/hostname"
+"""The node label that names the node."""
 
 
 GPU_MEMORY = "nvidia.com/gpu.memory"
