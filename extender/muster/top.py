@@ -33,7 +33,7 @@ from muster.errors import ClusterError
 from muster.gangs import Gang
 from muster.kubeconfig import context_namespace
 from muster.screen import SORTS, Capacity, Look, Seen, clipped, listing, picture
-from muster.types import GPU
+from muster.types import Shape
 
 NODES_EVERY = 30.0
 """Seconds between readings of the nodes: they are large and change seldom."""
@@ -100,8 +100,7 @@ class Reader:
         nodes = [decode.node(raw) for raw in page.items]
         gpus = 0
         for node in nodes:
-            own = node.allocatable.get(GPU, 0)
-            gpus += own or sum(n for name, n in node.allocatable.items() if name.endswith("/gpu"))
+            gpus += Shape(tuple(node.allocatable.items())).gpus
         return Capacity(gpus, len(nodes), sum(node.unschedulable for node in nodes))
 
 

@@ -35,7 +35,6 @@ import numpy as np
 from muster.memory import Memory, remembers
 from muster.policylib.lp import Market
 from muster.types import (
-    GPU,
     PRODUCT,
     FloatArray,
     Grant,
@@ -249,10 +248,7 @@ def asked(job: Job) -> int:
 def capacity_of(snapshot: Snapshot) -> dict[str, int]:
     """GPUs of open nodes by product; "" where nodes carry none."""
     nodes = snapshot.nodes
-    column = nodes.resource_index.get(GPU)
-    if column is None:
-        return {"": 0}
-    gpus = np.where(nodes.open, nodes.total[:, column], 0)
+    gpus = np.where(nodes.open, nodes.gpus(nodes.total), 0)
     ids, names = nodes.domains(PRODUCT)
     found = {name: int(gpus[ids == i].sum()) for i, name in enumerate(names)}
     return {name: count for name, count in found.items() if count} or {"": int(gpus.sum())}

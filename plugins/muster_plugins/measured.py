@@ -49,9 +49,7 @@ class Measured:
 
     def _gpus(self, snapshot: Snapshot) -> int:
         nodes = snapshot.nodes
-        return sum(
-            int(nodes.total[:, n].sum()) for r, n in nodes.resource_index.items() if r.endswith("/gpu")
-        )
+        return int(nodes.gpus(nodes.total).sum())
 
     def wake(self, snapshot: SharingSnapshot) -> float | None:
         """When the next job that was started or changed is measured."""

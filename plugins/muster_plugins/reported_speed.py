@@ -8,7 +8,7 @@ from muster.core.progress.curves import Points, curve, interpolated, with_server
 from muster.core.progress.learned import Lesson
 from muster.core.progress.report_filter import config_of
 from muster.policylib.references import PAPER, References
-from muster.types import GPU, PRODUCT, Config, Job, Snapshot, elastic_role
+from muster.types import PRODUCT, Config, Job, Snapshot, elastic_role
 
 MOST = 1024
 """Replicas up to which a curve is made; the core stays at its last speed beyond."""
@@ -130,8 +130,7 @@ def product_of(snapshot: Snapshot, node: str) -> str:
 def fair_part(job: Job, snapshot: Snapshot) -> int:
     """Replicas of the elastic role in an equal share M / n of the GPUs, at least what it needs to run."""
     nodes, role = snapshot.nodes, elastic_role(job)
-    column = nodes.resource_index.get(GPU)
-    gpus = 0 if column is None else int(nodes.total[:, column].sum())
+    gpus = int(nodes.gpus(nodes.total).sum())
     count = sum(
         [other.max > 0 for other in snapshot.jobs.values()]
     )  # one that is over has no replica to come

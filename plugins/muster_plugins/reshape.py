@@ -40,7 +40,7 @@ import numpy as np
 from muster.memory import Memory, remembers
 from muster.points import Estimation
 from muster.policylib.completion import Forecast, Overheads, forecast
-from muster.types import GPU, PRODUCT, Config, Grants, Job, SharingSnapshot, Snapshot, elastic_role
+from muster.types import PRODUCT, Config, Grants, Job, SharingSnapshot, Snapshot, elastic_role
 from muster_plugins.reshape_scene import Scene, Standing, homes_of, where
 
 POINTS = 48
@@ -110,15 +110,13 @@ class Reshape:
 
     def scene(self, snapshot: SharingSnapshot) -> Scene:
         nodes, table = snapshot.nodes, snapshot.table
-        column = nodes.resource_index.get(GPU)
+        free, total = nodes.gpus(snapshot.free), nodes.gpus(nodes.total)
         used = dict.fromkeys(nodes.names, 0)  # of `free` of a simulation without places nothing is taken off
         for row, key in enumerate(table.keys):
             node = where(snapshot.jobs[key]) if table.have[row] else ""
             used[node] = used.get(node, 0) + int(table.have[row] * table.unit[row])
         idle = {
-            name: max(0, min(int(snapshot.free[i, column]), int(nodes.total[i, column]) - used[name]))
-            if column is not None and nodes.open[i]
-            else 0
+            name: max(0, min(int(free[i]), int(total[i]) - used[name])) if nodes.open[i] else 0
             for i, name in enumerate(nodes.names)
         }
         product = {record.name: record.labels.get(PRODUCT, "") for record in nodes.records}
@@ -191,8 +189,7 @@ class Reshape:
     def wake(self, snapshot: SharingSnapshot) -> float | None:
         """Soon, while a job adjusts that could be donor or receiver: if GPUs idle or a job waits."""
         started = [job for job in snapshot.jobs.values() if job.started]
-        column = snapshot.nodes.resource_index.get(GPU)
-        idle = column is not None and bool(np.any(snapshot.free[:, column] > 0))
+        idle = bool(np.any(snapshot.nodes.gpus(snapshot.free) > 0))
         adjusting = any(not self.runs(job, snapshot.now) for job in started)
         return (
             snapshot.now + self.period if adjusting and (idle or len(started) < len(snapshot.jobs)) else None

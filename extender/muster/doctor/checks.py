@@ -16,6 +16,7 @@ from muster.doctor import rights
 from muster.doctor.admission import admission
 from muster.doctor.finding import Finding, fail, fine, may_not, warn
 from muster.doctor.patient import Json, Patient, ask
+from muster.types import counts_as_gpu
 
 OLDEST, NEWEST = 34, 37
 """Minors of Kubernetes 1 that are supported (the chart's kubeVersion)."""
@@ -155,7 +156,7 @@ def _strangers(patient: Patient) -> Iterable[Json]:
 
 
 def _gpus(amounts: Json) -> bool:
-    return any(name.endswith("/gpu") and str(value) != "0" for name, value in amounts.items())
+    return any(counts_as_gpu(name) and str(value) != "0" for name, value in amounts.items())
 
 
 def _kept_off(node: Json) -> bool:

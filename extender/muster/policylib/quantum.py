@@ -21,7 +21,7 @@ import numpy as np
 from muster.memory import Memory
 from muster.policylib import greedy
 from muster.policylib.remembered import columns, folded, number
-from muster.types import GPU, FloatArray, IntArray, Job, SharingSnapshot, Snapshot
+from muster.types import FloatArray, IntArray, Job, SharingSnapshot, Snapshot
 
 FIELDS = ("count", "since")
 Rest = Callable[[SharingSnapshot, IntArray, int], IntArray]
@@ -86,8 +86,7 @@ def observe(
     kept = own.of(job)
     count, since = kept.count, kept.since
     nodes, now = snapshot.nodes, snapshot.now
-    column = nodes.resource_index.get(GPU)
-    gpus = 0 if column is None else int(nodes.total[nodes.open, column].sum())  # of those that are shared out
+    gpus = int(nodes.gpus(nodes.total)[nodes.open].sum())  # of those that are shared out
     if renew and len(snapshot.jobs) < gpus:
         since = now
     elif job.started and job.facts.run_start is not None and max(since, job.facts.run_start) + length <= now:

@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 
 from muster.core.views.safe_rendering import shown
 from muster.core.views.view import Board, View
-from muster.types import GPU, EndReason, Job, Phase, Role, State
+from muster.types import EndReason, Job, Phase, Role, State
 
 FRESH = 1.0
 """Seconds for which what was counted is told again."""
@@ -70,12 +70,11 @@ class ViewCollector(Collector):
         yield GaugeMetricFamily(
             "muster_longest_wait_seconds", "Age of the oldest job in the queue.", max(0.0, longest)
         )
-        column = snapshot.nodes.resource_index.get(GPU)
         for name, text, rows in (
-            ("muster_gpus", "GPUs that nodes offer.", snapshot.nodes.total),
+            ("muster_gpus", "GPUs that nodes offer, of any maker, and MIG devices.", snapshot.nodes.total),
             ("muster_gpus_free", "GPUs that no pod uses and no plan holds.", view.free),
         ):
-            yield GaugeMetricFamily(name, text, 0 if column is None else int(rows[:, column].sum()))
+            yield GaugeMetricFamily(name, text, int(snapshot.nodes.gpus(rows).sum()))
         yield from _shares(view)
         for name, text, value in (
             ("muster_nodes", "Nodes known.", len(snapshot.nodes)),

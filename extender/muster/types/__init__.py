@@ -66,6 +66,7 @@ from muster.types.values import (
     GATE,
     GPU,
     GPU_MEMORY,
+    MIG,
     NAMESPACE_NAME,
     NOTHING,
     PODS,
@@ -87,6 +88,7 @@ from muster.types.values import (
     Taint,
     Term,
     Toleration,
+    counts_as_gpu,
 )
 
 __all__ = [
@@ -94,6 +96,7 @@ __all__ = [
     "GATE",
     "GPU",
     "GPU_MEMORY",
+    "MIG",
     "NAMESPACE_NAME",
     "NEVER",
     "NEVER_RAN",
@@ -184,5 +187,6 @@ __all__ = [
     "Unreadable",
     "WriteGang",
     "WriteLearned",
+    "counts_as_gpu",
     "elastic_role",
 ]

@@ -12,6 +12,8 @@ from muster.cached import MIB, Cache
 from muster.types.job import Config, Job
 from muster.types.kube import NodeRecord
 from muster.types.values import (
+    GPU,
+    MIG,
     PODS,
     BoolArray,
     FloatArray,
@@ -22,6 +24,7 @@ from muster.types.values import (
     Taint,
     Term,
     Toleration,
+    counts_as_gpu,
 )
 
 MASKS, VERDICTS = 24 * MIB, 8 * MIB
@@ -79,6 +82,20 @@ class Nodes:
 
     def __len__(self) -> int:
         return len(self.names)
+
+    def gpus(self, columns: IntArray) -> IntArray:
+        """(N,) GPUs of (N, R) columns, as `Shape.gpus` counts them: nvidia.com/gpu, else whatever ends in /gpu; and
+        MIG devices."""
+        found = {i: name for i, name in enumerate(self.resources) if counts_as_gpu(name)}
+        own = self.resource_index.get(GPU)
+        if own is not None and len(found) == 1:
+            return columns[:, own]
+        others = [i for i, name in found.items() if i != own and not name.startswith(MIG)]
+        rest = columns[:, others].sum(axis=1)
+        if own is not None:
+            rest = np.where(self.total[:, own] > 0, columns[:, own], rest)
+        slices = [i for i, name in found.items() if name.startswith(MIG)]
+        return np.asarray(rest + columns[:, slices].sum(axis=1), dtype=np.int64)
 
     def domains(self, label: str) -> tuple[IntArray, tuple[str, ...]]:
         """(N,) domain id of each node by a label key (-1 without the label), and the domains' names."""

@@ -27,6 +27,10 @@ FloatArray = npt.NDArray[np.float64]
 GPU = "nvidia.com/gpu"
 
 
+MIG = "nvidia.com/mig-"
+"""Resources of MIG devices by profile, as NVIDIA's device plugin names them with the strategy mixed: mig-1g.10gb."""
+
+
 PRODUCT = "nvidia.com/gpu.product"
 """The node label that names the GPU product (gpu-feature-discovery's)."""
 HOSTNAME = "kubernetes.io/hostname"
@@ -42,6 +46,11 @@ GATE = "muster.dev/queue"
 
 
 PODS = "pods"
+
+
+def counts_as_gpu(resource: str) -> bool:
+    """Whether Muster counts a resource in GPUs: any maker's `MAKER/gpu`, and MIG devices of any profile."""
+    return resource.endswith("/gpu") or resource.startswith(MIG)
 
 
 class JobKey(NamedTuple):
@@ -139,11 +148,13 @@ class Shape:
     node_name: str = ""
     missing: tuple[str, ...] = ()
     gpus: int = field(default=0, init=False, repr=False, compare=False)
-    """GPUs of one replica: nvidia.com/gpu, else the sum of other extended resources that end in /gpu."""
+    """GPUs of one replica: nvidia.com/gpu, else the sum of other extended resources that end in /gpu; and its MIG
+    devices, each of which counts as one."""
     _hash: int = field(default=0, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         own = self.request(GPU) or sum(n for name, n in self.requests if name.endswith("/gpu"))
+        own += sum(n for name, n in self.requests if name.startswith(MIG))
         object.__setattr__(self, "gpus", own)
         object.__setattr__(
             self,

@@ -24,6 +24,7 @@ from muster.types import (
     Meter,
     Owner,
     Report,
+    Shape,
     Snapshot,
     Taint,
 )
@@ -122,6 +123,16 @@ def test_other_makers_gpus_are_counted_as_shapes_count_them() -> None:
     nodes = [node("n0", gpus=0, **{"amd.com/gpu": 4}), node("n1", gpus=2, **{"amd.com/gpu": 4})]
     told: Any = cluster_view.cluster(viewed(snapshot(nodes)), everything)
     assert [(n["name"], n["gpus"]) for n in told["nodes"]] == [("n0", 4), ("n1", 2)]
+
+
+def test_mig_devices_count_one_each_beside_whole_gpus() -> None:
+    one, two = "nvidia.com/mig-1g.10gb", "nvidia.com/mig-2g.20gb"
+    nodes = [node("n0", gpus=2, **{one: 7, two: 3}), node("n1", gpus=0, **{one: 7}), node("n2", gpus=0)]
+    told: Any = cluster_view.cluster(viewed(snapshot(nodes)), everything)
+    assert [(n["name"], n["gpus"]) for n in told["nodes"]] == [("n0", 12), ("n1", 7)]
+    assert told["gpus"]["total"] == 19
+    assert Shape(requests=(("cpu", 1000), ("nvidia.com/gpu", 2), (one, 1), (two, 2))).gpus == 5
+    assert Shape(requests=(("nvidia.com/migrations", 3), ("nvidia.com/mig", 2))).gpus == 0
 
 
 def test_jobs_of_others_are_one_thing_to_a_tenant() -> None:

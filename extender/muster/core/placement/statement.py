@@ -25,6 +25,7 @@ from muster.types import (
     Shrink,
     Snapshot,
     Status,
+    counts_as_gpu,
 )
 
 
@@ -182,4 +183,4 @@ class Statement:
 
 def without_gpus(shape: Shape) -> Shape:
     """What a replica uses that shares another's GPUs."""
-    return replace(shape, requests=tuple(r for r in shape.requests if not r[0].endswith("/gpu")))
+    return replace(shape, requests=tuple(r for r in shape.requests if not counts_as_gpu(r[0])))

@@ -18,17 +18,18 @@ from muster.core.placement.reservations import placed
 from muster.core.progress.estimate import declared
 from muster.points import Estimation
 from muster.types import (
-    GPU,
     PRODUCT,
     FloatArray,
     IntArray,
     Job,
     JobKey,
+    Nodes,
     Phase,
     Reservation,
     Role,
     Snapshot,
     Table,
+    counts_as_gpu,
     elastic_role,
 )
 
@@ -95,6 +96,17 @@ def table_of(
     return table
 
 
+def asked_for(nodes: Nodes, jobs: Sequence[Job]) -> list[int]:
+    """Columns of the kinds of GPU that are shared out: where nodes have several, those that the jobs ask for."""
+    found = [i for i, name in enumerate(nodes.resources) if counts_as_gpu(name)]
+    if len(found) < 2:
+        return found
+    wanted = {
+        name for shape in {role.shape for job in jobs for role in job.roles} for name, _ in shape.requests
+    }
+    return [column for column in found if nodes.resources[column] in wanted]
+
+
 def table_in(
     snapshot: Snapshot,
     capacity: Capacity,
@@ -106,12 +118,13 @@ def table_in(
     that come free, and those that they have; of two jobs on one GPU it counts for one."""
     nodes = snapshot.nodes
     free = np.zeros(len(nodes), dtype=np.int64)
-    column = nodes.resource_index.get(GPU)
-    if column is not None:
+    columns = asked_for(nodes, jobs)
+    if columns:
         soon = np.zeros(len(nodes), dtype=np.int64)
         for at, shape in releasing(snapshot):
-            soon[at] += shape.gpus
-        free = np.where(nodes.usable(), np.maximum(capacity.free[:, column] + soon, 0), 0)
+            soon[at] += sum(shape.request(nodes.resources[column]) for column in columns)
+        left = capacity.free[:, columns].sum(axis=1)
+        free = np.where(nodes.usable(), np.maximum(left + soon, 0), 0)
     ids, names = nodes.domains(PRODUCT)
     products = {name: int(free[ids == i].sum()) for i, name in enumerate(names)}
     gpus = int(free.sum())
@@ -141,7 +154,7 @@ def table_in(
         estimate=estimate,
         have=lambda job, role: max(placed(role, reservations.get(job.key, ())), len(job.restart_on)),
         products=products,
-        per_node=0 if column is None else int(nodes.total[:, column].max(initial=0)),
+        per_node=int(nodes.total[:, columns].sum(axis=1).max(initial=0)),
     )
 
 

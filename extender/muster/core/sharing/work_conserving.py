@@ -29,7 +29,6 @@ from muster.core.sharing.apply import carry_out
 from muster.core.sharing.grants import ALONE, targets, waits
 from muster.core.sharing.job_table import narrowed
 from muster.types import (
-    GPU,
     Grant,
     Grants,
     Job,
@@ -39,6 +38,7 @@ from muster.types import (
     SharingSnapshot,
     Status,
     Table,
+    counts_as_gpu,
     elastic_role,
 )
 
@@ -275,12 +275,9 @@ def _counts(run: CycleState, table: Table, row: int, shares: Grants) -> Sequence
 def _idle(run: CycleState) -> float:
     """GPUs that nobody uses or is about to, on cordoned nodes, too: some pods tolerate that."""
     nodes = run.snapshot.nodes
-    column = nodes.resource_index.get(GPU)
-    if any(name != GPU and name.endswith("/gpu") for name in nodes.resources):
-        return np.inf  # of other makers, too: the table does not count them
-    if column is None:
-        return 0.0
-    return float(np.maximum(run.capacity.free[:, column], 0).sum())
+    if sum(map(counts_as_gpu, nodes.resources)) > 1:
+        return np.inf  # of several kinds: the table counts those that its jobs ask for
+    return float(np.maximum(nodes.gpus(run.capacity.free), 0).sum())
 
 
 def _try(

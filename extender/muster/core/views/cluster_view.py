@@ -13,15 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from muster.core.progress.estimate import believed
 from muster.core.progress.eta import Outlook, curve, outlook
 from muster.core.reasons.shares import with_silence
 from muster.core.views.job_status import Sees, item, standings, timestamp
 from muster.core.views.view import View
 from muster.points import Estimation
-from muster.types import GPU, PRODUCT, IntArray, Job, JobKey, Nodes, Phase, Role
+from muster.types import PRODUCT, Job, JobKey, Phase, Role
 
 FOREIGN, OTHERS = -1, -2
 """Cells of pods that are not Muster's, and of jobs that the reader may not see."""
@@ -118,8 +116,8 @@ def _at(view: View, now: float) -> View:
 def _nodes(view: View, number: Mapping[JobKey, int]) -> tuple[list[Json], Json]:
     """Every node that has GPUs, and sums over them; jobs without a number are OTHERS."""
     nodes = view.snapshot.nodes
-    total = gpus_of(nodes, nodes.total)
-    left = gpus_of(nodes, view.free if len(view.free) == len(nodes) else view.snapshot.free)
+    total = nodes.gpus(nodes.total)
+    left = nodes.gpus(view.free if len(view.free) == len(nodes) else view.snapshot.free)
     cells: list[dict[tuple[int, str], int]] = [{} for _ in nodes.names]
     for key in sorted(view.snapshot.jobs):
         found = view.snapshot.jobs[key]
@@ -163,16 +161,6 @@ def _nodes(view: View, number: Mapping[JobKey, int]) -> tuple[list[Json], Json]:
 def _place(cell: tuple[tuple[int, str], int]) -> tuple[bool, int, str]:
     (of, state), _ = cell
     return of < 0, of, state
-
-
-def gpus_of(nodes: Nodes, columns: IntArray) -> IntArray:
-    """(N,) GPUs of (N, R) columns, as `Shape.gpus` counts them: nvidia.com/gpu, else whatever ends in /gpu."""
-    own = nodes.resource_index.get(GPU)
-    others = [i for i, name in enumerate(nodes.resources) if name.endswith("/gpu") and name != GPU]
-    rest = columns[:, others].sum(axis=1)
-    if own is None:
-        return np.asarray(rest, dtype=np.int64)
-    return np.where(nodes.total[:, own] > 0, columns[:, own], rest)
 
 
 def _places(view: View, found: Job) -> list[tuple[str, str, int]]:
