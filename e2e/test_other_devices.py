@@ -34,7 +34,11 @@ def kind(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[str]:
             amounts[kind] = "4"
         cluster.request("POST", "/api/v1/nodes", node)
     yield kind
-    for name in NODES:
+    for name in NODES:  # not under its pods: what collects those takes 40 s
+        on = f"spec.nodeName={name}"
+        wait_until(
+            lambda on=on: not cluster.get("/api/v1/pods", fieldSelector=on)["items"], what=f"none {on}"
+        )
         cluster.delete(f"/api/v1/nodes/{name}")
 
 
