@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
@@ -16,6 +17,7 @@ from e2e.bench import elastic as elastic_jobs
 from e2e.bench import gangs as many_gangs
 from e2e.bench import in_place as hand_overs_in_place
 from e2e.bench import planning as plans
+from e2e.bench import policies as all_policies
 from e2e.bench import resizes as elastic_resizes
 from e2e.bench import sim as simulator
 from e2e.bench import sizes as all_sizes
@@ -172,6 +174,38 @@ def elastic(simulate_only: bool, seeds: int, **options: Any) -> None:
         return
     options["load"] = options["load"] or elastic_jobs.LOAD
     _finish(elastic_jobs.measure, **options)
+
+
+@main.command()
+@click.option("--jobs", default=30, show_default=True, type=click.IntRange(1))
+@click.option("--seed", default=1, show_default=True)
+@click.option("--rounds", default=1, show_default=True, type=click.IntRange(1), help="Runs of each family.")
+@click.option("--load", default=elastic_jobs.LOAD, show_default=True, type=click.FloatRange(0, min_open=True))
+@click.option(
+    "--speed",
+    default=all_policies.SPEED,
+    show_default=True,
+    type=click.FloatRange(1),
+    help="Trace seconds in one of the lab's.",
+)
+@click.option("--beside", default=2, show_default=True, type=click.IntRange(1), help="Labs at the same time.")
+@click.option(
+    "--family",
+    "families",
+    multiple=True,
+    type=click.Choice([*all_policies.FAMILIES, *all_policies.OTHERS]),
+    help="May be given again.  [default: all that these jobs are enough for]",
+)
+@click.option(
+    "--results",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where runs are kept, and found again.  [default: out/bench/policies]",
+)
+@_keep
+def policies(**options: Any) -> None:
+    """Each family of policies, live and simulated; plans replayed; needs TRACES. Goes on where it was cut off."""
+    options["families"] = options["families"] or all_policies.FAMILIES
+    _finish(all_policies.measure, **options)
 
 
 @main.command()

@@ -1,4 +1,3 @@
-# Over 300 lines: one experiment: its labs, its simulations and the table that compares them.
 """The same elastic jobs on labs under afs-l and under fifo gangs at their fixed request, and what `muster simulate`
 says of them; plans from dumped snapshots replayed.
 
@@ -9,28 +8,18 @@ in the annotations and in the simulated workload alike, so that nothing has to b
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import statistics
-import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
-from dataclasses import dataclass, field
-from multiprocessing import get_context
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-import httpx
 import numpy as np
 
 from e2e.bench import demand
-from e2e.bench.course import lab_of
 from e2e.bench.drawn import SHORTEST, Drawing, draw, part_of_philly, write
+from e2e.bench.live import Going, Run, differing, wave
 from e2e.bench.predicted import (
     ELASTIC,
-    GPUS_A_NODE,
     LOADS,
     PAUSE,
     THRIFTY,
@@ -40,29 +29,19 @@ from e2e.bench.predicted import (
     table,
 )
 from e2e.bench.report import OUT, Progress, Result
-from e2e.bench.trainings import Seen, Trained, Trainings
-from e2e.cluster import Cluster, Pod
-from e2e.demo.drive import TICK, Watch, under_way
-from e2e.elastic import INDEX, reader
-from e2e.lab import Lab, NodeGroup, Shape
+from e2e.bench.trainings import Trained
 from e2e.lab.errors import LabError
-from e2e.scenario import RUN_SECONDS, a_namespace, job
 from muster.sim import models
-from muster.sim.replaying import replay
 from muster.sim.submission import Model
 from muster.sim.traces import Asked, read
 
 LOAD = 2.0
 """GPU-seconds asked for by GPU-seconds there are while jobs arrive. What a job of AFS's traces sees on that paper's
 cluster is 2.1, and its busy hours have a median of 1.7 (e2e/bench/demand.py; `--simulate-only` prints both)."""
-DUMP_EVERY = 1.0
 AIM, NEAR = 1.5, 0.05
-LIMIT = 1800.0
 ALSO = ("tide", "afs-p", "max-min", "optimus")
 """Elastic profiles that may run beside afs-l."""
 SEEDS = 5
-
-Run = dict[str, Any]
 
 
 def measure(
@@ -91,7 +70,7 @@ def measure(
     runs = _runs(progress, sides, drawn, drawing, rounds, beside, folder, keep)
     # Plans are made again when nothing is measured any more: it takes both cores.
     progress.say("making the plans of all dumped snapshots again")
-    differ = _differing([Path(path) for found in runs.values() for run in found for path in run["dumps"]])
+    differ = differing([Path(path) for found in runs.values() for run in found for path in run["dumps"]])
     said = _figures(result, sides, runs, drawn, drawing, folder)
     dumps = sum(len(run["dumps"]) for found in runs.values() for run in found)
     result.row(
@@ -185,43 +164,6 @@ def _stands_for(result: Result, progress: Progress) -> None:
     )
 
 
-def manifest(one: Trained) -> dict[str, Any]:
-    """The Job with all the replicas that it may have."""
-    speed = ",".join(f"{n}={one.speeds[n]:.6f}" for n in range(1, one.most + 1))
-    notes = {
-        "muster.dev/remaining-work": f"{one.work:.3f}",
-        "muster.dev/speed": speed,
-        "muster.dev/request": str(one.request),
-    }
-    return job(
-        one.name,
-        one.most,
-        success_on="0",
-        min_replicas=one.least,
-        max_replicas=one.most,
-        annotations=notes,
-        labels={"bench/job": one.name},
-        backoff_limit=0,
-        stop_seconds=0,
-    )
-
-
-# ---- on labs ----
-
-
-@dataclass
-class Going:
-    """Runs that go on at the same time. over: all of them are to stop; done: jobs that each has seen end."""
-
-    reading: Callable[[int], object]
-    over: threading.Event = field(default_factory=threading.Event)
-    done: dict[str, int] = field(default_factory=dict)
-
-    def has(self, run: str, done: int) -> None:
-        self.done[run] = done
-        self.reading(sum(self.done.values()))
-
-
 def _runs(
     progress: Progress,
     sides: Sequence[Side],
@@ -232,142 +174,16 @@ def _runs(
     folder: Path,
     keep: bool,
 ) -> dict[str, list[Run]]:
-    """Rounds in order, sides alternating, each on a lab of its own: `beside` labs are brought up, then all run."""
+    """Rounds in order, sides alternating: `beside` labs are brought up, then all run."""
     todo = [(side, number) for number in range(rounds) for side in sides]
     found: dict[str, list[Run]] = {side.name: [] for side in sides}
     with progress.reading("jobs done, all runs", len(todo) * len(drawn)) as reading:
         going = Going(reading)
         for first in range(0, len(todo), beside):
-            wave = todo[first : first + beside]
-            with contextlib.ExitStack() as labs:
-                ready = [
-                    labs.enter_context(lab_of(f"bench-{side.name}-{number}", _shape(side, drawing), keep))
-                    for side, number in wave
-                ]
-                with ThreadPoolExecutor(len(wave)) as several:
-                    runs = [
-                        several.submit(
-                            _run, going, lab, side, drawn, PAUSE / drawing.speed, folder / f"{side.name}-{number}"
-                        )
-                        for lab, (side, number) in zip(ready, wave, strict=True)
-                    ]  # fmt: skip
-                    try:
-                        for (side, _), run in zip(wave, runs, strict=True):
-                            found[side.name].append(run.result())
-                    except BaseException:
-                        going.over.set()
-                        raise
+            part = todo[first : first + beside]
+            for (side, _), run in zip(part, wave(going, part, drawn, drawing, folder, keep), strict=True):
+                found[side.name].append(run)
     return found
-
-
-def _shape(side: Side, drawing: Drawing) -> Shape:
-    """Nodes of a drawing's GPUs; the side's settings as values of the chart."""
-    own = {"profile", "order"}
-    values = [
-        f"{'' if key in own else 'config.'}{key}={str(value).lower() if isinstance(value, bool) else value}"
-        for key, value in side.settings().items()
-    ]
-    nodes = drawing.gpus // GPUS_A_NODE
-    return Shape(groups=(NodeGroup(nodes, GPUS_A_NODE),), set_values=tuple(values))
-
-
-def seen(pod: Pod, gone: bool) -> Seen:
-    return Seen(pod.labels.get("bench/job", ""), pod.name, pod.node, gone or pod.terminal or pod.deleted)
-
-
-def _run(going: Going, one: Lab, side: Side, drawn: Sequence[Trained], pause: float, folder: Path) -> Run:
-    """One run of all jobs: average JCT and delay (s of this machine), how many changes, dumped snapshots."""
-    cluster = Cluster(one.kubeconfig)
-    trainings, waiting = Trainings(pause), list(drawn)
-    folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.glob("*.json"):
-        old.unlink()
-    dumps: dict[float, Path] = {}
-    token = reader(cluster)
-    with (
-        a_namespace(cluster, f"bench-{side.profile}") as namespace,
-        Watch(cluster, namespace, seen) as watch,
-        ThreadPoolExecutor(8) as callers,
-    ):
-        calls: list[Future[None]] = []
-        dump: Future[None] | None = None
-        began = last = time.monotonic()
-        while not going.over.is_set():
-            now = time.monotonic() - began
-            while waiting and waiting[0].at <= now:
-                trained = side.has(waiting.pop(0))
-                trainings.submitted(trained, now)
-                calls.append(callers.submit(_submit, cluster, manifest(trained), namespace))
-            for sighting in watch.seen():
-                trainings.saw(sighting, now)
-            calls += [callers.submit(_finish, cluster, namespace, name) for name in trainings.due(now)]
-            calls = under_way(calls)
-            if (dump is None or dump.done()) and time.monotonic() - last >= DUMP_EVERY:
-                last = time.monotonic()
-                dump = callers.submit(_dump, one, token, folder, dumps)
-            going.has(one.name, len(drawn) - len(waiting) - trainings.left)
-            if (not waiting and not trainings.left) or now > LIMIT:
-                break
-            time.sleep(TICK)
-        under_way(calls)
-    if waiting or trainings.left:
-        left = len(waiting) + trainings.left
-        raise LabError(f"elastic: {left} jobs of {side.name} were not done within {LIMIT:.0f} s")
-    return {
-        "jct_s": round(trainings.jct(), 3),
-        "delay_s": round(trainings.delay(), 3),
-        "wait_s": round(trainings.wait(), 3),
-        "changes": sum(t.changes for t in trainings.jobs.values()),
-        "binds": len(trainings.delays),
-        "seconds": round(now, 1),
-        "dumps": [str(path) for path in dumps.values()],
-        "jobs": {name: round((t.ended or 0.0) - t.submitted, 3) for name, t in trainings.jobs.items()},
-    }
-
-
-def _submit(cluster: Cluster, body: dict[str, Any], namespace: str) -> None:
-    cluster.submit(body, namespace=namespace)
-
-
-def _finish(cluster: Cluster, namespace: str, name: str) -> None:
-    """Its leader ends well; the Job's successPolicy ends the rest."""
-    for pod in cluster.pods(namespace, name):
-        if pod.labels.get(INDEX) == "0" and pod.node and not pod.deleted:
-            notes = {"metadata": {"annotations": {RUN_SECONDS: "0"}}}
-            cluster.patch(f"/api/v1/namespaces/{namespace}/pods/{pod.name}", notes)
-
-
-def _dump(one: Lab, token: str, folder: Path, dumps: dict[float, Path]) -> None:
-    answer = httpx.get(
-        f"{one.service_url()}/debug/snapshot",
-        headers={"Authorization": f"Bearer {token}"},
-        trust_env=False,
-        timeout=30,
-    )
-    if answer.status_code != 200:
-        return  # the right was given a moment ago
-    text = answer.text
-    at = float(json.loads(text)["snapshot"]["now"])
-    if at not in dumps:
-        path = folder / f"{at:.3f}.json"
-        path.write_text(text)
-        dumps[at] = path
-
-
-def replays(path: Path) -> bool:
-    """Whether `muster replay` makes the very plan that is in the dump."""
-    found: list[Any] = json.loads(replay(str(path), None, True, False))["differences"]
-    return not found
-
-
-def _differing(dumps: Sequence[Path]) -> list[str]:
-    """The dumps whose plan comes out differently."""
-    with ProcessPoolExecutor(mp_context=get_context("spawn")) as several:
-        same = list(several.map(replays, dumps, chunksize=20))
-    return [str(path) for path, one in zip(dumps, same, strict=True) if not one]
-
-
-# ---- the figures ----
 
 
 def _figures(

@@ -17,6 +17,7 @@ from e2e.bench.report import Result
 from e2e.bench.trainings import Trained
 from e2e.lab.errors import LabError
 from e2e.lab.shape import NODES_A_RACK
+from muster import profiles
 from muster.sim.sim_nodes import RACK
 from muster.sim.submission import Model
 
@@ -48,8 +49,9 @@ class Side:
         }
 
     def has(self, job: Trained) -> Trained:
-        """The job as this side may have it: fifo's gangs keep the size that they ask for."""
-        return replace(job, least=job.request, most=job.request) if self.profile == "fifo" else job
+        """The job as this side may have it: gangs keep the size they ask for where nothing is shared."""
+        shares = profiles.NAMED[self.profile].shares
+        return job if shares else replace(job, least=job.request, most=job.request)
 
 
 ELASTIC, RIGID = Side("afs-l", "afs-l"), Side("fifo", "fifo")

@@ -1,0 +1,203 @@
+"""Runs of drawn jobs on labs: jobs are created as they come, counted as they train, and snapshots dumped meanwhile;
+afterwards the plans of the dumps are made again."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from e2e.bench.course import lab_of
+from e2e.bench.drawn import Drawing
+from e2e.bench.predicted import GPUS_A_NODE, PAUSE, Side
+from e2e.bench.trainings import Seen, Trained, Trainings
+from e2e.cluster import Cluster, Pod
+from e2e.demo.drive import TICK, Watch, under_way
+from e2e.elastic import INDEX, reader
+from e2e.lab import Lab, NodeGroup, Shape
+from e2e.lab.errors import LabError
+from e2e.scenario import RUN_SECONDS, a_namespace, job
+from muster.sim.replaying import replay
+
+DUMP_EVERY = 1.0
+LIMIT = 1800.0
+
+Run = dict[str, Any]
+
+
+def manifest(one: Trained) -> dict[str, Any]:
+    """The Job with all the replicas that it may have."""
+    speed = ",".join(f"{n}={one.speeds[n]:.6f}" for n in range(1, one.most + 1))
+    notes = {
+        "muster.dev/remaining-work": f"{one.work:.3f}",
+        "muster.dev/speed": speed,
+        "muster.dev/request": str(one.request),
+    }
+    return job(
+        one.name,
+        one.most,
+        success_on="0",
+        min_replicas=one.least,
+        max_replicas=one.most,
+        annotations=notes,
+        labels={"bench/job": one.name},
+        backoff_limit=0,
+        stop_seconds=0,
+    )
+
+
+@dataclass
+class Going:
+    """Runs that go on at the same time. over: all of them are to stop; done: jobs that each has seen end."""
+
+    reading: Callable[[int], object]
+    over: threading.Event = field(default_factory=threading.Event)
+    done: dict[str, int] = field(default_factory=dict)
+
+    def has(self, run: str, done: int) -> None:
+        self.done[run] = done
+        self.reading(sum(self.done.values()))
+
+
+def wave(
+    going: Going,
+    todo: Sequence[tuple[Side, int]],
+    drawn: Sequence[Trained],
+    drawing: Drawing,
+    folder: Path,
+    keep: bool = False,
+) -> list[Run]:
+    """A run of each (side, number), at the same time, each on a lab of its own; all labs are up before any begins."""
+    with contextlib.ExitStack() as labs:
+        ready = [
+            labs.enter_context(lab_of(f"bench-{side.name}-{number}", _shape(side, drawing), keep))
+            for side, number in todo
+        ]
+        with ThreadPoolExecutor(len(todo)) as several:
+            runs = [
+                several.submit(
+                    _run, going, lab, side, drawn, PAUSE / drawing.speed, folder / f"{side.name}-{number}"
+                )
+                for lab, (side, number) in zip(ready, todo, strict=True)
+            ]  # fmt: skip
+            try:
+                return [run.result() for run in runs]
+            except BaseException:
+                going.over.set()
+                raise
+
+
+def _shape(side: Side, drawing: Drawing) -> Shape:
+    """Nodes of a drawing's GPUs; the side's settings as values of the chart."""
+    own = {"profile", "order"}
+    values = [
+        f"{'' if key in own else 'config.'}{key}={str(value).lower() if isinstance(value, bool) else value}"
+        for key, value in side.settings().items()
+    ]
+    nodes = drawing.gpus // GPUS_A_NODE
+    return Shape(groups=(NodeGroup(nodes, GPUS_A_NODE),), set_values=tuple(values))
+
+
+def seen(pod: Pod, gone: bool) -> Seen:
+    return Seen(pod.labels.get("bench/job", ""), pod.name, pod.node, gone or pod.terminal or pod.deleted)
+
+
+def _run(going: Going, one: Lab, side: Side, drawn: Sequence[Trained], pause: float, folder: Path) -> Run:
+    """One run of all jobs: average JCT and delay (s of this machine), how many changes, dumped snapshots."""
+    cluster = Cluster(one.kubeconfig)
+    trainings, waiting = Trainings(pause), list(drawn)
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("*.json"):
+        old.unlink()
+    dumps: dict[float, Path] = {}
+    token = reader(cluster)
+    with (
+        a_namespace(cluster, f"bench-{side.profile}") as namespace,
+        Watch(cluster, namespace, seen) as watch,
+        ThreadPoolExecutor(8) as callers,
+    ):
+        calls: list[Future[None]] = []
+        dump: Future[None] | None = None
+        began = last = time.monotonic()
+        while not going.over.is_set():
+            now = time.monotonic() - began
+            while waiting and waiting[0].at <= now:
+                trained = side.has(waiting.pop(0))
+                trainings.submitted(trained, now)
+                calls.append(callers.submit(_submit, cluster, manifest(trained), namespace))
+            for sighting in watch.seen():
+                trainings.saw(sighting, now)
+            calls += [callers.submit(_finish, cluster, namespace, name) for name in trainings.due(now)]
+            calls = under_way(calls)
+            if (dump is None or dump.done()) and time.monotonic() - last >= DUMP_EVERY:
+                last = time.monotonic()
+                dump = callers.submit(_dump, one, token, folder, dumps)
+            going.has(one.name, len(drawn) - len(waiting) - trainings.left)
+            if (not waiting and not trainings.left) or now > LIMIT:
+                break
+            time.sleep(TICK)
+        under_way(calls)
+    if waiting or trainings.left:
+        left = len(waiting) + trainings.left
+        raise LabError(f"bench: {left} jobs of {side.name} were not done within {LIMIT:.0f} s")
+    return {
+        "jct_s": round(trainings.jct(), 3),
+        "delay_s": round(trainings.delay(), 3),
+        "wait_s": round(trainings.wait(), 3),
+        "changes": sum(t.changes for t in trainings.jobs.values()),
+        "binds": len(trainings.delays),
+        "seconds": round(now, 1),
+        "dumps": [str(path) for path in dumps.values()],
+        "jobs": {name: round((t.ended or 0.0) - t.submitted, 3) for name, t in trainings.jobs.items()},
+    }
+
+
+def _submit(cluster: Cluster, body: dict[str, Any], namespace: str) -> None:
+    cluster.submit(body, namespace=namespace)
+
+
+def _finish(cluster: Cluster, namespace: str, name: str) -> None:
+    """Its leader ends well; the Job's successPolicy ends the rest."""
+    for pod in cluster.pods(namespace, name):
+        if pod.labels.get(INDEX) == "0" and pod.node and not pod.deleted:
+            notes = {"metadata": {"annotations": {RUN_SECONDS: "0"}}}
+            cluster.patch(f"/api/v1/namespaces/{namespace}/pods/{pod.name}", notes)
+
+
+def _dump(one: Lab, token: str, folder: Path, dumps: dict[float, Path]) -> None:
+    answer = httpx.get(
+        f"{one.service_url()}/debug/snapshot",
+        headers={"Authorization": f"Bearer {token}"},
+        trust_env=False,
+        timeout=30,
+    )
+    if answer.status_code != 200:
+        return  # the right was given a moment ago
+    text = answer.text
+    at = float(json.loads(text)["snapshot"]["now"])
+    if at not in dumps:
+        path = folder / f"{at:.3f}.json"
+        path.write_text(text)
+        dumps[at] = path
+
+
+def replays(path: Path) -> bool:
+    """Whether `muster replay` makes the very plan that is in the dump."""
+    found: list[Any] = json.loads(replay(str(path), None, True, False))["differences"]
+    return not found
+
+
+def differing(dumps: Sequence[Path]) -> list[str]:
+    """The dumps whose plan comes out differently."""
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as several:
+        same = list(several.map(replays, dumps, chunksize=20))
+    return [str(path) for path, one in zip(dumps, same, strict=True) if not one]

@@ -1,0 +1,152 @@
+"""The same elastic jobs under each family of policies, on labs and in `muster simulate` with the delays of the run,
+and the plans of its dumped snapshots made again.
+
+Jobs and training are those of `elastic`. What a run found is kept below out/bench/policies: a measure that was cut
+off goes on where it was, and more families can be added to a table.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from e2e.bench.drawn import Drawing, draw, write
+from e2e.bench.elastic import LOAD, NEAR, measured
+from e2e.bench.live import Going, Run, differing, wave
+from e2e.bench.predicted import PAUSE, Side, simulate
+from e2e.bench.report import OUT, Progress, Result
+from e2e.bench.trainings import Trained
+
+FAMILIES = (
+    "fifo", "gang", "gang-pack", "max-min", "afs-l", "afs-l-packed", "afs-p", "afs-s", "srtf", "srsf", "optimus",
+    "tiresias-l", "themis", "specon", "reshape-restart",
+)  # fmt: skip
+"""Policies for which these jobs are enough."""
+OTHERS = ("similarity", "gavel-isolation", "coach", "termination", "tide")
+"""Run only where asked for: rounds of minutes, jobs that report, roles, or hours of these jobs."""
+SPEED = 40.0
+
+
+def measure(
+    progress: Progress,
+    *,
+    families: Sequence[str] = FAMILIES,
+    jobs: int = 30,
+    seed: int = 1,
+    rounds: int = 1,
+    load: float = LOAD,
+    speed: float = SPEED,
+    beside: int = 2,
+    results: Path | None = None,
+    keep: bool = False,
+) -> Result:
+    """A row a family, means of `rounds` runs, `beside` labs at a time. results: where runs are kept; those with the
+    same jobs are not run again. LabError where the traces are missing or a run comes to no end."""
+    drawing = Drawing(jobs, seed, load, speed=speed)
+    folder = results or OUT / "policies"
+    folder.mkdir(parents=True, exist_ok=True)
+    drawn = draw(drawing, measured())
+    write(drawn, folder / "jobs.csv")
+    kept = Kept(folder, {"jobs": jobs, "seed": seed, "load": load, "speed": speed})
+    sides = [Side(name, name) for name in families]
+    todo = [(side, n) for n in range(rounds) for side in sides if kept.run(side.name, n) is None]
+    if len(todo) < rounds * len(sides):
+        progress.say(f"{rounds * len(sides) - len(todo)} runs are in {folder} and are not run again")
+    _runs(progress, todo, drawn, drawing, beside, kept, keep)
+    result = Result(
+        "policies", f"{jobs} jobs on {drawing.gpus} GPUs, {speed:g}x compressed, load {load:g}, seed {seed}"
+    )
+    rows = {side.name: _row([kept.of(side.name, n) for n in range(rounds)], drawing) for side in sides}
+    for name, row in rows.items():
+        off, alike, dumps = row["off"], row["dumps"] - row["differ"], row["dumps"]
+        result.row(
+            f"{name}: average JCT (trace s) live; simulated",
+            f"{row['live_s']:.0f}; {row['simulated_s']:.0f}: {100 * off:+.1f} %",
+            f"within {100 * NEAR:.0f} %", abs(off) <= NEAR,
+        )  # fmt: skip
+        result.row("    plans replayed identically", f"{alike} of {dumps}", "all", alike == dumps)
+    result.data |= {"arguments": kept.arguments | {"rounds": rounds, "beside": beside}, "families": rows}
+    return result
+
+
+class Kept:
+    """Runs that were made, a file each. arguments: what the jobs depend on; a run of others doesn't count."""
+
+    def __init__(self, folder: Path, arguments: Mapping[str, Any]) -> None:
+        self.folder, self.arguments = folder, dict(arguments)
+
+    def _path(self, family: str, number: int) -> Path:
+        return self.folder / f"{family}-{number}.run.json"
+
+    def run(self, family: str, number: int) -> Run | None:
+        """The run; None where it is still to be made."""
+        path = self._path(family, number)
+        found: Run | None = json.loads(path.read_text()) if path.is_file() else None
+        return found if found is not None and found["arguments"] == self.arguments else None
+
+    def of(self, family: str, number: int) -> Run:
+        """The run. KeyError where it was not made."""
+        found = self.run(family, number)
+        if found is None:
+            raise KeyError((family, number))
+        return found
+
+    def keep(self, family: str, number: int, run: Run) -> None:
+        """Written whole or not at all: a measure may be cut off at any time."""
+        path = self._path(family, number)
+        half = path.with_suffix(".part")
+        half.write_text(json.dumps(run | {"arguments": self.arguments}))
+        half.replace(path)
+
+
+def _runs(
+    progress: Progress,
+    todo: Sequence[tuple[Side, int]],
+    drawn: Sequence[Trained],
+    drawing: Drawing,
+    beside: int,
+    kept: Kept,
+    keep: bool,
+) -> None:
+    """Plans are made again, and the simulator asked, between waves: when nothing is measured."""
+    for first in range(0, len(todo), beside):
+        part = todo[first : first + beside]
+        names = ", ".join(f"{side.name} {number}" for side, number in part)
+        with progress.reading(f"runs {first + 1} to {first + len(part)} of {len(todo)} ({names}): jobs done",
+                              len(part) * len(drawn)) as reading:  # fmt: skip
+            found = wave(Going(reading), part, drawn, drawing, kept.folder, keep)
+        for (side, number), run in zip(part, found, strict=True):
+            said = simulate(side, drawn, PAUSE / drawing.speed + run["delay_s"], kept.folder)
+            differ = differing([Path(path) for path in run["dumps"]])
+            kept.keep(
+                side.name,
+                number,
+                run | {"dumps": len(run["dumps"]), "differ": differ}
+                | {"simulated_s": said.jct, "simulated_wait_s": said.wait},
+            )  # fmt: skip
+            progress.say(
+                f"  {side.name} {number}: live {run['jct_s']:.2f} s, simulated {said.jct:.2f} s; "
+                f"{len(differ)} of {len(run['dumps'])} plans differ"
+            )
+
+
+def _row(runs: Sequence[Run], drawing: Drawing) -> dict[str, Any]:
+    """Means of a family's runs: JCT and wait in trace seconds, the delay until a place is used in this machine's."""
+
+    def mean(key: str) -> float:
+        return statistics.fmean(run[key] for run in runs)
+
+    return {
+        "live_s": mean("jct_s") * drawing.speed,
+        "simulated_s": mean("simulated_s") * drawing.speed,
+        "off": mean("jct_s") / mean("simulated_s") - 1.0,
+        "wait_live_s": mean("wait_s") * drawing.speed,
+        "wait_simulated_s": mean("simulated_wait_s") * drawing.speed,
+        "delay_s": mean("delay_s"),
+        "changes": mean("changes"),
+        "dumps": sum(run["dumps"] for run in runs),
+        "differ": sum(len(run["differ"]) for run in runs),
+    }
