@@ -48,6 +48,7 @@ LONGEST_FIRST = (
     "e2e/test_words.py",
     "e2e/test_no_way_round.py",
     "e2e/test_reproduce.py",
+    "e2e/test_bench_policies.py",
     "e2e/test_tls.py",
     "e2e/test_real_node.py",
     "e2e/test_elastic_idle.py",
@@ -80,7 +81,7 @@ def lacks() -> list[tuple[str, str]]:
         (
             traces.exists(),
             "traces (TRACES=folder)",
-            "tests of traces in tests/, e2e/test_reproduce.py in part",
+            "tests of traces in tests/, e2e/test_reproduce.py in part, e2e/test_bench_policies.py",
         ),
     )
     return [(what, files) for there, what, files in wanted if not there]

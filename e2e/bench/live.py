@@ -75,11 +75,13 @@ def wave(
     drawing: Drawing,
     folder: Path,
     keep: bool = False,
+    labs_named: str = "bench",
 ) -> list[Run]:
-    """A run of each (side, number), at the same time, each on a lab of its own; all labs are up before any begins."""
+    """A run of each (side, number), at the same time, each on a lab of its own; all labs are up before any begins.
+    labs_named: how the labs' names begin."""
     with contextlib.ExitStack() as labs:
         ready = [
-            labs.enter_context(lab_of(f"bench-{side.name}-{number}", _shape(side, drawing), keep))
+            labs.enter_context(lab_of(f"{labs_named}-{side.name}-{number}", _shape(side, drawing), keep))
             for side, number in todo
         ]
         with ThreadPoolExecutor(len(todo)) as several:

@@ -42,6 +42,7 @@ def measure(
     beside: int = 2,
     results: Path | None = None,
     keep: bool = False,
+    labs_named: str = "bench",
 ) -> Result:
     """A row a family, means of `rounds` runs, `beside` labs at a time. results: where runs are kept; those with the
     same jobs are not run again. LabError where the traces are missing or a run comes to no end."""
@@ -55,7 +56,7 @@ def measure(
     todo = [(side, n) for n in range(rounds) for side in sides if kept.run(side.name, n) is None]
     if len(todo) < rounds * len(sides):
         progress.say(f"{rounds * len(sides) - len(todo)} runs are in {folder} and are not run again")
-    _runs(progress, todo, drawn, drawing, beside, kept, keep)
+    _runs(progress, todo, drawn, drawing, beside, kept, keep, labs_named)
     result = Result(
         "policies", f"{jobs} jobs on {drawing.gpus} GPUs, {speed:g}x compressed, load {load:g}, seed {seed}"
     )
@@ -110,6 +111,7 @@ def _runs(
     beside: int,
     kept: Kept,
     keep: bool,
+    labs_named: str,
 ) -> None:
     """Plans are made again, and the simulator asked, between waves: when nothing is measured."""
     for first in range(0, len(todo), beside):
@@ -117,7 +119,7 @@ def _runs(
         names = ", ".join(f"{side.name} {number}" for side, number in part)
         with progress.reading(f"runs {first + 1} to {first + len(part)} of {len(todo)} ({names}): jobs done",
                               len(part) * len(drawn)) as reading:  # fmt: skip
-            found = wave(Going(reading), part, drawn, drawing, kept.folder, keep)
+            found = wave(Going(reading), part, drawn, drawing, kept.folder, keep, labs_named)
         for (side, number), run in zip(part, found, strict=True):
             said = simulate(side, drawn, PAUSE / drawing.speed + run["delay_s"], kept.folder)
             differ = differing([Path(path) for path in run["dumps"]])

@@ -1,0 +1,43 @@
+"""Runs of `python -m e2e.bench policies` that are kept, so that a measure goes on where it was cut off."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from e2e.bench import policies
+from e2e.bench.policies import Kept
+from e2e.bench.predicted import Side
+from e2e.bench.trainings import Trained
+from muster import profiles
+
+JOBS = {"jobs": 30, "seed": 1}
+RUN = {"jct_s": 12.5, "differ": []}
+
+
+def test_a_run_that_was_kept_is_found_by_family_and_number(tmp_path: Path) -> None:
+    Kept(tmp_path, JOBS).keep("afs-l", 0, RUN)
+    again = Kept(tmp_path, JOBS)
+    assert again.run("afs-l", 0) == RUN | {"arguments": JOBS}
+    assert again.run("afs-l", 1) is None
+    assert again.run("fifo", 0) is None
+
+
+def test_a_run_of_other_jobs_is_made_again(tmp_path: Path) -> None:
+    Kept(tmp_path, JOBS).keep("afs-l", 0, RUN)
+    assert Kept(tmp_path, JOBS | {"seed": 2}).run("afs-l", 0) is None
+
+
+def test_a_run_that_was_cut_off_while_it_was_written_is_made_again(tmp_path: Path) -> None:
+    (tmp_path / "afs-l-0.run.part").write_text('{"jct_s": 12')
+    assert Kept(tmp_path, JOBS).run("afs-l", 0) is None
+
+
+def test_jobs_keep_the_size_that_they_ask_for_where_nothing_is_shared() -> None:
+    job = Trained("job-0", 0.0, 4, 1, 8, 60.0, tuple(float(n) for n in range(9)))
+    held = {name for name in policies.FAMILIES if Side(name, name).has(job).least == 4}
+    assert held == {"fifo", "gang", "gang-pack", "specon"}
+
+
+def test_every_family_is_a_profile_that_runs_on_a_cluster() -> None:
+    named = {*policies.FAMILIES, *policies.OTHERS}
+    assert not [name for name in named if profiles.NAMED[name].simulation_only]
