@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import pytest
+
 from e2e.bench import policies
+from e2e.bench.live import replays
 from e2e.bench.policies import Kept
 from e2e.bench.predicted import Side
 from e2e.bench.trainings import Trained
 from muster import profiles
+from muster.core.cycle import cycle
+from muster.core.snapshot_codec import dump
+from muster.core.views.view import View
+from tests.scenario import job, node, snapshot
 
 JOBS = {"jobs": 30, "seed": 1}
 RUN = {"jct_s": 12.5, "differ": []}
@@ -41,3 +49,16 @@ def test_jobs_keep_the_size_that_they_ask_for_where_nothing_is_shared() -> None:
 def test_every_family_is_a_profile_that_runs_on_a_cluster() -> None:
     named = {*policies.FAMILIES, *policies.OTHERS}
     assert not [name for name in named if profiles.NAMED[name].simulation_only]
+
+
+@pytest.mark.parametrize("part", ["shares", "reservations", "whys"])
+def test_a_plan_with_a_part_missing_is_not_replayed_identically(tmp_path: Path, part: str) -> None:
+    before = snapshot([node("n0")], jobs=[job("starts", worker=2)])
+    profile = profiles.build("max-min")
+    whole = json.loads(json.dumps(dump(View(before, cycle(before, profile), profile))))
+    path = tmp_path / "dump.json"
+    path.write_text(json.dumps(whole))
+    assert replays(path)
+    assert whole["plan"].pop(part)
+    path.write_text(json.dumps(whole))
+    assert not replays(path)
