@@ -52,6 +52,12 @@ def test_delays_are_from_the_free_place_or_the_pod_whichever_came_last() -> None
     assert trainings.delay() == pytest.approx(0.375)
 
 
+def test_a_place_that_is_kept_free_for_long_hardly_counts_in_the_usual_delay() -> None:
+    trainings = Trainings(pause=0.0)
+    trainings.delays = [0.25, 0.5, 60.0]
+    assert trainings.usual_delay() == 0.5
+
+
 def test_a_pod_of_a_job_that_is_done_frees_its_place_once() -> None:
     trainings = Trainings(pause=0.0)
     trainings.submitted(JOB, 0.0)

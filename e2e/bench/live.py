@@ -154,6 +154,7 @@ def _run(going: Going, one: Lab, side: Side, drawn: Sequence[Trained], pause: fl
     return {
         "jct_s": round(trainings.jct(), 3),
         "delay_s": round(trainings.delay(), 3),
+        "usual_delay_s": round(trainings.usual_delay(), 3),
         "wait_s": round(trainings.wait(), 3),
         "changes": sum(t.changes for t in trainings.jobs.values()),
         "binds": len(trainings.delays),

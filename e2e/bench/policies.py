@@ -113,7 +113,8 @@ def _runs(
     keep: bool,
     labs_named: str,
 ) -> None:
-    """Plans are made again, and the simulator asked, between waves: when nothing is measured."""
+    """Plans are made again, and the simulator asked, between waves: when nothing is measured. A restart there takes
+    the median delay: where a policy leaves places to nobody, the mean is how long it did."""
     for first in range(0, len(todo), beside):
         part = todo[first : first + beside]
         names = ", ".join(f"{side.name} {number}" for side, number in part)
@@ -121,7 +122,7 @@ def _runs(
                               len(part) * len(drawn)) as reading:  # fmt: skip
             found = wave(Going(reading), part, drawn, drawing, kept.folder, keep, labs_named)
         for (side, number), run in zip(part, found, strict=True):
-            said = simulate(side, drawn, PAUSE / drawing.speed + run["delay_s"], kept.folder)
+            said = simulate(side, drawn, PAUSE / drawing.speed + run["usual_delay_s"], kept.folder)
             differ = differing([Path(path) for path in run["dumps"]])
             kept.keep(
                 side.name,
@@ -148,6 +149,7 @@ def _row(runs: Sequence[Run], drawing: Drawing) -> dict[str, Any]:
         "wait_live_s": mean("wait_s") * drawing.speed,
         "wait_simulated_s": mean("simulated_wait_s") * drawing.speed,
         "delay_s": mean("delay_s"),
+        "usual_delay_s": mean("usual_delay_s"),
         "changes": mean("changes"),
         "dumps": sum(run["dumps"] for run in runs),
         "differ": sum(len(run["differ"]) for run in runs),
