@@ -60,15 +60,28 @@ def measure(
     result = Result(
         "policies", f"{jobs} jobs on {drawing.gpus} GPUs, {speed:g}x compressed, load {load:g}, seed {seed}"
     )
-    rows = {side.name: _row([kept.of(side.name, n) for n in range(rounds)], drawing) for side in sides}
+    rows = {
+        side.name: _row(side, [kept.of(side.name, n) for n in range(rounds)], drawn, drawing, folder)
+        for side in sides
+    }
     for name, row in rows.items():
-        off, alike, dumps = row["off"], row["dumps"] - row["differ"], row["dumps"]
+        offs = (row["off"], row["off_mean_delay"])
         result.row(
-            f"{name}: average JCT (trace s) live; simulated",
-            f"{row['live_s']:.0f}; {row['simulated_s']:.0f}: {100 * off:+.1f} %",
-            f"within {100 * NEAR:.0f} %", abs(off) <= NEAR,
-        )  # fmt: skip
-        result.row("    plans replayed identically", f"{alike} of {dumps}", "all", alike == dumps)
+            f"{name}: average JCT (trace s) live; simulated with the median, the mean delay",
+            f"{row['live_s']:.0f}; {row['simulated_s']:.0f}, {row['simulated_mean_delay_s']:.0f}: "
+            + ", ".join(f"{100 * off:+.1f} %" for off in offs),
+            f"both within {100 * NEAR:.0f} %",
+            max(map(abs, offs)) <= NEAR,
+        )
+        result.row(
+            "    delay (s of this machine), median, mean; wait for the first start (trace s), live, simulated",
+            f"{row['usual_delay_s']:.2f}, {row['delay_s']:.2f}; "
+            f"{row['wait_live_s']:.0f}, {row['wait_simulated_s']:.0f}",
+        )
+        alike = row["dumps"] - row["differ"]
+        result.row(
+            "    plans replayed identically", f"{alike} of {row['dumps']}", "all", alike == row["dumps"]
+        )
     result.data |= {"arguments": kept.arguments | {"rounds": rounds, "beside": beside}, "families": rows}
     return result
 
@@ -113,8 +126,7 @@ def _runs(
     keep: bool,
     labs_named: str,
 ) -> None:
-    """Plans are made again, and the simulator asked, between waves: when nothing is measured. A restart there takes
-    the median delay: where a policy leaves places to nobody, the mean is how long it did."""
+    """Plans are made again between waves: when nothing is measured."""
     for first in range(0, len(todo), beside):
         part = todo[first : first + beside]
         names = ", ".join(f"{side.name} {number}" for side, number in part)
@@ -122,32 +134,39 @@ def _runs(
                               len(part) * len(drawn)) as reading:  # fmt: skip
             found = wave(Going(reading), part, drawn, drawing, kept.folder, keep, labs_named)
         for (side, number), run in zip(part, found, strict=True):
-            said = simulate(side, drawn, PAUSE / drawing.speed + run["usual_delay_s"], kept.folder)
             differ = differing([Path(path) for path in run["dumps"]])
-            kept.keep(
-                side.name,
-                number,
-                run | {"dumps": len(run["dumps"]), "differ": differ}
-                | {"simulated_s": said.jct, "simulated_wait_s": said.wait},
-            )  # fmt: skip
+            dumps = len(run["dumps"])
+            kept.keep(side.name, number, run | {"dumps": dumps, "differ": differ})
             progress.say(
-                f"  {side.name} {number}: live {run['jct_s']:.2f} s, simulated {said.jct:.2f} s; "
-                f"{len(differ)} of {len(run['dumps'])} plans differ"
+                f"  {side.name} {number}: live {run['jct_s']:.2f} s; {len(differ)} of {dumps} plans differ"
             )
 
 
-def _row(runs: Sequence[Run], drawing: Drawing) -> dict[str, Any]:
-    """Means of a family's runs: JCT and wait in trace seconds, the delay until a place is used in this machine's."""
+def _row(
+    side: Side, runs: Sequence[Run], drawn: Sequence[Trained], drawing: Drawing, folder: Path
+) -> dict[str, Any]:
+    """Means of a family's runs: JCT and wait in trace seconds, delays in this machine's.
+
+    It is simulated twice, since no one figure is what a restart waits for a place: where a policy leaves places to
+    nobody the mean delay is how long it did, and where hand-overs are slow the median leaves those out.
+    """
 
     def mean(key: str) -> float:
         return statistics.fmean(run[key] for run in runs)
 
+    usual, average = (
+        [simulate(side, drawn, PAUSE / drawing.speed + run[key], folder) for run in runs]
+        for key in ("usual_delay_s", "delay_s")
+    )
+    simulated, with_average = (statistics.fmean(one.jct for one in found) for found in (usual, average))
     return {
         "live_s": mean("jct_s") * drawing.speed,
-        "simulated_s": mean("simulated_s") * drawing.speed,
-        "off": mean("jct_s") / mean("simulated_s") - 1.0,
+        "simulated_s": simulated * drawing.speed,
+        "simulated_mean_delay_s": with_average * drawing.speed,
+        "off": mean("jct_s") / simulated - 1.0,
+        "off_mean_delay": mean("jct_s") / with_average - 1.0,
         "wait_live_s": mean("wait_s") * drawing.speed,
-        "wait_simulated_s": mean("simulated_wait_s") * drawing.speed,
+        "wait_simulated_s": statistics.fmean(one.wait for one in usual) * drawing.speed,
         "delay_s": mean("delay_s"),
         "usual_delay_s": mean("usual_delay_s"),
         "changes": mean("changes"),
