@@ -12,7 +12,7 @@ import numpy as np
 from muster.core.placement.capacity import used_by
 from muster.errors import InvariantError
 from muster.sim.workload import Cluster
-from muster.types import GPU, GPU_MEMORY, PODS, PRODUCT, IntArray, NodeRecord, Nodes, Shape
+from muster.types import GPU, GPU_MEMORY, HOSTNAME, PODS, PRODUCT, IntArray, NodeRecord, Nodes, Shape
 
 RACK = "topology.muster.dev/rack"
 """The node label of a simulated node's rack."""
@@ -35,7 +35,7 @@ def records(cluster: Cluster) -> list[NodeRecord]:
         for i in range(group.nodes):
             number = numbers[stem] = numbers.get(stem, -1) + 1
             name = f"{stem}-{number:0{width}d}"
-            labels = {"kubernetes.io/hostname": name, RACK: f"rack-{racks + i * group.racks // group.nodes}"}
+            labels = {HOSTNAME: name, RACK: f"rack-{racks + i * group.racks // group.nodes}"}
             if group.product:
                 labels[PRODUCT] = group.product
             if group.memory:

@@ -130,7 +130,10 @@ def test_how_long_a_hand_over_took_and_its_device_idled_is_known_of_each_pod() -
     cluster.now += 0.5
     cluster.obey("b")
     cluster.decide()
-    assert cluster.memory.changes == {"a": Change(102.0, 2.0, 0.0, 1), "b": Change(102.5, 2.5, 0.5, 1)}
+    assert cluster.memory.changes == {
+        "a": Change(102.0, 2.0, 0.0, 1, handed=True),
+        "b": Change(102.5, 2.5, 0.5, 1, handed=True),
+    }
     assert cluster.memory.asked == {}
 
 

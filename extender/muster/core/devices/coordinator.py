@@ -38,7 +38,7 @@ class Assign:
 @dataclass(frozen=True, slots=True)
 class HeldDevice:
     """One device. users: agents that may use it, or stand in its record; epoch: of the record; recording: what is
-    being written; holder: "" = none has it any more; last: the pod that let it go last, "" = none since then."""
+    being written; holder: "" = none has it any more; last: the pod that used it last, "" = none did."""
 
     id: str
     node: str
@@ -94,7 +94,7 @@ class Change:
     took: float
     idle: float
     count: int
-    handed: bool = True
+    handed: bool
 
 
 @dataclass

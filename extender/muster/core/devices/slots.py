@@ -16,6 +16,7 @@ from muster.core.devices.coordinator import Change
 from muster.core.devices.hand_over import Want
 from muster.types import (
     GPU,
+    HOSTNAME,
     Job,
     JobKey,
     Member,
@@ -28,7 +29,6 @@ from muster.types import (
     State,
     Status,
 )
-from muster.types.values import HOSTNAME
 
 SLOT = Shape(requests=((GPU, 1),))
 SUFFIX = ".gpus"
@@ -237,8 +237,9 @@ def _told(
             last, at = change
             when = calendar(at)
             since = f" since {when:%H:%MZ}" if when is not None else ""
-            took = f"hand-over took {last.took:.1f} s, GPUs idle {last.idle:.1f} s"
-            if not last.handed:
+            if last.handed:
+                took = f"hand-over took {last.took:.1f} s, GPUs idle {last.idle:.1f} s"
+            else:
                 took = f"taken up in {last.took:.1f} s"
             of = f"{last.count} of {slots.max} GPUs of {grant.node}{since}; {took}"
         return Status(State.RUNNING, status.reason, f"in place: {of}")

@@ -14,6 +14,7 @@ from muster.core.reasons.words import duration, plural
 from muster.core.workload.whole import rolls_out, to_come
 from muster.types import (
     GPU,
+    HOSTNAME,
     Job,
     Reason,
     Reservation,
@@ -22,7 +23,6 @@ from muster.types import (
     State,
     Status,
 )
-from muster.types.values import HOSTNAME
 
 BEHIND_HEAD = Status(
     State.WAITING,
