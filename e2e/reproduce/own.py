@@ -34,6 +34,8 @@ QUICK = ("2869ce", "e13805")
 SMALL = (*TUNED, "ed69ec", "e13805", "103959")
 LIGHT = tuple(vc for vc in ORDER if vc != "6214e9")
 POLLUX = tuple(f"workload-{number}" for number in range(1, 9))
+BOTH = ("afs-l", "tide", "srtf", "max-min")
+"""Profiles that are run on Pollux's workloads with and without nodes."""
 SIZES = (32, 128, 256)
 RESTARTS = (30.0, 120.0)
 KNOWN = (0.8, 0.5, 0.0)
@@ -106,6 +108,8 @@ def entries(data: Path) -> list[Entry]:
             for vc in vcs
             for base in ("afs-l-packed", "afs-p-packed")
         ]
+    made += [_shown(data, Case(vc, nodes=nodes), "mean JCT") for nodes in (False, True) for vc in POLLUX]
+    made += [_engines(data, vc, which) for which in BOTH for vc in POLLUX]
     return made
 
 
@@ -133,6 +137,16 @@ def _drawn(data: Path, case: Case, base: str) -> Entry:
         return Range.of([_ratio(data, each, "tide", base, _mean) for each in cases])
 
     return Entry(f"{case}, mean JCT, tide / {base}", None, "x", 0.0, "", False, measure)
+
+
+def _engines(data: Path, vc: str, which: str) -> Entry:
+    """What nodes add to the mean JCT of a profile that places without regard to its shares."""
+
+    def measure() -> float:
+        fluid, nodes = (_run(data, Case(vc, nodes=nodes), which) for nodes in (False, True))
+        return float(_times(nodes).mean() / _times(fluid).mean())
+
+    return Entry(f"{vc}, mean JCT, {which}, on nodes / without", None, "x", 0.0, "", False, measure)
 
 
 def _ratio(

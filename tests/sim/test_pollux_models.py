@@ -2,27 +2,34 @@
 
 import csv
 import math
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from muster.profiles import build
+from muster.sim.engine import simulate
+from muster.sim.makers import Makers
 from muster.sim.models import pollux
 from muster.sim.models.pollux import Application, packed, ring
 from muster.sim.options import Options
 from muster.sim.physics import RESUME, START, Change, Running, Stage
 from muster.sim.traces.source import UnreadableError
+from muster.sim.workload import Cluster, Group, Workload
 from muster.types import Config
 
 STEP = {"1": 1.0, "2": 0.6, "11": 0.8, "12": 0.5, "22": 0.4}
 
 
-def folder(path: Path, *, epochs: int = 3, name: str = "toy") -> Path:
-    """An application measured at batch sizes 8 and 32 and local batch sizes 2 to 8; half of a step is exchange."""
+def folder(path: Path, *, epochs: int = 3, name: str = "toy", louder: float = 1.0) -> Path:
+    """An application measured at batch sizes 8 and 32 and local batch sizes 2 to 8; half of a step is exchange.
+    louder: by what the noise of the gradients grows with each epoch, and so the goodput of a large batch."""
     (path / name).mkdir(parents=True)
     for batch, noise in ((8, 1.0), (32, 3.0)):
         rows = [
             {"iteration": 10 * (e + 1) * 8 // batch, "progress": 10.0 * (e + 1) + batch / 8, "metric": 0.5,
-             "grad_sqr": 1.0, "grad_var": noise}
+             "grad_sqr": 1.0, "grad_var": noise * louder**e}
             for e in range(epochs)
         ]  # fmt: skip
         written(path / name / f"validation-{batch}.csv", rows)
@@ -103,6 +110,29 @@ def test_declared_speeds_are_of_steps_packed_and_the_work_of_all_iterations(toy:
     assert dict(speeds)[4] == pytest.approx(one / (0.4 * 4 / 8))
     assert work == pytest.approx((30 * 2 / 3 + 7 * 1 / 3) * one)
     assert toy.declared(submission, 2) is toy.declared(submission, 2)
+
+
+def test_a_job_ends_when_the_sum_of_its_epochs_is_over_in_both_engines(tmp_path: Path) -> None:
+    toy = pollux.read(folder(tmp_path, louder=100.0))["toy"]
+    assert isinstance(toy, Application)
+    speeds = [toy.speed_at(run(2, batch=32), (a + b) / 2) for a, b in pairwise(toy.ends)]
+    assert speeds[2] > 1.5 * speeds[0]
+    seconds = sum((b - a) / speed for (a, b), speed in zip(pairwise(toy.ends), speeds, strict=True))
+    jobs = [replace(pollux.submission("a", 0.0, "toy", 2, 32, {"toy": toy}), min=2, max=2)]
+    for fluid in (True, False):
+        cluster = Cluster((Group(1, 2),), fluid)
+        result = simulate(Workload(jobs, {"toy": toy}), cluster, build("max-min"), Options(restart=0.0))
+        assert result.ended.tolist() == pytest.approx([seconds])
+
+
+def test_a_job_that_is_done_has_nothing_left_of_what_is_declared(tmp_path: Path) -> None:
+    """Whatever the speed of its first epoch is."""
+    toy = pollux.read(folder(tmp_path, louder=100.0))["toy"]
+    jobs = [pollux.submission("a", 0.0, "toy", 2, 32, {"toy": toy})]
+    makers = Makers({"toy": toy}, Cluster((Group(2, 2),)), 4, 2)
+    training = makers.training(0, 1, jobs[0])
+    assert training.declared > 0.0
+    assert training.total / training.one == pytest.approx(training.declared)
 
 
 def test_reports_count_iterations_to_the_end_of_the_epoch_and_leave_one_in_the_last(toy: Application) -> None:

@@ -147,8 +147,10 @@ def speed_of(
     product: str,
     batch: int,
 ) -> float:
-    """Iterations/s on as few nodes as hold the replicas: without placement a job has no neighbours."""
+    """Iterations/s on as few nodes as hold the replicas: without placement a job has no neighbours. Of a model whose
+    speed changes by epoch the mean over the whole job: a curve of this engine holds from its start to its end."""
     whole, rest = divmod(count, per_node)
     nodes = (per_node,) * whole + ((rest,) if rest else ())
     roles = tuple(sorted([(role, count), *others]))
-    return model.speed(Config(roles=roles, nodes=nodes, product=product, batch=batch))
+    mean = getattr(model, "mean_speed", model.speed)
+    return float(mean(Config(roles=roles, nodes=nodes, product=product, batch=batch)))

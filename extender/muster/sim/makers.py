@@ -91,7 +91,8 @@ class Makers:
         self, submission: Submission, model: Model, roles: tuple[RoleSpec, ...]
     ) -> tuple[tuple[tuple[int, float], ...], float, float]:
         """Speeds relative to one replica by count, the iterations/s of one replica, and seconds of the whole job
-        on one replica, as its owner declares them (a model may say so itself, see Makers).
+        on one replica, as its owner declares them (a model may say so itself, see Makers: then the speed of one
+        replica is the mean over the whole job).
 
         Where one replica can't run, the least count that can stands for it, divided by the count.
         """
@@ -112,7 +113,8 @@ class Makers:
         curve, one = self._curves[kind]
         if own is not None:
             work, curve = own(submission, self.per_node)
-            return tuple(curve), one, work
+            # Progress counts in the unit of what is declared, else "declared less done" is far off the truth.
+            return tuple(curve), submission.work / work, work
         return curve, one, submission.work / one if one > 0.0 else 0.0
 
     def _profile(

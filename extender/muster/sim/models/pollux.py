@@ -115,6 +115,14 @@ class Application:
             speeds = self._speeds[key] = self._goodput(*key)
         return speeds[min(self.epoch(step), self.epochs - 1)]
 
+    def mean_speed(self, config: Config) -> float:
+        """Progress/s over a whole job that keeps its configuration: its work over the time of all epochs."""
+        seconds = [
+            (end - start) / self.speed_at(config, start)
+            for start, end in zip(self.ends, self.ends[1:], strict=False)
+        ]
+        return self.ends[-1] / sum(seconds)
+
     def epoch(self, step: float) -> int:
         """Whole epochs done."""
         return bisect_right(self.ends, step) - 1
