@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from e2e.reproduce._learning import learning
 from e2e.reproduce._reporting import reporting
 from e2e.reproduce.afs import VCS
 from e2e.reproduce.entry import Entry, Range
@@ -40,6 +41,8 @@ SIZES = (32, 128, 256)
 RESTARTS = (30.0, 120.0)
 KNOWN = (0.8, 0.5, 0.0)
 REPORTS = (1.0, 0.8, 0.5, 0.0)
+FEW = (0.25, 0.1)
+"""Parts at which learned lengths were tried besides: between them and half they stop paying."""
 SEEDS = (1, 2, 3, 4, 5)
 NO_GUARD = {"tide": {"late": 0.0, "waited": 0.0}}
 AIMS = {"mean JCT": 1.02, "p99 JCT": 1.03, "longest JCT": 1.05, "worst finish-time fairness": 1.05}
@@ -58,7 +61,8 @@ MISSED = {
 class Case:
     """A virtual cluster (or a workload of Pollux) on so many GPUs, with restarts of so many s. known: part of the
     jobs whose length is told; reports: part that tells it after a while (`_reporting`), None = all is known from the
-    start; wrong: part of those that are off; drawn with the seed. nodes: jobs are placed on nodes of 4 GPUs."""
+    start; wrong: part of those that are off; drawn with the seed. learns: the others' lengths are guessed by those of
+    jobs that ended (`_learning`). nodes: jobs are placed on nodes of 4 GPUs."""
 
     vc: str
     gpus: int = 64
@@ -67,6 +71,7 @@ class Case:
     reports: float | None = None
     wrong: float = 0.0
     seed: int = 1
+    learns: bool = False
     nodes: bool = False
 
     def __str__(self) -> str:
@@ -77,11 +82,12 @@ class Case:
         if self.reports is not None:
             parts.append(f"{self.reports:.0%} of lengths reported")
         parts += [f"{self.wrong:.0%} of them wrong"] * (self.wrong > 0.0)
+        parts += ["others learned"] * self.learns
         return ", ".join(parts)
 
     def told(self) -> Case:
         """The same where every length is known."""
-        return replace(self, known=1.0, reports=None, wrong=0.0, seed=1)
+        return replace(self, known=1.0, reports=None, wrong=0.0, seed=1, learns=False)
 
 
 def entries(data: Path) -> list[Entry]:
@@ -108,6 +114,10 @@ def entries(data: Path) -> list[Entry]:
             for vc in vcs
             for base in ("afs-l-packed", "afs-p-packed")
         ]
+    few = [Case(vc, reports=part) for part in FEW for vc in SMALL[:5]]
+    made += [_drawn(data, case, "afs-p") for case in few]
+    learns = [Case(vc, reports=part, learns=True) for part in (*REPORTS[1:], *FEW) for vc in SMALL[:5]]
+    made += [_drawn(data, case, "afs-p", mine) for case in learns for mine in ("tide", "afs-l")]
     made += [_shown(data, Case(vc, nodes=nodes), "mean JCT") for nodes in (False, True) for vc in POLLUX]
     made += [_engines(data, vc, which) for which in BOTH for vc in POLLUX]
     return made
@@ -128,15 +138,15 @@ def _shown(data: Path, case: Case, what: str, mine: str = "tide", base: str = "a
     return Entry(f"{case}, {what}, {mine} / {base}", None, "x", 0.0, "", False, measure)
 
 
-def _drawn(data: Path, case: Case, base: str) -> Entry:
+def _drawn(data: Path, case: Case, base: str, mine: str = "tide") -> Entry:
     """Mean JCT over the seeds; of a part that is whole there is nothing to draw. base: knows all lengths, always."""
     drawn = 0.0 < (case.reports or 0.0) < 1.0 or case.wrong > 0.0
 
     def measure() -> Range:
         cases = [replace(case, seed=seed) for seed in (SEEDS if drawn else SEEDS[:1])]
-        return Range.of([_ratio(data, each, "tide", base, _mean) for each in cases])
+        return Range.of([_ratio(data, each, mine, base, _mean) for each in cases])
 
-    return Entry(f"{case}, mean JCT, tide / {base}", None, "x", 0.0, "", False, measure)
+    return Entry(f"{case}, mean JCT, {mine} / {base}", None, "x", 0.0, "", False, measure)
 
 
 def _engines(data: Path, vc: str, which: str) -> Entry:
@@ -172,9 +182,12 @@ def _workload(data: Path, case: Case) -> Workload:
 def _run(data: Path, case: Case, which: str) -> Result:
     name, _, ending = which.partition(", ")
     profile = build(name, NO_GUARD if ending else {})
-    workload = _workload(data, replace(case, restart=0.0, reports=None, wrong=0.0, seed=1, nodes=False))
+    workload = _workload(
+        data, replace(case, restart=0.0, reports=None, wrong=0.0, seed=1, learns=False, nodes=False)
+    )
     if case.reports is not None:
-        profile = reporting(profile, workload, case.reports, case.wrong, case.seed)
+        shown = learning if case.learns else reporting
+        profile = shown(profile, workload, case.reports, case.wrong, case.seed)
     cluster = Cluster((Group(case.gpus // 4, 4),), fluid=not case.nodes)
     options = Options(whole_seconds=not case.nodes, restart=case.restart)
     result = simulate(workload, cluster, profile, options)
