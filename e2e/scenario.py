@@ -300,11 +300,19 @@ def planned_after(cluster: Cluster, namespace: str = "default") -> None:
             cluster.delete(f"/api/v1/namespaces/{namespace}/pods/{name}", gracePeriodSeconds="0")
 
 
-def stays(cluster: Cluster, predicate: Callable[[], object], *, what: str) -> None:
-    """AssertionError unless the predicate is true after a plan that is newer than all that has happened so far."""
+def stays(
+    cluster: Cluster,
+    predicate: Callable[[], object],
+    *,
+    what: str,
+    also: Callable[[], object] | None = None,
+) -> None:
+    """AssertionError unless the predicate is true after a plan that is newer than all that has happened so far; it
+    shows `also` (pods, Gangs)."""
     planned_after(cluster)
     value = predicate()
-    assert value, f"not so after a newer plan: {what}; found {value!r}"
+    shown = "" if also is None else f"\n{also()}"
+    assert value, f"not so after a newer plan: {what}; found {value!r}{shown}"
 
 
 def comes_to_hold(

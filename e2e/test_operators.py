@@ -364,7 +364,12 @@ def test_a_trainjob_that_an_older_version_named_after_its_jobset_keeps_that_name
     }
     muster.submit(old, namespace=namespace)
     lab.start("muster-0")
-    stays(cluster, lambda: list(cluster.gangs(namespace)) == ["jobset-tune"], what="it keeps its name")
+    stays(
+        cluster,
+        lambda: list(cluster.gangs(namespace)) == ["jobset-tune"],
+        what="it keeps its name",
+        also=lambda: everything(cluster, namespace),
+    )
     assert {one.uid for one in bound(cluster.pods(namespace))} == {one.uid for one in pods}
 
     ends_now(cluster, *pods)

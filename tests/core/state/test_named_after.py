@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -80,6 +81,26 @@ def test_after_an_upgrade_a_running_trainjob_keeps_its_name_whatever_is_listed_f
     assert states(cluster) == {PLAIN: "Running"}
     assert cluster.sent[sent:] == []
     assert {key.name for key in after.ledger.job_of.values()} == {"jobset-tune"}
+
+
+def test_a_restart_writes_one_gang_in_whatever_order_its_objects_are_read() -> None:
+    """Its pods and its JobSet may come before the Gang that tells its name: by then it had the other one, too."""
+    for order in itertools.permutations(range(5)):
+        cluster = trained()
+        Muster(cluster).settle()
+        written = cluster.gangs.pop(NAMED)
+        key = written.key._replace(name=PLAIN[1], uid=SET.uid)
+        cluster.gangs[PLAIN] = replace(written, key=key, name=PLAIN[1], owner=SET, declared_by=None)
+        cluster.now += 12  # longer than a pod waits for its owner to be read
+        after = Muster(FakeCluster(nodes=1))
+        after.cluster = cluster
+        nodes = [event for event in cluster.events() if isinstance(event, NodeSeen)]
+        others = [event for event in cluster.events() if not isinstance(event, NodeSeen)]
+        for event in (*nodes, *(others[index] for index in order)):
+            after.ledger.apply(event, cluster.now)
+        after.ledger.take_over()
+        after.settle()
+        assert states(cluster) == {PLAIN: "Running"}, [type(others[index]).__name__ for index in order]
 
 
 def test_after_the_job_of_the_older_version_has_ended_the_next_one_has_the_new_name() -> None:

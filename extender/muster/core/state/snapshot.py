@@ -110,7 +110,9 @@ def _refresh(state: LedgerState, key: JobKey, now: float) -> None:
 
 def _forgotten(state: LedgerState, key: JobKey, job_state: JobState) -> bool:
     """Whether nothing is left of the job; then all that is kept of it goes."""
-    if job_state.pods or job_state.recorded.gang is not None or state.owners.lives(key, job_state.owner):
+    if job_state.pods or job_state.recorded.gang is not None:
+        return False
+    if state.owners.lives(key, job_state.owner) and not _goes_by_another_name(state, key, job_state):
         return False
     if job_state.desired.reservations:
         set_holds(state, job_state, ())
@@ -123,6 +125,15 @@ def _forgotten(state: LedgerState, key: JobKey, job_state: JobState) -> bool:
     state.quarantined.pop(key, None)
     state.later.pop(key, None)
     return True
+
+
+def _goes_by_another_name(state: LedgerState, key: JobKey, job_state: JobState) -> bool:
+    """Whether the owner's pods are those of its job under the other name that it may have (a TrainJob's, or its
+    JobSet's: `pods._key`): its pods came before the Gang that tells the name."""
+    if job_state.owner is None or not key.uid:
+        return False
+    others = (other for other in state.owners.jobs_of(job_state.owner.uid) if other.uid not in ("", key.uid))
+    return any(state.entries[other].pods for other in others)
 
 
 def _build(state: LedgerState, key: JobKey, job_state: JobState, now: float) -> None:
