@@ -8,6 +8,7 @@ import pytest
 
 from muster.core.devices import hand_over, slots
 from muster.core.state.quarantine import set_aside
+from muster.points import Profile
 from muster.types import OwnerGone, Phase, State
 from muster_plugins.afs_l import AfsL
 from tests.core.devices.circle import Circle
@@ -168,6 +169,23 @@ def test_an_allocation_by_throughput_shares_them_too() -> None:
     circle.train("b", "1-4", speed="1=1,2=1.9,3=2.7,4=3.4")
     circle.seconds(8)
     assert (circle.using("a"), circle.using("b")) == (2, 2)
+
+
+def test_under_a_profile_that_shares_nothing_it_takes_what_is_free_and_gives_nothing_back() -> None:
+    circle = Circle()
+    circle.profile = Profile("shares nothing")
+    circle.restart()
+    circle.train("a", "1-3")
+    circle.train("b", "1-4")
+    circle.seconds(6)
+    assert (circle.using("a"), circle.using("b")) == (3, 1)
+    circle.train("c", "1,2")
+    circle.seconds(6)
+    assert circle.plan.statuses[circle.key("job-c")].state is State.WAITING
+    assert (circle.using("a"), circle.using("b")) == (3, 1)
+    circle.cluster.end(circle.pod("a").uid)
+    circle.seconds(8)
+    assert (circle.using("b"), circle.using("c")) == (3, 1), "who waits has its least before others grow"
 
 
 def test_a_job_that_ends_leaves_no_holder() -> None:

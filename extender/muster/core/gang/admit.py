@@ -133,7 +133,8 @@ def ends_in_time(run: CycleState, job: Job) -> bool:
 
 
 def admit_more(run: CycleState, job: Job) -> None:
-    """Existing replicas above the minimum start as they fit, in order, unless a head would be delayed."""
+    """Existing replicas above the minimum, and GPUs in place, start as they fit, in order, unless a head would be
+    delayed."""
     if run.blocked or job.invalid or job.key in run.back or job.key in run.preempted:
         return
     for role in job.roles:
@@ -145,7 +146,8 @@ def admit_more(run: CycleState, job: Job) -> None:
             continue
         taken = {h.uid for h in reservations}
         ready = sum(1 for m in role.members if m.ready and m.uid not in taken)
-        sizes = sizes_between(role, have, min(role.max, have + ready))
+        # Nobody has to create GPUs: those of a job in place grow as far as there are any.
+        sizes = sizes_between(role, have, role.max if role.devices else min(role.max, have + ready))
         if sizes:
             grow(Statement(run, guard=_never_passed(run)), job, role, have, sizes)
 
