@@ -27,6 +27,7 @@ class _Lazy(Group):
 
     later: ClassVar[dict[str, str]] = {
         "agent": "muster.agent.command",
+        "doctor": "muster.doctor.command",
         "replay": "muster.sim.command",
         "simulate": "muster.sim.command",
         "workload": "muster.sim.command",
@@ -238,56 +239,6 @@ def release(
         for name, why in done.stuck:
             click.echo(f"  {name}: {why}", err=True)
         click.echo("free capacity for them, or delete their owners; they need no further release", err=True)
-
-
-@main.command()
-@click.option("-n", "--namespace", default="muster-system", show_default=True, help="Muster's own.")
-@click.option("--release", default="muster", show_default=True, help="Name of its objects: the release's.")
-@click.option(
-    "--probe-namespace",
-    "probe",
-    help="Where a pod of ours is created as a dry run: one that has opted in. Default: the context's.",
-)
-@click.option(
-    "--url",
-    default="",
-    help="Of the service port. Default: in a pod the Service, else by the API server's proxy.",
-)
-@click.option("--json", "as_json", is_flag=True, help="The findings as a list of objects.")
-@kubeconfig_option
-@context_option
-@says_errors
-def doctor(
-    namespace: str,
-    release: str,
-    probe: str | None,
-    url: str,
-    as_json: bool,
-    kubeconfig: str | None,
-    context: str | None,
-) -> None:
-    """What is wrong with this installation of Muster, and what to do about it.
-
-    Looks at versions, the leader, admission, the rights of Muster's account, nodes that another scheduler shares, the
-    port for reports, and jobs that were put aside. It changes nothing: pods are created as dry runs. Exit 1 where
-    something fails.
-    """
-    import json
-    from dataclasses import asdict
-    from importlib.metadata import version
-
-    from muster.cluster.api import Api, configuration
-    from muster.doctor import visit
-    from muster.doctor.finding import Level
-
-    probe = probe or context_namespace(kubeconfig, context)
-    place = visit.Place(namespace, release, probe, url, inside=kubeconfig is None and visit.inside())
-    found = visit.examine(Api(configuration(kubeconfig, context)), place, version("muster-scheduler"))
-    click.echo(
-        json.dumps([asdict(one) for one in found], indent=2) if as_json else visit.text(found), nl=as_json
-    )
-    if any(one.level is Level.FAIL for one in found):
-        sys.exit(1)
 
 
 def _tell(text: str) -> None:

@@ -14,7 +14,7 @@ from muster.doctor import rights
 from muster.doctor.checks import NEWEST, OLDEST
 from muster.doctor.finding import Finding, Level
 from muster.doctor.patient import Patient
-from muster.doctor.visit import Place, examine, text
+from muster.doctor.visit import Place, before_start, examine, text
 from muster.errors import ClusterError
 from muster.settings import load_settings
 from tests.chart.test_chart import CHART, IMAGE, rendered
@@ -85,6 +85,8 @@ class Cluster:
                 return 422, b'{"message": "refused"}'
             return 201, json.dumps(self._made(body)).encode()
         found = self.answers.get(where, 404)
+        if isinstance(found, ClusterError):
+            raise found
         if isinstance(found, int):
             return found, json.dumps({"message": f"no {where}"}).encode()
         if isinstance(found, tuple):
@@ -366,3 +368,58 @@ def test_each_finding_is_a_line_with_what_to_do_below_it() -> None:
     assert told == (
         "ok       leader  a holds it\nfail     nodes   two share\n                 -> taint one\n"
     )
+
+
+# Before muster starts: as its own account
+
+
+SERVED = "/apis/muster.dev/v1alpha1"
+
+
+def before(cluster: Cluster) -> dict[str, tuple[Level, str]]:
+    found = before_start(cluster, Place(), load_settings(""))
+    return {one.about: (one.level, one.says) for one in found}
+
+
+def test_before_muster_starts_its_own_account_asks_for_version_gangs_and_rights_alone() -> None:
+    cluster = Cluster()
+    cluster.answers[SERVED] = {"resources": [{"name": "gangs"}, {"name": "gangs/status"}]}
+    assert before(cluster) == {
+        "kubernetes": (Level.OK, "v1.37.1; 1.34 to 1.37 are supported"),
+        "gangs": (Level.OK, "gangs.muster.dev/v1alpha1 is served"),
+        "rights": (Level.OK, "this account may what it has to"),
+    }
+    asked = {(method, path) for method, path, _ in cluster.asked}
+    assert asked == {("GET", "/version"), ("GET", SERVED), ("POST", SELF)}
+
+
+def test_what_would_fail_at_each_cycle_keeps_muster_from_starting() -> None:
+    cluster = Cluster()
+    cluster.answers["/version"] = {"gitVersion": "v1.33.4"}
+    cluster.denied = {("patch", "pods"), ("create", "gangs")}
+    assert before(cluster) == {
+        "kubernetes": (Level.FAIL, "v1.33.4 is not supported: 1.34 to 1.37 are"),
+        "gangs": (
+            Level.FAIL,
+            "the API server serves no gangs.muster.dev/v1alpha1: nothing can be recorded",
+        ),
+        "rights": (
+            Level.FAIL,
+            "this account may not create gangs.muster.dev, patch pods, patch pods/status",
+        ),
+    }
+
+
+def test_an_api_server_that_does_not_answer_or_tell_keeps_nobody_from_starting() -> None:
+    away = Cluster()
+    away.answers["/version"] = ClusterError("the API server does not answer", 0)
+    assert before(away) == {
+        "kubernetes": (Level.UNKNOWN, "the API server does not answer: muster starts, and waits for it")
+    }
+    busy = Cluster()
+    busy.answers |= {"/version": 503, SERVED: 429}
+    assert {about: level for about, (level, _) in before(busy).items()} == {
+        "kubernetes": Level.UNKNOWN,
+        "definition": Level.UNKNOWN,
+        "rights": Level.OK,
+    }

@@ -7,6 +7,7 @@
 | `checks.py`, `admission.py` | the checks, each of one thing |
 | `rights.py` | what Muster's account has to be allowed |
 | `visit.py` | all checks in order, and the text |
+| `command.py` | the command |
 
 It changes nothing: what it creates it creates as a dry run.
 """

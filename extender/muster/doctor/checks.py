@@ -16,6 +16,7 @@ from muster.doctor import rights
 from muster.doctor.admission import admission
 from muster.doctor.finding import Finding, fail, fine, may_not, warn
 from muster.doctor.patient import Json, Patient, ask
+from muster.errors import ClusterError
 from muster.types import counts_as_gpu
 
 OLDEST, NEWEST = 34, 37
@@ -104,15 +105,37 @@ def account(patient: Patient) -> Iterator[Finding]:
     found = patient.own("apps/v1", "deployments", patient.release) or {}
     pod = found.get("spec", {}).get("template", {}).get("spec", {})
     name = str(pod.get("serviceAccountName") or patient.release)
-    missing = rights.lacking(patient, name)
+    yield _rights(f"the account {name}", rights.lacking(patient, name), patient)
+
+
+def own_account(patient: Patient) -> Iterator[Finding]:
+    """What the caller may, who is Muster itself before it starts."""
+    yield _rights("this account", rights.lacking(patient, ""), patient)
+
+
+def _rights(who: str, missing: Sequence[str], patient: Patient) -> Finding:
     if missing:
-        yield fail(
-            "rights",
-            f"the account {name} may not {_listed(missing)}",
-            f"helm upgrade {patient.release} puts its roles back",
-        )
+        do = f"helm upgrade {patient.release} puts its roles back"
+        return fail("rights", f"{who} may not {_listed(missing)}", do)
+    return fine("rights", f"{who} may what it has to")
+
+
+def definition(patient: Patient) -> Iterator[Finding]:
+    """Gangs are served in the version that this Muster writes."""
+    try:
+        served = ask(patient.api, "GET", "/apis/muster.dev/v1alpha1")
+    except ClusterError as error:
+        if error.status != 404:
+            raise
+        served = {}
+    if any(one.get("name") == "gangs" for one in served.get("resources") or ()):
+        yield fine("gangs", "gangs.muster.dev/v1alpha1 is served")
     else:
-        yield fine("rights", f"the account {name} may what it has to")
+        yield fail(
+            "gangs",
+            "the API server serves no gangs.muster.dev/v1alpha1: nothing can be recorded",
+            f"helm upgrade {patient.release} puts the definition back",
+        )
 
 
 def nodes(patient: Patient) -> Iterator[Finding]:
@@ -230,6 +253,9 @@ CHECKS: Sequence[Callable[[Patient], Iterator[Finding]]] = (
     quarantine,
 )
 """In the order in which they are told."""
+
+BEFORE_START: Sequence[Callable[[Patient], Iterator[Finding]]] = (kubernetes, definition, own_account)
+"""Those that Muster's own account can ask before it starts: what fails there would fail at each of its cycles."""
 
 
 def _images(deployment: Json) -> dict[str, str]:

@@ -83,9 +83,9 @@ def named(patient: Patient) -> list[str]:
 
 
 def lacking(patient: Patient, account: str) -> list[str]:
-    """What the account may not do. ClusterError where the caller may not ask about it."""
+    """What the account may not do, "" = the caller's. ClusterError where the caller may not ask about it."""
     user = f"system:serviceaccount:{patient.namespace}:{account}"
-    own = _whoami(patient) == user
+    own = not account or _whoami(patient) == user
     kind = "selfsubjectaccessreviews" if own else "subjectaccessreviews"
     groups = ["system:serviceaccounts", f"system:serviceaccounts:{patient.namespace}", "system:authenticated"]
     found = []

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from muster.cluster.paths import path
-from muster.doctor.checks import CHECKS
+from muster.doctor.checks import BEFORE_START, CHECKS
 from muster.doctor.finding import Finding, Level
 from muster.doctor.patient import Asked, Patient, ask
 from muster.errors import ClusterError, ConfigurationError
@@ -45,7 +45,23 @@ def examine(api: Asked, place: Place, version: str = "") -> list[Finding]:
         return found
     url = place.service(settings)
     patient = Patient(api, place.namespace, place.release, settings, place.probe, url, version, shared)
-    for check in CHECKS:
+    return found + _checked(patient, CHECKS)
+
+
+def before_start(api: Asked, place: Place, settings: Settings) -> list[Finding]:
+    """As Muster's own account, before it starts. An API server that does not answer is no fault of the installation:
+    Muster waits for it."""
+    patient = Patient(api, place.namespace, place.release, settings, place.probe)
+    try:
+        return _checked(patient, BEFORE_START)
+    except ClusterError as error:
+        return [Finding(Level.UNKNOWN, "kubernetes", f"{error}: muster starts, and waits for it")]
+
+
+def _checked(patient: Patient, checks: Sequence[Callable[[Patient], Iterable[Finding]]]) -> list[Finding]:
+    """ClusterError where the API server does not answer at all."""
+    found: list[Finding] = []
+    for check in checks:
         about = check.__name__
         try:
             found.extend(check(patient))
