@@ -87,7 +87,7 @@ def test_coach_tries_workers_and_servers_epoch_by_epoch_and_goes_on_with_the_fas
         with looking(look, 1.1):
             wait_until(
                 lambda: look.counts[:5] == [(1, 1), (2, 1), (1, 2), (2, 2), (2, 1)],
-                within=180.0,
+                within=300.0,
                 what="four epochs on counts that are set, then the fastest",
                 also=lambda: f"{look.counts}\n{cluster.gangs(namespace)}",
             )
