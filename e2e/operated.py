@@ -16,10 +16,20 @@ from typing import Any
 
 from e2e.cluster import Cluster, Json, Pod, Refused
 from e2e.lab import Lab, NodeGroup, Shape
+from e2e.lab.operator_config import kueue_api
 from e2e.scenario import PATIENCE, bound, holds_for, in_state, show, template, wait_until
 
 NODES = 4  # of 8 GPUs
 
+
+def in_versions(operators: Iterable[str]) -> tuple[str, ...]:
+    """These operators, each in the version that E2E_OPERATORS (jobset@v0.10.1) has for it, where it has one."""
+    asked = filter(None, os.environ.get("E2E_OPERATORS", "").split(","))
+    versions = {one.partition("@")[0]: one for one in asked}
+    return tuple(versions.get(name, name) for name in operators)
+
+
+KUEUE_API = kueue_api(in_versions(["kueue"])[0].partition("@")[2])
 KINDS = {
     "JobSet": "jobset.x-k8s.io/v1alpha2",
     "TrainJob": "trainer.kubeflow.org/v1alpha1",
@@ -28,16 +38,9 @@ KINDS = {
     "RayJob": "ray.io/v1",
     "RayCluster": "ray.io/v1",
     "PyTorchJob": "kubeflow.org/v1",
-    "Workload": "kueue.x-k8s.io/v1beta2",
-    "LocalQueue": "kueue.x-k8s.io/v1beta2",
+    "Workload": f"kueue.x-k8s.io/{KUEUE_API}",
+    "LocalQueue": f"kueue.x-k8s.io/{KUEUE_API}",
 }
-
-
-def in_versions(operators: Iterable[str]) -> tuple[str, ...]:
-    """These operators, each in the version that E2E_OPERATORS (jobset@v0.10.1) has for it, where it has one."""
-    asked = filter(None, os.environ.get("E2E_OPERATORS", "").split(","))
-    versions = {one.partition("@")[0]: one for one in asked}
-    return tuple(versions.get(name, name) for name in operators)
 
 
 @contextlib.contextmanager

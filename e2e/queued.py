@@ -14,10 +14,10 @@ from typing import Any
 
 from e2e.cluster import Cluster, Json, Refused
 from e2e.lab import Lab
-from e2e.operated import everything, path
+from e2e.operated import KUEUE_API, everything, path
 from e2e.scenario import PATIENCE, wait_until
 
-API = "/apis/kueue.x-k8s.io/v1beta2"
+API = f"/apis/kueue.x-k8s.io/{KUEUE_API}"
 QUEUE = "kueue.x-k8s.io/queue-name"
 GATE = "kueue.x-k8s.io/admission"
 OF_GROUP = "kueue.x-k8s.io/pod-group-name"
@@ -59,7 +59,7 @@ def resources(gpus: int) -> list[Json]:
 def created(cluster: Cluster, where: str, body: Json) -> None:
     """Once; there already is as good."""
     try:
-        cluster.request("POST", where, {"apiVersion": "kueue.x-k8s.io/v1beta2", **body})
+        cluster.request("POST", where, {"apiVersion": f"kueue.x-k8s.io/{KUEUE_API}", **body})
     except Refused as refused:
         if refused.status != 409:
             raise

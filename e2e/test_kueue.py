@@ -11,7 +11,7 @@ import pytest
 from e2e.cluster import Cluster, Json, Pod
 from e2e.elastic import failed, settles, shared_by
 from e2e.lab import Lab
-from e2e.operated import everything, has_state, jobset, operated, role, run
+from e2e.operated import KUEUE_API, everything, has_state, jobset, operated, role, run
 from e2e.queued import (
     API,
     COMPLETES_WITH_FEWER,
@@ -295,7 +295,8 @@ def test_a_job_of_a_queue_that_is_not_for_muster_gets_no_gate_of_ours(
 
 def impatient() -> Json:
     again = {"backoffBaseSeconds": 1, "backoffMaxSeconds": 2, "timestamp": "Creation"}
-    return {"timeout": f"{READY_WITHIN:.0f}s", "requeuingStrategy": again}
+    on = {"enable": True} if KUEUE_API == "v1beta1" else {}  # later ones are on where they are there
+    return {"timeout": f"{READY_WITHIN:.0f}s", "requeuingStrategy": again, **on}
 
 
 def evicted_for_it(cluster: Cluster, namespace: str, name: str) -> None:

@@ -45,6 +45,8 @@ def namespace_selectors(kustomization: Path) -> dict[str, Json]:
 
 
 def _patches(kustomization: Path) -> Iterator[Json]:
-    for one in yaml.load(kustomization.read_text(), _LOADER).get("patches", ()):
+    for one in (
+        yaml.load(kustomization.read_text(), _LOADER).get("patches") or ()
+    ):  # or none of its lines is in use
         text = one["patch"] if "patch" in one else (kustomization.parent / one["path"]).read_text()
         yield yaml.load(text, _LOADER)

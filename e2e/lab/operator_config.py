@@ -10,7 +10,7 @@ _GROUPS = {
     "jobset": "jobset.x-k8s.io/v1alpha1",
     "lws": "lws.x-k8s.io/v1alpha1",
     "trainer": "trainer.kubeflow.org/v1alpha1",
-    "kueue": "kueue.x-k8s.io/v1beta2",
+    "kueue": "kueue.x-k8s.io",  # its version: kueue_api
 }
 # Jobs and pods of its queues, and the kinds of the operators beside it; those that a lab lacks are passed over.
 _KUEUE: Json = {
@@ -33,8 +33,14 @@ _KUEUE: Json = {
 }
 
 
-def configuration(name: str, health: int, webhook: int, certificates: Path) -> Json:
-    """Of an operator by name; ports on loopback; {} where it has none."""
+def kueue_api(version: str) -> str:
+    """Of Kueue's objects and of its configuration: the newest that this version of it serves ("": the pinned one)."""
+    numbers = tuple(int(part) for part in version.lstrip("v").split(".")[:2]) if version else (0, 15)
+    return "v1beta2" if numbers >= (0, 15) else "v1beta1"
+
+
+def configuration(name: str, health: int, webhook: int, certificates: Path, version: str = "") -> Json:
+    """Of an operator by name, in the pinned version or another; ports on loopback; {} where it has none."""
     if name not in _GROUPS:
         return {}
     management = "certManagement" if name == "trainer" else "internalCertManagement"
@@ -42,7 +48,7 @@ def configuration(name: str, health: int, webhook: int, certificates: Path) -> J
     if name != "trainer":  # it has no such field
         served["certDir"] = str(certificates)
     return {
-        "apiVersion": f"config.{_GROUPS[name]}",
+        "apiVersion": f"config.{_GROUPS[name]}" + (f"/{kueue_api(version)}" if name == "kueue" else ""),
         "kind": "Configuration",
         "leaderElection": {"leaderElect": False},
         management: {"enable": False},

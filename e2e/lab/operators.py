@@ -252,7 +252,7 @@ class Operators:
         text = credentials.kubeconfig(self.server, authority.certificate, user)
         credentials.write(self._kubeconfig(name), text)
         ports = self.ports[name], self.ports[f"{name}-webhook"]
-        told = configuration(name, *ports, self._certificates(name))
+        told = configuration(name, *ports, self._certificates(name), one.version)
         credentials.write(self._config(name), json.dumps(told, indent=1))
 
     # --- webhooks ---------------------------------------------------------------------------------------------

@@ -31,6 +31,12 @@ def test_conversions_are_those_of_the_patches_that_the_kustomization_names(tmp_p
     }
 
 
+def test_a_kustomization_whose_patches_are_all_left_out_patches_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "kustomization.yaml"
+    file.write_text("patches:\n#- path: left-out.yaml\n")
+    assert conversions(file) == {}
+
+
 def test_namespaces_are_selected_where_a_patch_says_so(tmp_path: Path) -> None:
     file = tmp_path / "kustomization.yaml"
     file.write_text(INLINE)
