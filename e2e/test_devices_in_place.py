@@ -26,6 +26,7 @@ from e2e.lab import Lab, Shape
 from e2e.lab.devices import device_ids
 from e2e.lab.realnode import RealNode
 from e2e.scenario import gang, show, wait_until
+from e2e.test_say_why import account, ask
 
 pytestmark = ON_A_REAL_NODE
 SLOW = 300.0
@@ -70,6 +71,47 @@ def both_train(cluster: Cluster, node: RealNode, one: str, other: str) -> None:
     )
 
 
+def sees(real: Lab, cluster: Cluster, node: str, every: frozenset[str]) -> None:
+    """The page names the device of a and of b, and /metrics has their hand-over."""
+    reader = account(cluster, "default", "in-place", "view")
+
+    def told() -> dict[str, set[str]]:
+        answer = ask(real, "/v1/cluster?namespace=default", reader)
+        if answer.status_code != 200:
+            return {}
+        found = answer.json()
+        [here] = [one for one in found["nodes"] if one["name"] == node]
+        uses: dict[str, set[str]] = {}
+        for id_, state, jobs in here.get("devices", []):
+            for job in jobs if state == "in use" else ():
+                uses.setdefault(found["jobs"][job]["name"], set()).add(id_)
+        return (
+            uses if {found["jobs"][one["job"]]["name"] for one in found["handOvers"]} == uses.keys() else {}
+        )
+
+    uses = wait_until(
+        lambda: found if len(found := told()) == 2 else None,
+        within=SLOW,
+        what="the page tells of both, and of their hand-over",
+        also=lambda: f"{told()} {ask(real, '/v1/cluster?namespace=default', reader).text}",
+    )
+    assert set().union(*uses.values()) == every
+    assert sum(len(own) for own in uses.values()) == 2
+    wait_until(
+        lambda: (
+            counted(real, "muster_hand_over_seconds_count") >= 2
+            and counted(real, "muster_agent_round_trip_seconds_count") >= 3
+        ),
+        what="it is counted",
+        also=lambda: ask(real, "/metrics", reader).text,
+    )
+
+
+def counted(real: Lab, name: str) -> float:
+    lines = ask(real, "/metrics", "").text.splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.split(" ")[0] == name)
+
+
 def test_a_second_job_gets_a_device_of_the_first_and_no_pod_starts_or_ends(
     real: Lab, cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -88,6 +130,7 @@ def test_a_second_job_gets_a_device_of_the_first_and_no_pod_starts_or_ends(
     assert trains_on(node, "a") | trains_on(node, "b") == every
     assert names_of(holders(cluster)) == made, "the same holders keep the same devices"
     assert as_they_were(cluster, "a") == first
+    sees(real, cluster, node.name, every)
     # and back
     cluster.delete("/apis/batch/v1/namespaces/default/jobs/b", propagationPolicy="Background")
     wait_until(

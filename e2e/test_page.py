@@ -42,6 +42,7 @@ from muster.core.views.view import Board, View
 from muster.server.access import Verdict
 from muster.server.service import make_service_app
 from muster.types import Config, Facts, JobKey, Report
+from tests.core.devices.circle import Circle
 from tests.scenario import asks, node, snapshot
 from tests.scenario import job as made_up
 from tests.server.reading import viewed
@@ -538,6 +539,89 @@ def test_shares_speeds_and_the_reason_of_an_elastic_job(
     light = page.script("return getComputedStyle(document.body).backgroundColor")
     page.prefer("dark")
     assert page.script("return getComputedStyle(document.body).backgroundColor") != light
+    assert page.faults() == []
+
+
+def as_it_stands(circle: Circle) -> View:
+    """What the live driver would hang out, and now."""
+    now = circle.ledger.snapshot(circle.cluster.now)
+    view = circle.ledger.view(now, circle.plan, leading=True, synced=True)
+    return replace(view, snapshot=replace(view.snapshot, now=time.time()))
+
+
+def test_gpus_in_place_and_what_changed_hands(
+    chrome: Chrome, made: Callable[[View], Made], shots: Path
+) -> None:
+    circle = Circle()
+    circle.cluster.now = time.time() - 60.0
+    circle.restart()
+    circle.train("a", "1-4")
+    circle.seconds(8)
+    service = made(as_it_stands(circle))
+    page = Page(chrome, service.address)
+    page.open("admin")
+    a, b = "team/job-a", "team/job-b"
+    page.until(lambda: page.shown_for(a) == 4, "a uses all")
+    assert page.rows("jobs")[a][2] == "4 of 1–4 GPUs"
+    assert not page.find("#hand-overs").is_displayed()
+
+    # b comes, and a has not given up anything yet
+    circle.slow.add(circle.pod("a").uid)
+    circle.train("b", "1-4")
+    circle.seconds(4)
+    service.board.view = as_it_stands(circle)
+    page.until(lambda: drawn(page, a, "ending") == {"n0": 2}, "two of a's are about to be handed over")
+    assert drawn(page, a) == {"n0": 2}
+    rows = page.rows("jobs")
+    assert (rows[a][2:4], rows[b][2:4]) == (["4 of 1–4 (−2) GPUs", "4"], ["0 of 1–4 (+2) GPUs", "0"])
+    page.picture(shots / "in-place-changing.png")
+
+    # it has: the cells are b's, each names its device, and the hand-over is listed
+    circle.slow.clear()
+    circle.seconds(8)
+    service.board.view = as_it_stands(circle)
+    page.until(lambda: (drawn(page, a), drawn(page, b)) == ({"n0": 2}, {"n0": 2}), "two each")
+    ActionChains(page.driver).move_to_element(page.cell(b)).perform()
+    page.until(lambda: "GPU-n0-" in page.says("#tip"), "the cell names its device")
+    over = page.until(lambda: page.says("#hand-overs tbody").splitlines(), "hand-overs")
+    assert any("0 → 2 n0" in line for line in over), over
+    assert any("4 → 2 n0" in line for line in over), over
+    page.open("admin", f"job={b}")
+    page.until(lambda: "GPUs in place" in page.says("#job dl"), "b is open")
+    assert "2 now, 1 to 4" in page.says("#job dl")
+    assert "Last hand-over" in page.says("#job dl")
+    assert page.says("#job").count("GPU-n0-") == 2
+    assert "hand-over took " in page.rows("jobs")[b][6]
+    assert "not created yet" not in page.says("#job"), "its one pod is there"
+    for scheme in ("light", "dark"):
+        page.prefer(scheme)
+        page.picture(shots / f"in-place-{scheme}.png")
+    assert page.faults() == []
+
+
+def test_two_jobs_on_one_gpu_are_one_cell_of_two_halves(
+    chrome: Chrome, made: Callable[[View], Made], shots: Path
+) -> None:
+    circle = Circle(gpus=2)
+    for name in ("a", "b"):
+        circle.train(name, "1")
+    circle.seconds(8)
+    view = as_it_stands(circle)
+    assert view.in_place is not None
+    every = dict(view.in_place.devices)
+    first, second = sorted(every)
+    both = every[first].users | every[second].users
+    every[first] = replace(every[first], users=both)
+    del every[second]
+    view = replace(view, in_place=replace(view.in_place, devices=every, held={"n0": 1}))
+    page = Page(chrome, made(view).address)
+    page.open("admin")
+    page.until(lambda: page.shown_for("team/job-a") == 1, "it is drawn")
+    assert len(page.all(".node .half")) == 1
+    ActionChains(page.driver).move_to_element(page.cell("team/job-a")).perform()
+    page.until(lambda: "shared with team/job-b" in page.says("#tip"), "and with whom")
+    assert page.rows("jobs")["team/job-b"][2] == "1/1 GPUs"
+    page.picture(shots / "pair.png")
     assert page.faults() == []
 
 

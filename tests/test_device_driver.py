@@ -177,6 +177,10 @@ def test_a_device_is_handed_over_and_no_holder_comes_or_goes() -> None:
     assert circle.counted("muster_devices", state="in use") == 2
     assert circle.counted("muster_agent_order_seconds_count") >= 3, "a on two, a on one, b on one"
     assert circle.counted("muster_device_unused_seconds_total", cause="starting") > 0
+    assert circle.counted("muster_hand_over_seconds_count") == 2, "a gave one, and b got it"
+    assert circle.counted("muster_hand_over_idle_seconds_count") == 1, "who gives waits for no device"
+    took, idle = (circle.counted(f"muster_hand_over_{of}seconds_sum") for of in ("", "idle_"))
+    assert took >= idle > 0
 
 
 def test_a_gang_counts_the_devices_of_a_job_in_place() -> None:

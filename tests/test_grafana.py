@@ -19,6 +19,8 @@ from starlette.testclient import TestClient
 
 from muster.core.views.view import Board
 from muster.serve import cycle_metrics
+from muster.server.agent_orders import AgentOrders
+from muster.server.device_metrics import DeviceMetrics
 from muster.server.extender_metrics import ExtenderMetrics
 from muster.server.service import make_service_app
 from tests.scenario import job, snapshot
@@ -46,7 +48,9 @@ def families() -> dict[str, Metric]:
     registry = CollectorRegistry()
     observe = cycle_metrics(registry, board)
     ExtenderMetrics(registry)
-    app = make_service_app(board, Nobody(), registry, reports=lambda _: None, pods=Nobody())
+    DeviceMetrics(registry)
+    agents = AgentOrders(), lambda _: None
+    app = make_service_app(board, Nobody(), registry, reports=lambda _: None, pods=Nobody(), agents=agents)
     observe(0.01, board.view.plan)
     with TestClient(app) as client:
         text = client.get("/metrics").text

@@ -127,6 +127,15 @@ def test_an_arrow_tells_a_share_that_changed_within_the_minute() -> None:
     assert "▲" in "".join(drawn(listing(seen, Look("team"), NOON - 2)))
 
 
+def test_a_job_in_place_says_which_gpus_it_has_and_what_the_hand_over_took() -> None:
+    told = "in place: 2 of 8 GPUs of node-3 since 12:03Z; hand-over took 1.4 s, GPUs idle 0.6 s"
+    why = "1 more GPU would speed it up by 9 %"
+    here = gang("job-here", share="2/1/8", gpus=2, message=told, shareReason=why)
+    lines = drawn(listing(Seen([here, gang("job-else", gpus=1)], None, NOON), Look("team"), NOON))
+    assert lines[1] == "Jobs  2 running, 1 of them in place"
+    assert [line for line in lines if line.endswith(f"{told}; {why}")]
+
+
 # ---- the command, against an API server that answers by hand ----
 
 

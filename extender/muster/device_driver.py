@@ -24,6 +24,7 @@ from muster.cluster.lease import Term
 from muster.cluster.term import next_term
 from muster.core.devices.coordinator import Coordinator
 from muster.core.devices.device_ledger import DeviceLedger
+from muster.core.devices.seen import InPlaceSeen, looked_on
 from muster.core.ledger import Ledger
 from muster.core.workload.identity import GPUS
 from muster.errors import ClusterError
@@ -87,6 +88,7 @@ class DeviceDriver:
         self._devices: DeviceLedger | None = None
         self._serial = self._published = 0
         self._news = False
+        self._looked_on: InPlaceSeen | None = None
         self._wake: float | None = None
         self._pauses = 0
         self._not_before = 0.0
@@ -118,6 +120,7 @@ class DeviceDriver:
         """Everything is listed afresh."""
         self._holders.clear()
         self._ended.clear()
+        self._looked_on = None
 
     def _begin(self, term: Term, now: float) -> None:
         epochs = [pod.holder.epoch for pod in self._holders.values() if pod.holder is not None]
@@ -143,6 +146,7 @@ class DeviceDriver:
         now, devices = self._clock(), self._devices
         match event:
             case PodSeen(pod) if pod.holder is not None:
+                self._looked_on = None
                 known = self._holders.get(pod.uid)
                 if known is None or int(pod.version or 0) >= int(known.version or 0):
                     self._holders[pod.uid] = pod
@@ -154,6 +158,7 @@ class DeviceDriver:
                     self._tell(devices, TrainingEnded(pod.uid), now)
             case PodGone(uid):
                 if self._holders.pop(uid, None) is not None:
+                    self._looked_on = None
                     self._tell(devices, HolderGone(uid), now)
                 elif self._ended.pop(uid, None) is not None:
                     self._tell(devices, TrainingGone(uid), now)
@@ -193,6 +198,13 @@ class DeviceDriver:
             self._news = True
 
     # ---- what is decided ----
+
+    def looked_on(self, charged: Callable[[str], bool]) -> InPlaceSeen:
+        """What the watch tells of holders, for the pages of a replica that does not lead."""
+        if self._looked_on is None:
+            records = [pod.holder for pod in self._holders.values() if pod.holder is not None]
+            self._looked_on = looked_on(records, charged)
+        return self._looked_on
 
     @property
     def places(self) -> dict[str, str]:

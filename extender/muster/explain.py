@@ -162,7 +162,7 @@ def _share(gang: Gang, now: float) -> Lines:
 
 def _unit(gang: Gang) -> str:
     """What its share counts: GPUs of a job in place, which has one pod."""
-    return "GPU" if gangs.message(gang).startswith("in place: ") else "replica"
+    return "GPU" if gangs.in_place(gang) else "replica"
 
 
 def _course(gang: Gang, now: float) -> Lines:

@@ -91,6 +91,11 @@ def message(gang: Gang) -> str:
     return _why(gang)[1]
 
 
+def in_place(gang: Gang) -> bool:
+    """Whether it has GPUs in place: those that its pods train on change while they go on."""
+    return message(gang).startswith("in place: ")
+
+
 def _why(gang: Gang) -> tuple[str, str]:
     return gang_codec.why(text(gang, "code"), text(gang, "reason"), text(gang, "message"))
 

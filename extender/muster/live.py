@@ -399,7 +399,7 @@ class Driver:
             actions = self._ledger.adopt(snapshot, plan)
             if self._devices is not None:
                 self._devices.planned()
-            self._show(snapshot, plan, leads)
+            self._show(snapshot, self._ledger.queue, leads)  # as it was adopted: without slots
             self._hands.call_back(self._ledger.overtaken)
             self._hands.carry_out(actions, term)  # none is sent where the term has ended meanwhile
             self._hand_over()
@@ -425,7 +425,8 @@ class Driver:
             self.quarantined("view")
             return
         if self._devices is not None:
-            view = replace(view, holders=self._devices.places)
+            seen = view.in_place or self._devices.looked_on(self._ledger.charges.charged)
+            view = replace(view, holders=self._devices.places, in_place=seen)
         self._board.view = replace(view, observe=True) if self._settled.observe else view
         self.shown(self._board.view)
 

@@ -193,6 +193,8 @@ def _jobs(jobs: Sequence[Gang], now: float) -> Text:
     """How many are in which state, and how long the first of the queue has waited."""
     states = Counter(gangs.state(gang) for gang in jobs)
     words = [f"{states[state]} {state.lower()}" for state in COLOURS if states[state]]
+    if in_place := sum(gangs.in_place(gang) for gang in jobs):
+        words.append(f"{in_place} of them in place")
     line = Text.assemble(("Jobs  ", "bold"), ", ".join(words) or "none")
     waiting = [gangs.seconds(gangs.status(g).get("submitted")) for g in jobs if gangs.state(g) == "Waiting"]
     since = [at for at in waiting if at is not None]

@@ -87,9 +87,11 @@ def _age_cell(gang: Gang, now: float) -> Text:
 
 
 def _why_cell(gang: Gang, now: float) -> Text:  # noqa: ARG001
-    """Of a job that runs why it has its share, of any other what it waits for."""
+    """Of a job that runs why it has its share, of one in place which GPUs they are, of others what it waits for."""
     runs = gangs.state(gang) in RUNS
     found = (runs and gangs.text(gang, "shareReason")) or gangs.message(gang)
+    if gangs.in_place(gang) and found != gangs.message(gang):
+        found = f"{gangs.message(gang)}; {found}"
     keeps = gangs.text(gang, "keeps") if runs else ""
     return Text(found if not keeps or keeps in found else f"{found}; can't resize: {keeps}")
 

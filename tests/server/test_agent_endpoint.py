@@ -1,3 +1,4 @@
+# Over 300 lines: each answer of one endpoint, asked over real connections.
 """POST /v1/agents: whose it is, what it is told, when, and what is never answered."""
 
 from __future__ import annotations
@@ -281,3 +282,30 @@ def test_a_caller_that_goes_away_before_its_report_has_come_is_counted_and_is_no
         assert time.monotonic() < deadline
         time.sleep(0.01)
     assert not [record for record in caplog.records if record.exc_info]
+
+
+def test_the_round_trip_of_an_order_ends_with_the_first_request_after_its_answer(muster: Muster) -> None:
+    now = [10.0]
+    muster.orders._clock = lambda: now[0]
+
+    def counted() -> tuple[float | None, float | None]:
+        name = "muster_agent_round_trip_seconds"
+        return tuple(muster.registry.get_sample_value(f"{name}_{part}") for part in ("count", "sum"))  # type: ignore[return-value]
+
+    first = muster.asks()
+    muster.orders.publish(1, {muster.key(): order(9)})
+    assert first.result(PATIENT)[1]["order"] == TOLD
+    assert counted() == (0.0, 0.0), "it was sent, and may not have arrived"
+    now[0] = 10.25
+    second = muster.asks({**READY, "state": "stopping"})
+    assert counted() == (1.0, 0.25)
+    muster.orders.publish(2, {muster.key(): order(9)})
+    assert second.result(PATIENT)[0] == 200
+    now[0] = 11.0
+    third = muster.asks({**READY, "order": 9})
+    assert counted() == (1.0, 0.25), "one order counts once"
+    muster.orders.publish(3, {muster.key(): order(10)})
+    assert third.result(PATIENT)[0] == 200
+    now[0] = 11.5
+    muster.asks({**READY, "order": 9})
+    assert counted() == (2.0, 0.75)

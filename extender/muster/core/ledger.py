@@ -294,4 +294,5 @@ class Ledger(LedgerState):
             synced=synced,
             ended=dict(self.ended),
             ungated=len(self.created_ungated),
+            in_place=self.in_place.shown() if self.in_place is not None else None,
         )

@@ -22,7 +22,7 @@ import json
 import time
 from collections.abc import Callable
 
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry, Counter, Histogram
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -77,6 +77,12 @@ class AgentEndpoint:
             ["result"],
             registry=registry,
         )
+        self._round_trip = Histogram(
+            "muster_agent_round_trip_seconds",
+            "From an order to the agent's first request after it was answered with that: it has arrived by then.",
+            buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20),
+            registry=registry,
+        )
 
     async def post(self, request: Request) -> Response:
         """One request."""
@@ -112,6 +118,8 @@ class AgentEndpoint:
             if not self._orders.leading:
                 raise Refusal(421, "elsewhere", ELSEWHERE)
             raise flood("as many agents of this pod as may wait do so already", 1.0, "flood-pod")
+        if held.round_trip is not None:
+            self._round_trip.observe(held.round_trip)
         try:
             self._hear(AgentHeard(held.serial, pod, report))
             found = await self._news(held)

@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import enum
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -43,12 +44,15 @@ class Unanswered(enum.Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Held:
-    """A request of an agent, from when it was read to its answer. Of the event loop in which it was made."""
+    """A request of an agent, from when it was read to its answer. Of the event loop in which it was made.
+
+    round_trip: where it is the first after its agent was answered with an order, s since that was published."""
 
     key: AgentKey
     report: AgentReport
     serial: int
     term: _Term
+    round_trip: float | None = None
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     news: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -65,12 +69,26 @@ class _Term:
     lasts: Callable[[], bool]
     heard: int
     orders: Mapping[AgentKey, Order | None] = field(default_factory=dict)
+    given: dict[AgentKey, _Given] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Given:
+    """An agent's newest order. at: when it was published; told: whether a request was answered with it; arrived:
+    whether the agent has asked again since."""
+
+    number: int
+    at: float
+    told: bool = False
+    arrived: bool = False
 
 
 class AgentOrders:
     """What agents are told now. begin, publish and end by whoever decides; the rest by requests."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """clock: s, of round trips."""
+        self._clock = clock
         self._lock = threading.Lock()
         self._serial = 0
         self._term: _Term | None = None
@@ -92,7 +110,15 @@ class AgentOrders:
             if self._term is None:
                 raise ValueError("expected a term that has begun, found none")
             self._term.heard, self._term.orders = heard, dict(orders)
+            self._term.given = {
+                key: self._given(self._term.given.get(key), order.number)
+                for key, order in orders.items()
+                if order is not None
+            }
             self._wake(lambda held: self._look(held, patient=True) is not Unanswered.WAITS)
+
+    def _given(self, before: _Given | None, number: int) -> _Given:
+        return before if before is not None and before.number == number else _Given(number, self._clock())
 
     def end(self) -> None:
         """The term is over."""
@@ -124,7 +150,11 @@ class AgentOrders:
             ):
                 return None
             self._serial += 1
-            held = self._held[key] = Held(key, report, self._serial, self._term)
+            given, round_trip = self._term.given.get(key), None
+            if given is not None and given.told and not given.arrived:
+                given.arrived = True
+                round_trip = self._clock() - given.at
+            held = self._held[key] = Held(key, report, self._serial, self._term, round_trip)
             if before is not None:
                 before.wake()
             return held
@@ -132,7 +162,12 @@ class AgentOrders:
     def look(self, held: Held, *, patient: bool) -> AgentAnswer | Unanswered:
         """Its answer now. patient: only if there is an order above that of its report."""
         with self._lock:
-            return self._look(held, patient)
+            found = self._look(held, patient)
+            if isinstance(found, AgentAnswer) and found.order is not None:
+                given = held.term.given.get(held.key)
+                if given is not None and given.number == found.order.number:
+                    given.told = True
+            return found
 
     def let_go(self, held: Held) -> None:
         """It waits no more."""

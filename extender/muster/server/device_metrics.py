@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from muster.core.devices.coordinator import Coordinator
+from muster.core.devices.coordinator import Change, Coordinator
 from muster.core.devices.transitions import DeviceState
 from muster.types.devices import AgentKey
 
@@ -36,6 +36,18 @@ class DeviceMetrics:
             ["cause"],
             registry=registry,
         )
+        self._hand_over = Histogram(
+            "muster_hand_over_seconds",
+            "From when a pod was to give or get devices of another one until its agent had carried that out.",
+            buckets=(0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
+            registry=registry,
+        )
+        self._idle = Histogram(
+            "muster_hand_over_idle_seconds",
+            "How long the device that idled longest did so until a pod that got it from another one used it.",
+            buckets=(0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
+            registry=registry,
+        )
         self._seconds = Histogram(
             "muster_agent_order_seconds",
             "From an order to the agent's word that it is carried out.",
@@ -49,6 +61,7 @@ class DeviceMetrics:
             self._unused.labels(cause)
         self._at: float | None = None
         self._ordered: dict[AgentKey, tuple[int, float]] = {}
+        self._changes: dict[str, Change] = {}
 
     def handed_over(self) -> None:
         """One device stands in the record of another pod than before."""
@@ -67,6 +80,15 @@ class DeviceMetrics:
                 self._devices.labels(str(state)).set(count)
         if known is not None:
             self._orders(known, now)
+            self._hand_overs(known)
+
+    def _hand_overs(self, known: Coordinator) -> None:
+        for pod, change in known.changes.items():
+            if change is not self._changes.get(pod) and change.handed:
+                self._hand_over.observe(change.took)
+                if change.count > change.before:
+                    self._idle.observe(change.idle)
+        self._changes = dict(known.changes)
 
     def _orders(self, known: Coordinator, now: float) -> None:
         for key, agent in known.agents.items():

@@ -131,7 +131,7 @@ def test_how_long_a_hand_over_took_and_its_device_idled_is_known_of_each_pod() -
     cluster.obey("b")
     cluster.decide()
     assert cluster.memory.changes == {
-        "a": Change(102.0, 2.0, 0.0, 1, handed=True),
+        "a": Change(102.0, 2.0, 0.0, 1, handed=True, before=2),
         "b": Change(102.5, 2.5, 0.5, 1, handed=True),
     }
     assert cluster.memory.asked == {}

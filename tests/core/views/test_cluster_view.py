@@ -92,6 +92,7 @@ def test_each_gpu_of_each_node_is_somebody_s_or_free() -> None:
         "bound": 12,
         "held": 3,
         "ending": 2,
+        "kept": 0,
         "foreign": 5,
         "closed": 9,  # six on the cordoned node, three on the one that is not ready
         "free": 1,

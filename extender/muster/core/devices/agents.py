@@ -130,6 +130,7 @@ def _carried_out(memory: Coordinator, agent: Agent, report: AgentReport, now: fl
             idle=max((now - device.idle_since for device in taken), default=0.0),
             count=len(agent.order.devices),
             handed=gave or any(device.last not in ("", pod) for device in taken),
+            before=before.count if before is not None else 0,
         )
 
 

@@ -87,14 +87,16 @@ class Agent:
 @dataclass(frozen=True, slots=True)
 class Change:
     """The newest change of a pod's devices that its agent has carried out. at: when; took: s from when it was to be;
-    idle: s for which a device of it was nobody's or not used yet, the longest; count: of its devices since; handed:
-    whether it gave some, or took some of another pod's: without that it took up what nobody had."""
+    idle: s for which a device of it was nobody's or not used yet, the longest; before, count: of its devices until
+    then, and since; handed: whether it gave some, or took some of another pod's: without that it took up what nobody
+    had."""
 
     at: float
     took: float
     idle: float
     count: int
     handed: bool
+    before: int = 0
 
 
 @dataclass

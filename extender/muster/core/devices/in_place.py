@@ -10,6 +10,7 @@ from muster.core.culprit import culprit
 from muster.core.devices.coordinator import Change
 from muster.core.devices.device_ledger import DeviceLedger
 from muster.core.devices.hand_over import Decisions, Want
+from muster.core.devices.seen import KEPT, HandOver, InPlaceSeen
 from muster.core.devices.slots import Granted, standing, taken_out, to_vacate, wants, with_slots
 from muster.types import Job, JobKey, Plan, Snapshot
 from muster.types.holders import HolderAction
@@ -33,7 +34,8 @@ MOST = 8
 class InPlace:
     """sizes: by job, numbers of GPUs that it can train on; granted: what the last plan grants; planned: whether there
     was one in this term, before which nothing is taken from anybody; slotted: whether the last snapshot has slots;
-    changes: the last one of each pod's devices, and when that was seen, Unix s;
+    changes: the last one of each pod's devices, and when that was seen, Unix s; hand_overs: the last KEPT of them;
+    held: GPUs of holders that the last snapshot charged, by node;
     aside: pods over which deciding raised, with until when nothing is decided about them and how long that is;
     failed: what it raised since that was last taken, by job (None: of a pod of no job that is planned)."""
 
@@ -46,6 +48,8 @@ class InPlace:
     slotted: bool = False
     seen: tuple[object, ...] = ()
     changes: dict[str, tuple[Change, float]] = field(default_factory=dict)
+    hand_overs: tuple[HandOver, ...] = ()
+    held: Mapping[str, int] = field(default_factory=dict)
     aside: dict[str, tuple[float, float]] = field(default_factory=dict)
     failed: dict[JobKey | None, Exception] = field(default_factory=dict)
 
@@ -66,20 +70,40 @@ class InPlace:
         self.vacate = to_vacate(found)
         nodes = found.nodes
         self.devices.closed = frozenset(name for name, row in nodes.index.items() if not nodes.open[row])
-        changes = self.devices.coordinator.changes
-        self.changes = {
-            pod: self.changes[pod]
-            if pod in self.changes and self.changes[pod][0] is last
-            else (last, found.now)
-            for pod, last in changes.items()
-        }
+        self._look_back(found.now)
         held: dict[str, int] = {}
         for uid, known in self.devices.holders.items():
             if charged(uid):
                 held[known.node] = held.get(known.node, 0) + 1
+        self.held = held
         found = with_slots(found, self.sizes, self.granted, used, held)
         self.slotted = True
         return found
+
+    def _look_back(self, now: float) -> None:
+        """What changed of pods' devices since the last snapshot; now: Unix s."""
+        before = self.changes
+        self.changes = {
+            pod: before[pod] if pod in before and before[pod][0] is last else (last, now)
+            for pod, last in self.devices.coordinator.changes.items()
+        }
+        of = {grant.pod: (key, grant.node) for key, grant in self.granted.items()}
+        found = [
+            HandOver(*of[pod], now, last)
+            for pod, (last, at) in self.changes.items()
+            if at == now and last.handed and pod in of
+        ]
+        self.hand_overs = (*self.hand_overs, *found)[-KEPT:]
+
+    def shown(self) -> InPlaceSeen:
+        """As it stands, for readers."""
+        return InPlaceSeen(
+            dict(self.devices.coordinator.devices),
+            tuple(wants(self.jobs, self.sizes, self.granted)),
+            self.held,
+            self.changes,
+            self.hand_overs,
+        )
 
     def _kept(
         self, granted: dict[JobKey, Granted], used: Mapping[tuple[str, str], int]

@@ -186,7 +186,12 @@ def taken_out(
             granted[key] = Granted(uid, places[-1], count)
             change = (changes or {}).get(uid)
             statuses[key] = _told(
-                statuses[key], granted[key], slots, bool(pod.bound), starts=bool(then), change=change
+                statuses[key],
+                granted[key],
+                _gpus_of(snapshot, granted[key].node),
+                bool(pod.bound),
+                starts=bool(then),
+                change=change,
             )
     return (
         replace(
@@ -221,17 +226,24 @@ def _early(snapshot: Snapshot, plan: Plan, role: Role, then: Iterable[Reservatio
     return found
 
 
+def _gpus_of(snapshot: Snapshot, node: str) -> int:
+    nodes = snapshot.nodes
+    row, column = nodes.index.get(node), nodes.resource_index.get(GPU)
+    return int(nodes.total[row, column]) if row is not None and column is not None else 0
+
+
 def _told(
     status: Status,
     grant: Granted,
-    slots: Role,
+    gpus: int,
     runs: bool,
     *,
     starts: bool,
     change: tuple[Change, float] | None = None,
 ) -> Status:
-    """The status in GPUs of its node: those that it uses, as far as that is known, else those that it is to have."""
-    of = f"{grant.count} of {slots.max} GPUs of {grant.node}"
+    """The status in GPUs of its node, which has `gpus`: those that it uses, as far as that is known, else those that
+    it is to have."""
+    of = f"{grant.count} of {gpus} GPUs of {grant.node}"
     if status.state in (State.RUNNING, State.RESIZING) and runs:
         if change is not None:
             last, at = change
@@ -241,7 +253,7 @@ def _told(
                 took = f"hand-over took {last.took:.1f} s, GPUs idle {last.idle:.1f} s"
             else:
                 took = f"taken up in {last.took:.1f} s"
-            of = f"{last.count} of {slots.max} GPUs of {grant.node}{since}; {took}"
+            of = f"{last.count} of {gpus} GPUs of {grant.node}{since}; {took}"
         return Status(State.RUNNING, status.reason, f"in place: {of}")
     if starts:
         return Status(State.STARTING, status.reason, f"its pod starts; {of} are handed over once it is ready")

@@ -2,27 +2,33 @@
 
 Plain values for GET /v1/cluster and GET /v1/jobs/{namespace}/{name}, worked out from a View when somebody reads.
 Kubernetes does not tell which device of a node a pod has: a node's cells are counts, in the order of the jobs'
-keys. The reader names the namespaces that he may see; of all other jobs he is shown one thing, that they use a
-GPU: not how many they are, nor what they are called or wait for.
+keys; of jobs in place Muster knows them. The reader names the namespaces that he may see; of all other jobs he is
+shown one thing, that they use a GPU: not how many they are, nor what they are called or wait for.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from muster.core.progress.estimate import believed
 from muster.core.progress.eta import Outlook, curve, outlook
 from muster.core.reasons.shares import with_silence
-from muster.core.views.job_status import Sees, item, standings, timestamp
+from muster.core.views.devices_in_place import (
+    OTHERS,
+    InPlaceReading,
+    OnNode,
+    told_devices,
+    told_hand_overs,
+    told_in_place,
+)
+from muster.core.views.job_status import Sees, item, plain_number, standings, timestamp
 from muster.core.views.view import View
 from muster.points import Estimation
 from muster.types import PRODUCT, Job, JobKey, Phase, Role
 
-FOREIGN, OTHERS = -1, -2
-"""Cells of pods that are not Muster's, and of jobs that the reader may not see."""
+FOREIGN, KEPT = -1, -3
+"""Cells of pods that are not Muster's, and of GPUs that Muster holds for jobs in place and none uses."""
 BOUND, HELD, ENDING = "bound", "held", "ending"
 RACKS = ("topology.kubernetes.io/rack", "topology.muster.dev/rack")
 """Labels by which nodes are grouped where the configuration names none (`topologyLevels`)."""
@@ -45,8 +51,9 @@ def cluster(view: View, sees: Sees, namespace: str | None = None, now: float = 0
     read = standings(view, sees, namespace)
     number = {s.key: i for i, s in enumerate(read)}
     estimate = believed(view.snapshot, view.profile, [])
-    jobs = [item(s) | _share_of(view, s.key, estimate) for s in read]
-    nodes, sums = _nodes(view, number)
+    devices = InPlaceReading(view)
+    jobs = [item(s) | _share_of(view, s.key, estimate, devices) for s in read]
+    nodes, sums = _nodes(view, number, devices)
     return {
         "profile": view.profile.name,
         "order": view.profile.order,
@@ -57,6 +64,7 @@ def cluster(view: View, sees: Sees, namespace: str | None = None, now: float = 0
         "waiting": len(view.plan.order),
         "nodes": nodes,
         "jobs": jobs,
+        "handOvers": told_hand_overs(devices, number),
     }
 
 
@@ -66,33 +74,34 @@ def job(view: View, sees: Sees, key: JobKey, now: float = 0.0) -> Json:
     found = view.snapshot.jobs[key]
     (standing,) = [s for s in standings(view, sees, key.namespace) if s.key == key]
     facts = found.facts
+    slotted = any(role.devices for role in found.roles)  # which are on its pod's node, whatever it asks for
     estimate = believed(view.snapshot, view.profile, [])
     speeds = curve(found, estimate(found))
     cost = facts.last_cost
     return (
         item(standing)
-        | _share_of(view, key, estimate)
+        | _share_of(view, key, estimate, InPlaceReading(view))
         | {
             "owner": {"kind": found.owner.kind, "name": found.owner.name} if found.owner else None,
             "model": found.model or None,
             "why": with_silence(_for_reader(view, sees, view.plan.whys.get(key, "")), found.silent) or None,
             "keeps": found.shrink_blocked_by or None,
-            "topologyRequired": found.topology_required or None,
+            "topologyRequired": None if slotted else found.topology_required or None,
             "topologyPreferred": found.topology_preferred or None,
             "scored": list(found.scored),
             "sizes": list(found.elastic.sizes) if found.elastic else [],
-            "shares": [[_number(at), count] for at, count in facts.shares],
+            "shares": [[plain_number(at), count] for at, count in facts.shares],
             "speeds": {
                 "unit": speeds.unit,
-                "measured": [[n, _number(speed), nodes] for n, speed, nodes in speeds.measured],
-                "estimated": [[n, _number(speed)] for n, speed in speeds.estimated],
+                "measured": [[n, plain_number(speed), nodes] for n, speed, nodes in speeds.measured],
+                "estimated": [[n, plain_number(speed)] for n, speed in speeds.estimated],
             },
             "resizes": facts.resizes,
             "moves": facts.moves,
             "restarts": facts.restarts,
             "lastResize": timestamp(facts.last_resize),
-            "resizeCost": _number(cost) if cost else None,
-            "gpuSeconds": _number(facts.gpu_seconds.at(view.snapshot.now)),
+            "resizeCost": plain_number(cost) if cost else None,
+            "gpuSeconds": plain_number(facts.gpu_seconds.at(view.snapshot.now)),
             "report": _report(found),
             "replicas": _replicas(view, found),
         }
@@ -113,7 +122,7 @@ def _at(view: View, now: float) -> View:
 # ---- the nodes ----
 
 
-def _nodes(view: View, number: Mapping[JobKey, int]) -> tuple[list[Json], Json]:
+def _nodes(view: View, number: Mapping[JobKey, int], devices: InPlaceReading) -> tuple[list[Json], Json]:
     """Every node that has GPUs, and sums over them; jobs without a number are OTHERS."""
     nodes = view.snapshot.nodes
     total = nodes.gpus(nodes.total)
@@ -127,18 +136,30 @@ def _nodes(view: View, number: Mapping[JobKey, int]) -> tuple[list[Json], Json]:
                 kind = (number.get(key, OTHERS), state)
                 cells[row][kind] = cells[row].get(kind, 0) + gpus
     racks = _racks(view)
-    sums = {"total": 0, BOUND: 0, HELD: 0, ENDING: 0, "foreign": 0, "closed": 0, "free": 0}
+    sums = {"total": 0, BOUND: 0, HELD: 0, ENDING: 0, "kept": 0, "foreign": 0, "closed": 0, "free": 0}
     told: list[Json] = []
     for row, record in enumerate(nodes.records):
         if not total[row]:
             continue
         ours = sum(cells[row].values())
-        foreign = max(0, int(total[row] - max(0, left[row])) - ours)
+        here = devices.nodes.get(record.name, OnNode())
+        foreign = max(0, int(total[row] - max(0, left[row])) - ours - here.held)
+        room = int(total[row]) - ours - foreign
+        for key, *counts in here.counts(room):
+            for state, gpus in zip((BOUND, ENDING, HELD), counts, strict=True):
+                if gpus:
+                    kind = (number.get(key, OTHERS), state)
+                    cells[row][kind] = cells[row].get(kind, 0) + gpus
+        kept = max(0, min(room, here.held) - (sum(cells[row].values()) - ours))
+        ours = sum(cells[row].values())
         # By number, not by the key of jobs that may be hidden: their order would tell of their names.
         shown: Cells = [(of, state, count) for (of, state), count in sorted(cells[row].items(), key=_place)]
+        if kept:
+            shown.append((KEPT, BOUND, kept))
         if foreign:
             shown.append((FOREIGN, BOUND, foreign))
-        free = max(0, int(total[row]) - ours - foreign)
+        free = max(0, int(total[row]) - ours - kept - foreign)
+        sums["kept"] += kept
         closed = _closed(record.unschedulable, [taint.key for taint in record.taints])
         sums["total"] += int(total[row])
         sums["foreign"] += foreign
@@ -154,6 +175,7 @@ def _nodes(view: View, number: Mapping[JobKey, int]) -> tuple[list[Json], Json]:
                 "closed": closed,
                 "cells": shown,
             }
+            | told_devices(here, number)
         )
     return told, dict(sums)
 
@@ -166,8 +188,10 @@ def _place(cell: tuple[tuple[int, str], int]) -> tuple[bool, int, str]:
 def _places(view: View, found: Job) -> list[tuple[str, str, int]]:
     """Node, state and GPUs of each replica that has a place: on a node, or planned and not bound yet."""
     result, seen = [], set()
-    shapes = {role.name: role.shape.gpus for role in found.roles}
+    shapes = {role.name: role.shape.gpus for role in found.roles if not role.devices}
     for role in found.roles:
+        if role.devices:
+            continue  # OnNode
         for member in role.on:
             seen.add(member.uid)
             state = ENDING if member.phase is Phase.ENDING else BOUND
@@ -196,23 +220,27 @@ def _closed(unschedulable: bool, taints: Sequence[str]) -> str:
 # ---- the jobs ----
 
 
-def _share_of(view: View, key: JobKey, estimate: Callable[[Job], Estimation]) -> Json:
+def _share_of(
+    view: View, key: JobKey, estimate: Callable[[Job], Estimation], devices: InPlaceReading
+) -> Json:
     """What an item of /v1/cluster has beside those of /v1/jobs."""
     found = view.snapshot.jobs[key]
     # Waiting jobs can be thousands, and nothing of them runs: no plugin is asked about those.
     seen = outlook(found, estimate(found), view.snapshot.now) if found.bound else Outlook()
     role = found.elastic
+    in_place = told_in_place(view, found, devices)
     return {
         "uid": key.uid,
         "priority": found.priority,
         "submitted": timestamp(found.submitted),
         "started": timestamp(found.started_at),
-        "elastic": role.name if role else "",
+        "elastic": role.name if role and not role.devices else "",
         "unit": role.shape.gpus if role else 0,
         "target": view.plan.shares.get(key),
         "progress": None if seen.progress is None else round(seen.progress, 3),
         "end": timestamp(seen.end),
         "endUnknown": seen.unknown or None,
+        "inPlace": in_place,
     }
 
 
@@ -222,11 +250,11 @@ def _report(found: Job) -> Json | None:
         return None
     return {
         "at": timestamp(report.at),
-        "step": _number(report.step),
-        "total": _number(report.total) if report.total else None,
+        "step": plain_number(report.step),
+        "total": plain_number(report.total) if report.total else None,
         "epoch": report.epoch or None,
-        "loss": _number(report.loss),
-        "speed": _number(report.speed) if report.speed else None,
+        "loss": plain_number(report.loss),
+        "speed": plain_number(report.speed) if report.speed else None,
     }
 
 
@@ -241,10 +269,11 @@ def _replicas(view: View, found: Job) -> list[Json]:
             _doing(member.phase, member.uid in held),
         )
         for role in found.roles
+        if not role.devices
         for member in role.members
     ]
     open_places = [h for h in view.plan.reservations.get(found.key, found.reservations) if not h.uid]
-    roles = {role.name: role for role in found.roles}
+    roles = {role.name: role for role in found.roles if not role.devices}
     return rows + [_replica(roles[h.role], "", h.node, HELD) for h in open_places if h.role in roles]
 
 
@@ -264,10 +293,3 @@ def _for_reader(view: View, sees: Sees, words: str) -> str:
         if not sees(key.namespace) and str(key) in words:
             words = words.replace(str(key), HIDDEN)
     return words
-
-
-def _number(value: Any) -> float | None:
-    """Six significant digits; None for what is none, or no finite number (JSON has neither)."""
-    if value is None or not math.isfinite(value):
-        return None
-    return float(f"{float(value):.6g}") if abs(value) < 1e6 else round(float(value), 1)

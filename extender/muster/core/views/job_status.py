@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -153,14 +154,21 @@ def _written(seconds: int) -> str | None:
     return None if when is None else when.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def plain_number(value: Any) -> float | None:
+    """Six significant digits; None for what is none, or no finite number (JSON has neither)."""
+    if value is None or not math.isfinite(value):
+        return None
+    return float(f"{float(value):.6g}") if abs(value) < 1e6 else round(float(value), 1)
+
+
 def _standing(reading: _Reading, job: Job) -> Standing:
     view = reading.view
     status = view.plan.statuses.get(job.key) or Status(
         State.WAITING, Reason.RESOURCES, "was seen after the last plan"
     )
     reservations = view.plan.reservations.get(job.key, job.reservations)
-    roles = {role.name: _role(role, reservations) for role in job.roles}
-    granted = sum(r.shape.gpus * roles[r.name].granted for r in job.roles)
+    every = {role.name: _role(role, reservations) for role in job.roles}
+    granted = sum(r.shape.gpus * every[r.name].granted for r in job.roles)
     position = reading.positions.get(job.key) if status.state is State.WAITING else None
     expected = forecast(view).get(job.key, Expected()) if status.state is State.WAITING else Expected()
     return Standing(
@@ -171,7 +179,7 @@ def _standing(reading: _Reading, job: Job) -> Standing:
         position=position,
         since=job.since,
         gpus=granted or job.gpus,
-        roles=roles,
+        roles={role.name: every[role.name] for role in job.roles if not role.devices},
         eta=expected.start,
         eta_unknown=expected.unknown,
     )

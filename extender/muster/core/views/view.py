@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from muster.core.devices.seen import InPlaceSeen
 from muster.points import Profile
 from muster.types import EndReason, IntArray, JobKey, Nodes, Plan, Reservation, Snapshot
 
@@ -40,6 +41,8 @@ class View:
     holders: Mapping[str, str] = field(default_factory=dict)
     """Nodes of pods that are to hold devices, by namespace/name. By name, since the answer to whoever asks where one
     may go must be there before it is made, and the namespace is Muster's own."""
+    in_place: InPlaceSeen | None = None
+    """Devices in place, None where none are given. For pages only: the verbs don't read it."""
     ungated: int = 0
     """Pods of ours that were created without the gate (the admission policy was missing)."""
 

@@ -3,19 +3,20 @@
 import { h, sync } from "./dom.js";
 import { look } from "./colours.js";
 import { shareChart, speedChart } from "./charts.js";
-import { bar, meter, used } from "./tables.js";
+import { bar, meter, shareOf, used } from "./tables.js";
 import { ago, clock, duration, identity, number, percent, plural, tag, until } from "./words.js";
 
 const SHOWN = 64; // replicas that are listed
 
 /** Draws GET /v1/jobs/{namespace}/{name}. */
 export function drawJob(root, job, now, close) {
-  const role = job.roles[job.elastic] ?? { min: 0, max: 0, granted: 0, bound: 0 };
+  const role = shareOf(job) ?? { min: 0, max: 0, granted: 0, bound: 0 };
   const parts = [
     { key: "head", on: [identity(job), look(identity(job)), job.state], make: () => head(job, close) },
     { key: "message", on: [job.message], make: () => h("p", { class: "says" }, job.message) },
     { key: "why", on: [job.why, job.keeps, job.scored], make: () => why(job) },
     { key: "facts", on: facts(job, role, now).map(({ words, part, role: shown }) => [words, part, shown]), make: () => list(facts(job, role, now)) },
+    { key: "devices", on: [job.inPlace?.devices], make: () => devices(job) },
     { key: "shares", on: [job.shares, role, job.shares.length > 1 ? Math.floor(now / 10) : 0], make: () => shares(job, role, now) },
     { key: "speeds", on: [job.speeds, role.bound], make: () => speeds(job, role) },
     { key: "replicas", on: [job.replicas], make: () => replicas(job) },
@@ -51,8 +52,11 @@ function why(job) {
 
 function facts(job, role, now) {
   const elastic = role.min !== role.max;
+  const place = job.inPlace;
+  const sizes = place ? place.sizes : job.sizes;
   const found = [
-    { term: `Replicas${job.elastic && job.elastic !== "worker" ? ` (${job.elastic})` : ""}`, words: elastic ? `${role.bound} now, ${role.min} to ${role.max}${job.sizes.length ? ` (${job.sizes.join(", ")})` : ""}${role.granted > role.bound ? `, ${role.granted - role.bound} more on the way` : ""}` : `${role.bound} of ${role.max}`, role },
+    { term: place ? "GPUs in place" : `Replicas${job.elastic && job.elastic !== "worker" ? ` (${job.elastic})` : ""}`, words: elastic ? `${role.bound} now, ${role.min} to ${role.max}${sizes.length && sizes.length <= role.max - role.min ? ` (${sizes.join(", ")})` : ""}${role.granted > role.bound ? `, ${role.granted - role.bound} more on the way` : ""}${place && role.granted < role.bound ? `, ${role.bound - role.granted} about to be handed over` : ""}` : `${role.bound} of ${role.max}`, role },
+    ...(place?.changed ? [{ term: place.handOver === null ? "Taken up" : "Last hand-over", words: `${place.handOver === null ? "" : `took ${number(place.handOver)} s, GPUs idle ${number(place.idle)} s, `}${ago(place.changed, now)}`, title: clock(place.changed) }] : []),
     { term: "GPUs", words: used(job) ? `${job.gpus} in use${Object.values(job.roles).some((r) => r.granted > r.bound) ? " or held" : ""}` : `${job.gpus} needed to start` },
     { term: "Progress", words: job.progress === null ? "unknown: nobody reports or declares how much there is to do" : percent(job.progress), part: job.progress },
   ];
@@ -64,7 +68,7 @@ function facts(job, role, now) {
   }
   const cost = job.resizeCost === null ? "" : `; one costs about ${number(job.resizeCost)} s (median of the last)`;
   const last = job.lastResize ? `, the last ${ago(job.lastResize, now)}` : "";
-  found.push({ term: "Resizes", words: job.resizes ? `${job.resizes}${last}${cost}` : "none so far" });
+  if (!place) found.push({ term: "Resizes", words: job.resizes ? `${job.resizes}${last}${cost}` : "none so far" });
   if (job.moves || job.restarts) found.push({ term: "Moves, restarts", words: `${job.moves}, ${job.restarts}` });
   if (job.report) {
     const r = job.report;
@@ -94,12 +98,14 @@ function list(found) {
 }
 
 function shares(job, role, now) {
+  if (job.inPlace) return h("div", { hidden: true }); // of its pod: nobody keeps how its GPUs changed
   if (!job.shares.length) return h("div", {}, h("h3", {}, "Share over time"), h("p", { class: "quiet" }, role.bound ? "No change was recorded." : "It has not run yet."));
   return h("div", {}, h("h3", {}, "Share over time ", h("small", {}, "replicas")), shareChart(job.shares, role, now));
 }
 
 function speeds(job, role) {
-  const { unit, measured, estimated } = job.speeds;
+  const { measured, estimated } = job.speeds;
+  const unit = job.inPlace ? job.speeds.unit.replace("replica", "GPU") : job.speeds.unit;
   const at = new Map(estimated);
   const sizes = [...new Set([...measured.map(([n]) => n), ...estimated.map(([n]) => n)])].sort((a, b) => a - b);
   const rows = sizes.map((n) => {
@@ -109,11 +115,19 @@ function speeds(job, role) {
   return h(
     "div",
     {},
-    h("h3", {}, "Speed by replicas ", h("small", {}, unit)),
+    h("h3", {}, job.inPlace ? "Speed by GPUs " : "Speed by replicas ", h("small", {}, unit)),
     speedChart(job.speeds, role.bound),
     h("p", { class: "key" }, h("i", { class: "dot" }), measured.length ? "measured" : "measured: nothing yet", h("i", { class: "dash" }), "estimate", role.bound ? [h("i", { class: "mark" }), "now"] : []),
-    h("details", {}, h("summary", {}, "Numbers"), h("table", {}, h("thead", {}, h("tr", {}, ["Replicas", "Measured", "Estimate"].map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, rows))),
+    h("details", {}, h("summary", {}, "Numbers"), h("table", {}, h("thead", {}, h("tr", {}, [job.inPlace ? "GPUs" : "Replicas", "Measured", "Estimate"].map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, rows))),
   );
+}
+
+/** Which devices a job in place has. */
+function devices(job) {
+  const found = job.inPlace?.devices ?? [];
+  if (!found.length) return h("div", { hidden: true });
+  const row = ({ id, node, state, jobs }) => h("tr", {}, h("td", {}, h("code", {}, id)), h("td", {}, node), h("td", {}, state === "reserved" ? "on its way" : state, jobs > 1 ? ", shared" : ""));
+  return h("div", {}, h("h3", {}, "Devices"), h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, ["Device", "Node", "State"].map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, found.map(row)))));
 }
 
 function replicas(job) {

@@ -3,6 +3,7 @@
 import { h, sync, text } from "./dom.js";
 import { dress } from "./colours.js";
 import { drawPicture, drawSums, highlight, stillLit, walkWithKeys } from "./picture.js";
+import { drawHandOvers } from "./handovers.js";
 import { drawJob, drawNoJob } from "./job.js";
 import { inQueue, jobsTable, queueTable, waits } from "./tables.js";
 import { ask, forget, namespaceOf, Pulse, Refused, token } from "./source.js";
@@ -117,7 +118,7 @@ function draw() {
   const { data } = seen;
   const now = clockNow();
   main.hidden = false;
-  const withCells = new Set(data.nodes.flatMap((node) => node.cells.map(([job]) => job)));
+  const withCells = new Set(data.nodes.flatMap((node) => [...node.cells.map(([job]) => job), ...(node.devices ?? []).flatMap(([, , jobs]) => jobs)]));
   dress(data.jobs.filter((_, i) => withCells.has(i)).map(identity));
   chips(data);
   drawSums(at("sums"), data);
@@ -127,6 +128,7 @@ function draw() {
   queue.update(waiting, { now, hidden: data.waiting - waiting.filter((job) => job.position !== null || job.reason === "NeverFits").length });
   text(at("queue-title"), waiting.length ? `Queue (${waiting.length})` : "Queue");
   drawJobs();
+  drawHandOvers(at("hand-overs"), data, now, open);
   const names = [...new Set(data.jobs.map((job) => job.namespace))];
   sync(at("namespaces"), names, (name) => name, () => "", (name) => h("option", { value: name }));
   stillLit(document.body);

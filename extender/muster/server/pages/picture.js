@@ -1,5 +1,5 @@
 // The cluster's GPUs: racks, nodes, and a cell for each GPU. Kubernetes does not tell which device a pod has: cells
-// of a node stand in the order of the jobs.
+// of a node stand in the order of the jobs. Of jobs in place Muster knows the devices, and the cells name them.
 
 import { h, sync, text } from "./dom.js";
 import { look } from "./colours.js";
@@ -7,6 +7,7 @@ import { identity, plural, tag } from "./words.js";
 
 const FOREIGN = -1;
 const OTHERS = -2;
+const KEPT = -3;
 const TAGGED = 40; // nodes up to which cells are large enough for letters
 const SIZES = [[40, "large"], [100, "medium"], [Infinity, "small"]];
 const byNumber = new Intl.Collator("en", { numeric: true });
@@ -14,13 +15,14 @@ const byNumber = new Intl.Collator("en", { numeric: true });
 const STATES = {
   bound: "in use",
   held: "held: planned, not bound yet",
-  ending: "ending",
+  ending: "ending, or about to be handed over",
+  kept: "held by Muster for jobs in place, and used by none now",
   others: "of these, jobs outside the namespace that is shown",
   foreign: "used by pods that are not Muster's",
   closed: "free, but on a node that is cordoned or not ready",
   free: "free",
 };
-const WORDS = { bound: "in use", held: "held", ending: "ending", others: "of other namespaces", foreign: "not Muster's", closed: "closed", free: "free" };
+const WORDS = { bound: "in use", held: "held", ending: "ending", kept: "kept for jobs in place", others: "of other namespaces", foreign: "not Muster's", closed: "closed", free: "free" };
 
 /** The strip of sums: the same looks as the cells, so it is the legend, too. */
 export function drawSums(root, data) {
@@ -58,12 +60,16 @@ export function drawPicture(root, data, open) {
       element.querySelector(".nodes"),
       own,
       (node) => node.name,
-      (node) => JSON.stringify([node.gpus, node.closed, tagged, node.cells.map(([job, state, count]) => [job < 0 ? job : identity(data.jobs[job]) + look(identity(data.jobs[job])), state, count])]),
+      (node) => JSON.stringify([node.gpus, node.closed, tagged, node.cells.map(([job, state, count]) => [dressed(data, job), state, count]), (node.devices ?? []).map(([id, , jobs]) => [id, jobs.map((job) => dressed(data, job))])]),
       (node) => drawNode(node, data, tagged, open),
     );
   }
   const focusable = root.querySelector('.cell[tabindex="0"]');
   if (!focusable) root.querySelector(".nodes .cell")?.setAttribute("tabindex", "0");
+}
+
+function dressed(data, job) {
+  return job < 0 ? job : identity(data.jobs[job]) + look(identity(data.jobs[job]));
 }
 
 function emptyRack(rack) {
@@ -77,8 +83,12 @@ function emptyRack(rack) {
 
 function drawNode(node, data, tagged, open) {
   const cells = [];
+  const devices = new Map(); // of each job that they are drawn for, those that are not drawn yet
+  for (const [id, state, jobs] of node.devices ?? []) {
+    if (state === "in use" && jobs.length) devices.set(jobs[0], [...(devices.get(jobs[0]) ?? []), { id, jobs }]);
+  }
   for (const [number, state, count] of [...node.cells].sort(order)) {
-    for (let i = 0; i < count; i++) cells.push(drawCell(node, data, number, state, count, tagged, open));
+    for (let i = 0; i < count; i++) cells.push(drawCell(node, data, number, state, count, tagged, open, state === "held" ? null : devices.get(number)?.shift()));
   }
   const state = node.closed ? "closed" : "free";
   const words = node.closed ? `free, but the node is ${node.closed}` : "free";
@@ -97,11 +107,16 @@ function order([a, stateA], [b, stateB]) {
   return (a < 0) - (b < 0) || (a < 0 ? b - a : a - b) || stateA.localeCompare(stateB);
 }
 
-function drawCell(node, data, number, state, count, tagged, open) {
+/** device: of a job in place, {id, jobs}: with two jobs it is one of a pair, and drawn as two halves. */
+function drawCell(node, data, number, state, count, tagged, open, device) {
   if (number === FOREIGN) return plain("foreign", "pods that are not Muster's", `${plural(count, "GPU")} here`, node);
+  if (number === KEPT) return plain("kept", "kept for jobs in place", `${plural(count, "GPU")} here, ${STATES.kept}`, node);
   if (number === OTHERS) return plain(`others ${state}`, "other namespaces", `${plural(count, "GPU")} here, ${STATES[state]}`, node);
   const job = data.jobs[number];
   const name = `${job.namespace}/${job.name}`;
+  const others = (device?.jobs ?? []).slice(1);
+  const together = others.map((other) => (other < 0 ? "a job of another namespace" : `${data.jobs[other].namespace}/${data.jobs[other].name}`));
+  const shared = together.length ? `, shared with ${together.join(", ")}` : "";
   const cell = h(
     "button",
     {
@@ -111,11 +126,12 @@ function drawCell(node, data, number, state, count, tagged, open) {
       tabindex: "-1",
       "data-job": identity(job),
       "data-tip": name,
-      "data-more": `${plural(count, "GPU")} on ${node.name}, ${STATES[state]}`,
-      "aria-label": `${name}, ${STATES[state]}, on ${node.name}`,
+      "data-more": `${device ? `${device.id}${shared}; ` : ""}${plural(count, "GPU")} on ${node.name}, ${STATES[state]}`,
+      "aria-label": `${name}${shared}, ${STATES[state]}, on ${node.name}${device ? `, ${device.id}` : ""}`,
       on: { click: () => open(job) },
     },
-    tagged ? tag(job.name) : "",
+    tagged && !others.length ? tag(job.name) : "",
+    others.map((other) => h("i", { class: `half ${other < 0 ? "others" : look(identity(data.jobs[other]))}`, "aria-hidden": "true" })),
   );
   return cell;
 }

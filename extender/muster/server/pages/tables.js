@@ -144,15 +144,16 @@ function expected(job, now) {
 }
 
 function share(job) {
-  const role = job.roles[job.elastic];
+  const role = shareOf(job);
   if (!role) return { words: "" };
-  const others = Object.entries(job.roles).filter(([other]) => other !== job.elastic).map(([other, r]) => `${r.bound} ${other}`);
+  const others = job.inPlace ? [] : Object.entries(job.roles).filter(([other]) => other !== job.elastic).map(([other, r]) => `${r.bound} ${other}`);
   const words = role.min === role.max ? `${role.bound}/${role.max}` : `${role.bound} of ${role.min}–${role.max}`;
-  const grows = role.granted > role.bound ? ` (+${role.granted - role.bound})` : "";
+  const gives = job.inPlace && role.granted < role.bound ? ` (−${role.bound - role.granted})` : "";
+  const grows = (role.granted > role.bound ? ` (+${role.granted - role.bound})` : gives) + (job.inPlace ? " GPUs" : "");
   return {
     signature: [words, grows, others],
     class: "share",
-    title: `${role.bound} now, at least ${role.min}, at most ${role.max}`,
+    title: `${job.inPlace ? `GPUs in place on ${job.inPlace.nodes.join(", ")}: ` : ""}${role.bound} now, at least ${role.min}, at most ${role.max}`,
     make: () => [bar(role), h("span", {}, words, grows, others.length ? `, ${others.join(", ")}` : "")],
   };
 }
@@ -182,11 +183,17 @@ function end(job, now) {
 }
 
 function granted(job) {
-  return job.roles[job.elastic]?.granted ?? 0;
+  return shareOf(job)?.granted ?? 0;
+}
+
+/** What the job has a share of: replicas of a role, or GPUs of its pod; undefined where its size is nobody's to choose. */
+export function shareOf(job) {
+  return job.inPlace ?? job.roles[job.elastic];
 }
 
 /** GPUs of what is on nodes or has a place; nothing while it only waits. */
 export function used(job) {
+  if (job.inPlace) return job.inPlace.bound;
   const any = Object.values(job.roles).some((role) => role.granted > 0);
   return any ? job.gpus : 0;
 }
