@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from e2e.bench.trainings import Seen, Trained, Trainings
+from e2e.bench.trainings import Left, Seen, Trained, Trainings
 
 JOB = Trained("a", 0.0, 2, 1, 4, 40.0, (0.0, 1.0, 2.0, 3.0, 4.0))
 
@@ -65,4 +65,27 @@ def test_a_pod_of_a_job_that_is_done_frees_its_place_once() -> None:
     assert list(trainings.due(40.0)) == ["a"]
     for at in (41.0, 42.0):
         trainings.saw(Seen("a", "p0", "n0", over=True), at)
-    assert trainings._left == {"n0": [41.0]}
+    assert trainings._left == {"n0": [Left(41.0, 40.0)]}
+
+
+def test_a_release_is_from_when_the_last_place_of_a_start_was_given_up_until_it_is_taken() -> None:
+    trainings = Trainings(pause=0.0)
+    trainings.submitted(JOB, 0.0)
+    runs(trainings, 0.0, "p0", "p1", "p2")
+    runs(trainings, 0.0, "p3", node="n1")
+    assert not trainings.releases, "nobody had to leave for it"
+    trainings.submitted(Trained("b", 5.0, 2, 1, 2, 10.0, (0.0, 1.0, 2.0)), 5.0)
+    trainings.saw(Seen("a", "p3", "n1", over=True), 5.25)
+    trainings.saw(Seen("a", "p2", "n0", over=True), 5.5)
+    trainings.saw(Seen("b", "q0", "n1", over=False), 6.0)
+    trainings.saw(Seen("b", "q1", "n0", over=False), 6.25)
+    assert trainings.releases == [0.75]
+    assert list(trainings.due(30.0)) == ["a", "b"]
+    trainings.submitted(Trained("c", 29.0, 1, 1, 1, 10.0, (0.0, 1.0)), 29.0)
+    trainings.saw(Seen("a", "p0", "n0", over=True), 30.5)
+    trainings.saw(Seen("c", "r0", "n0", over=False), 31.0)
+    assert trainings.releases == [0.75, 1.0], (
+        "a job gives its places up when it is done, not when its pods are gone"
+    )
+    assert trainings.release() == 0.875
+    assert trainings.course[-2:] == [(30.5, "over", "a", "n0"), (31.0, "bound", "c", "n0")]

@@ -184,6 +184,7 @@ def test_options_reach_the_engine(run: Run, monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(engine, "simulate", spy)
     words = ("--seed", "4", "--round", "60", "--restart", "30", "--migrate", "5", "--checkpoint", "600")
+    words += ("--release", "2")
     more = ("--failures", "86400", "--repair", "1200", "--out", "o", "--report")
     assert run(*SIMULATE, "--profile", "fifo:order=strict,resize=in-place", *words, *more).exit_code == 0
     assert run(*SIMULATE, "--profile", "fifo", "--fluid").exit_code == 0
@@ -193,7 +194,14 @@ def test_options_reach_the_engine(run: Run, monkeypatch: pytest.MonkeyPatch) -> 
     assert profile.name == "fifo:order=strict,resize=in-place"
     assert (profile.order, profile.resize) == ("strict", "in-place")
     costs = Options(
-        seed=4, round=60.0, restart=30.0, migrate=5.0, checkpoint=600.0, failures=86400.0, repair=1200.0
+        seed=4,
+        round=60.0,
+        restart=30.0,
+        migrate=5.0,
+        release=2.0,
+        checkpoint=600.0,
+        failures=86400.0,
+        repair=1200.0,
     )
     assert options == replace(costs, record=True)
     assert (fluid.fluid, whole.whole_seconds, exact.whole_seconds) == (True, True, False)

@@ -120,3 +120,19 @@ def test_ranges_are_refused_without_places() -> None:
     )
     assert done.exit_code == 2
     assert "--ranges: nobody grows by itself with --fluid" in done.stderr
+
+
+def test_time_to_leave_is_named_and_refused_where_it_would_count_twice() -> None:
+    sample = ("--trace", str(SAMPLES / "jobs.json"), "--release", "2.5")
+    assert "GPUs that replicas leave are free 2.5 s later (--release S)" in table(
+        *sample, "--profile", "afs-l"
+    )
+    for words, why in (
+        ((*sample, "--profile", "afs-l", "--fluid"), "GPUs have no place with --fluid"),
+        ((*sample, "--profile", "afs-l:resize=hand-over"), "hands GPUs over (resize: hand-over)"),
+        (("--preset", "specon", "--profile", "specon-default", "--release", "2.5"), "the preset says itself"),
+    ):
+        done = CliRunner().invoke(main, ["simulate", "--quiet", *words], prog_name="muster")
+        assert done.exit_code == 2
+        assert "--release: " in done.stderr
+        assert why in done.stderr

@@ -155,12 +155,14 @@ def _run(going: Going, one: Lab, side: Side, drawn: Sequence[Trained], pause: fl
         "jct_s": round(trainings.jct(), 3),
         "delay_s": round(trainings.delay(), 3),
         "usual_delay_s": round(trainings.usual_delay(), 3),
+        "release_s": round(trainings.release(), 3),
         "wait_s": round(trainings.wait(), 3),
         "changes": sum(t.changes for t in trainings.jobs.values()),
         "binds": len(trainings.delays),
         "seconds": round(now, 1),
         "dumps": [str(path) for path in dumps.values()],
         "jobs": {name: round((t.ended or 0.0) - t.submitted, 3) for name, t in trainings.jobs.items()},
+        "course": trainings.course,
     }
 
 

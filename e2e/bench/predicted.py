@@ -69,8 +69,17 @@ class Said:
     restarts: int
 
 
-def simulate(side: Side, drawn: Sequence[Trained], restart: float, folder: Path, *, gpus: int = 32) -> Said:
-    """`muster simulate --restart` with these jobs on nodes like the lab's. LabError with its words where it fails."""
+def simulate(
+    side: Side,
+    drawn: Sequence[Trained],
+    restart: float,
+    folder: Path,
+    *,
+    gpus: int = 32,
+    release: float = 0.0,
+) -> Said:
+    """`muster simulate --restart --release` with these jobs on nodes like the lab's. LabError with its words where it
+    fails."""
     jobs, nodes = [side.has(one) for one in drawn], gpus // GPUS_A_NODE
     workload = {
         "muster_workload": 1,
@@ -89,7 +98,8 @@ def simulate(side: Side, drawn: Sequence[Trained], restart: float, folder: Path,
     trace, settings = folder / f"{side.name}.json", folder / f"{side.name}.yaml"
     trace.write_text(json.dumps(workload))
     settings.write_text(json.dumps(side.settings() | {"topologyLevels": [RACK]}))  # as in the lab
-    options = ["--profile", str(settings), "--trace", str(trace), "--restart", f"{restart:.3f}", "--json"]
+    options = ["--profile", str(settings), "--trace", str(trace), "--restart", f"{restart:.3f}"]
+    options += ["--release", f"{release:.3f}", "--json"]
     done = subprocess.run(
         [*MUSTER, "simulate", "--quiet", *options], capture_output=True, text=True, check=False
     )

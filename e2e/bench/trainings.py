@@ -10,6 +10,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 STARTS = 1.0
 """Seconds after a first replica in which others still belong to the start: they are bound one after another."""
@@ -39,6 +40,16 @@ class Seen:
     over: bool
 
 
+class Left(NamedTuple):
+    """A place that nobody uses. free: when its pod was seen to leave (s); given_up: that, or when its job ended."""
+
+    free: float
+    given_up: float
+
+
+NEVER_USED = Left(0.0, -1.0)
+
+
 @dataclass
 class Training:
     """One job, so far."""
@@ -51,6 +62,8 @@ class Training:
     paused_until: float = 0.0
     replicas: int = 0
     changes: int = 0
+    took: float = float("-inf")  # when its present start or growth took its first place
+    waited_for: float = -1.0  # when the last place of that was given up; below 0: none of them was
     started: float | None = None
     ended: float | None = None
 
@@ -72,17 +85,23 @@ class Training:
 
 
 class Trainings:
-    """All jobs of a run. pause: see above. delays: s from a place set free (or a pod made) to the next bind there."""
+    """All jobs of a run. pause: see above. delays: s from a place set free (or a pod made) to the next bind there.
+    releases: of each start or growth on places that others gave up since its job came, s from when the last of these
+    was given up until it was taken: what `muster simulate --release` stands for. course: (s, what, job, node) in the
+    order seen; what: submitted, bound, over, done."""
 
     def __init__(self, pause: float) -> None:
         self.pause = pause
         self.jobs: dict[str, Training] = {}
         self.delays: list[float] = []
+        self.releases: list[float] = []
+        self.course: list[tuple[float, str, str, str]] = []
         self._made: dict[str, float] = {}
-        self._left: dict[str, list[float]] = {}  # node -> when GPUs came free there and were not used again
+        self._left: dict[str, list[Left]] = {}  # by node: GPUs that were not used again
 
     def submitted(self, job: Trained, now: float) -> None:
         self.jobs[job.name] = Training(job, now, since=now)
+        self._note(now, "submitted", job.name)
 
     def saw(self, seen: Seen, now: float) -> None:
         """A pod was bound, ended or went."""
@@ -92,7 +111,8 @@ class Trainings:
         if training.ended is not None:
             node = training.on.pop(seen.pod, "") if seen.over else ""
             if node:
-                self._left.setdefault(node, []).append(now)
+                self._left.setdefault(node, []).append(Left(now, training.ended))
+                self._note(now, "over", seen.job, node)
             return
         self._made.setdefault(seen.pod, now)
         running = bool(seen.node) and not seen.over
@@ -101,11 +121,14 @@ class Trainings:
         training.advance(now)
         if running:
             training.on[seen.pod] = seen.node
-            waited = now - max(self._made[seen.pod], self._place(seen.node))
+            left = self._place(seen.node)
+            waited = now - max(self._made[seen.pod], left.free)
             self.delays.append(max(0.0, waited))
+            self._taken(training, left.given_up, now)
         else:
             del training.on[seen.pod]
-            self._left.setdefault(seen.node, []).append(now)
+            self._left.setdefault(seen.node, []).append(Left(now, now))
+        self._note(now, "bound" if running else "over", seen.job, seen.node)
         self._count(training, now)
 
     def due(self, now: float) -> Sequence[str]:
@@ -115,6 +138,7 @@ class Trainings:
             if training.ended is None and training.end(training.since) <= now:
                 training.advance(now)
                 training.ended = now
+                self._note(now, "done", name)
                 found.append(name)
         return found
 
@@ -139,6 +163,24 @@ class Trainings:
         """Median of the same: a place that the policy gives nobody for long (a reservation) hardly counts in it."""
         return statistics.median(self.delays) if self.delays else 0.0
 
+    def release(self) -> float:
+        """Median of `releases`, s; 0 where nobody waited for others to leave."""
+        return statistics.median(self.releases) if self.releases else 0.0
+
+    def _taken(self, training: Training, given_up: float, now: float) -> None:
+        """A place is taken: of those of one start or growth the one that was given up last counts."""
+        if now > training.took + STARTS:
+            training.took, training.waited_for = now, -1.0
+        if given_up < training.submitted or given_up <= training.waited_for:
+            return
+        if training.waited_for >= 0.0:
+            self.releases.pop()
+        training.waited_for = given_up
+        self.releases.append(now - given_up)
+
+    def _note(self, now: float, what: str, job: str, node: str = "") -> None:
+        self.course.append((round(now, 3), what, job, node))
+
     def _count(self, training: Training, now: float) -> None:
         """The number of replicas follows the pods; each change of a job that ran costs a pause."""
         before, training.replicas = training.replicas, len(training.on)
@@ -150,7 +192,7 @@ class Trainings:
             training.changes += now >= training.paused_until
             training.paused_until = now + self.pause
 
-    def _place(self, node: str) -> float:
-        """When the place that is taken now came free."""
+    def _place(self, node: str) -> Left:
+        """How the place that is taken now came free."""
         freed = self._left.get(node)
-        return freed.pop() if freed else 0.0
+        return freed.pop() if freed else NEVER_USED

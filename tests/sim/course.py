@@ -127,6 +127,12 @@ class Watched(Engine):
             theirs = {n for _, n in owner.placed.values()} if owner else set()
             for role, node in training.placed.values():
                 planned[node] += 0 if node in theirs else training.shapes[role].gpus
+        for leaver in self.leaving.by_number.values():
+            role, on = leaver.spot
+            planned[on] += leaver.training.shapes[role].gpus
+        for training in self.truth.active.values():
+            for hold in training.holds:
+                planned[hold.node] += training.shapes[hold.role].gpus
         for node in self.site.nodes.records:
             row = self.site.nodes.index[node.name]
             total = node.allocatable.get(GPU, 0)

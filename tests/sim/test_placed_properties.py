@@ -67,7 +67,8 @@ def workloads(draw: st.DrawFn) -> list[Submission]:
         most = draw(st.sampled_from([request, request, 4]))
         work = draw(st.floats(0.0, 400.0))
         at = draw(st.sampled_from([0.0, 10.0, 10.5, 60.0, 61.3, 300.0]))
-        jobs.append(Submission(f"j{i}", at, model, work, request, least, most))
+        tags = draw(st.sampled_from([{}, {}, {"resize": "restart"}]))
+        jobs.append(Submission(f"j{i}", at, model, work, request, least, most, tags=tags))
     return sorted(jobs, key=lambda j: j.submitted)
 
 
@@ -114,6 +115,34 @@ def test_every_job_ends_once_its_work_is_done_and_no_gpu_is_used_twice(
         repair=50.0,
     )
     consistent(result, jobs)
+
+
+@settings(max_examples=30)
+@given(
+    workloads(),
+    st.sampled_from([FIFO, EQUAL, WHIMS, replace(WHIMS, resize="in-place"), KUBE]),
+    st.sampled_from([0.5, 8.0]),
+    st.sampled_from([0.0, 3.0]),
+    st.sampled_from([(), ((15.0, 0), (100.0, 1))]),
+)
+def test_while_replicas_leave_their_gpus_are_nobodys_and_every_job_ends(
+    jobs: list[Submission],
+    profile: Profile,
+    release: float,
+    restart: float,
+    fails: tuple[tuple[float, int], ...],
+) -> None:
+    result = simulated(
+        jobs,
+        groups=[Group(2, 3), Group(1, 2, "big")],
+        profile=profile,
+        models=CURVES,
+        release=release,
+        restart=restart,
+        fails=fails if profile is not KUBE else (),
+        repair=50.0,
+    )
+    consistent(result, jobs, complete=not result.gauges["deadlocks"])
 
 
 @given(workloads(), st.integers(0, 3))

@@ -90,6 +90,22 @@ def profile(text: str) -> Profile:
     return dataclasses.replace(built, name=text, **core)
 
 
+def may_release(plans: Mapping[str, Profile], *, fluid: bool, own: bool) -> None:
+    """Raises UsageError where --release would count twice, or not at all. own: a paper says what changes cost."""
+    if fluid:
+        raise UsageError("--release: GPUs have no place with --fluid; leave one of them out")
+    if own:
+        raise UsageError(
+            "--release: the preset says itself what changes cost, as its paper has it; leave it out"
+        )
+    for text, plan in plans.items():
+        if plan.resize == "hand-over":
+            raise UsageError(
+                f"--release: {text} hands GPUs over (resize: hand-over), so nobody leaves before the next is ready; "
+                f"leave it out, or take {text} with resize=restart"
+            )
+
+
 def pairs(text: str, where: str, form: str = "NAME:param=value,...") -> Iterator[tuple[str, str]]:
     """a=1,b=2. form: how the whole is written, for who did not."""
     for part in filter(None, text.split(",")):

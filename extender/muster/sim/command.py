@@ -19,7 +19,17 @@ GROUPS = (
     ("On what", ("gpus", "gpus_per_node", "cluster", "fluid")),
     (
         "What changes and failures cost",
-        ("round_", "restart", "migrate", "checkpoint", "ranges", "failures", "repair", "whole_seconds"),
+        (
+            "round_",
+            "restart",
+            "migrate",
+            "release",
+            "checkpoint",
+            "ranges",
+            "failures",
+            "repair",
+            "whole_seconds",
+        ),
     ),
     ("What comes out", ("out", "json_", "report", "strict", "quiet")),
 )
@@ -106,6 +116,12 @@ class Teaching(click.Command):
     help="The same where only its nodes change. [as --restart]",
 )
 @click.option(
+    "--release",
+    type=click.FloatRange(0),
+    metavar="S",
+    help="Seconds from when a replica is told to leave, or its job is done, until its GPUs are free. [0]",
+)
+@click.option(
     "--checkpoint",
     type=click.FloatRange(0),
     metavar="S",
@@ -154,6 +170,7 @@ def simulate(
     round_: float | None,
     restart: float | None,
     migrate: float | None,
+    release: float | None,
     checkpoint: float | None,
     ranges: bool,
     failures: float | None,
@@ -219,6 +236,7 @@ def simulate(
                 "round": round_,
                 "restart": restart,
                 "migrate": migrate,
+                "release": release,
                 "checkpoint": checkpoint,
                 "failures": failures,
                 "repair": repair,

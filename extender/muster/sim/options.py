@@ -20,7 +20,8 @@ class Interrupted(Exception):  # noqa: N818 - the end of a run, no error
 @dataclass(frozen=True, slots=True)
 class Options:
     """seed: of everything random. restart: seconds without progress when a job's configuration changes (or it is
-    started again). migrate: the same where only its nodes change (None: as restart). checkpoint: seconds
+    started again). migrate: the same where only its nodes change (None: as restart). release: seconds from when a
+    replica is told to leave, or its job is done, until its GPUs are free for others. checkpoint: seconds
     between checkpoints; work since the last is lost at a restart (0: nothing is lost). round: plan only at whole
     multiples of it (s). failures: mean seconds between failures of one node (0: none); repair: seconds until it
     is back. record: keep segments and queue. whole_seconds: arrivals and completions rounded up to whole
@@ -31,6 +32,7 @@ class Options:
     seed: int = 0
     restart: float = 0.0
     migrate: float | None = None
+    release: float = 0.0
     checkpoint: float = 0.0
     round: float = 0.0
     failures: float = 0.0

@@ -2,29 +2,33 @@
 """The simulator on nodes: events, and at each of them the whole cycle of the live cluster (core.cycle).
 
 `event -> trainings -> Snapshot -> plan -> changes` (design §3). A plan is carried out at once: a pod that is to go is
-gone, one that is planned runs, but for what the physics says of preparing and pausing (sim/physics.py). Events are
-arrivals, ends of epochs and completions, ends of pauses and preparations, failures and repairs of nodes, and the
-times at which the plan asks for the next cycle; with rounds the cycle runs at their whole multiples only.
+gone, unless that takes its time (sim/leaving.py), and one that is planned runs, but for what the physics says of
+preparing and pausing (sim/physics.py). Events are arrivals, ends of epochs and completions, ends of pauses and
+preparations, GPUs that come free, failures and repairs of nodes, and the times at which the plan asks for the next
+cycle; with rounds the cycle runs at their whole multiples only.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from muster.core.actions.scale_down import restart_on
 from muster.core.cycle import cycle
 from muster.points import Profile
 from muster.sim import physics as ph
 from muster.sim import result_builder, stock
+from muster.sim.leaving import Leaver, Leaving
 from muster.sim.makers import Makers
 from muster.sim.options import Interrupted, Options, Progress
 from muster.sim.physics import Physics, Stage
 from muster.sim.result import Result
 from muster.sim.running_job import Training
 from muster.sim.sim_nodes import Site
-from muster.sim.truth import NODE, PAUSE, READY, Truth
+from muster.sim.truth import GONE, NODE, PAUSE, READY, Truth
 from muster.sim.workload import Cluster, Workload
 from muster.types import Job, JobKey, Plan, Report, Snapshot
 
@@ -94,6 +98,7 @@ class Engine:
             at = training.submission.submitted
             training.arrival = math.ceil(at - 1e-9) if options.whole_seconds else at
         self.jobs: dict[JobKey, Job] = {}  # as the scheduler last saw them
+        self.leaving = Leaving(site, self.truth.pairs, options.release, self.jobs, silent=self.pods)
         self.at_boundary: list[Training] = []
         self.next = math.inf  # when the next cycle is due
         self.events = self.completed = self.idle_cycles = 0
@@ -157,7 +162,9 @@ class Engine:
                 self._node(index, now)
                 continue
             training = self.trainings[index]
-            if kind == READY:
+            if kind == GONE:
+                self._gone(token, now)
+            elif kind == READY:
                 if training.key not in truth.active:
                     continue
                 if training not in truth.pending:
@@ -180,6 +187,17 @@ class Engine:
         self.truth.arrive(training, now)
         self._wish(now)
 
+    def _leave(self, leavers: Sequence[Leaver]) -> None:
+        for leaver in leavers:
+            self.truth.push(leaver.until, GONE, leaver.training.index, leaver.number)
+
+    def _gone(self, number: int, now: float) -> None:
+        """A replica has left its node: others may have its GPUs."""
+        training = self.leaving.gone(number)
+        if training.key in self.truth.active:
+            self.truth.stale[training] = None
+        self._wish(now)
+
     def _end_of_stage(self, training: Training, now: float) -> None:
         """Its epoch has ended, or all of its work is done: on the clock at `due`, perhaps just before now."""
         truth, at, stage = self.truth, training.due, training.stage
@@ -189,9 +207,11 @@ class Engine:
         truth.advance(training, at)
         training.step = stage.until
         if stage.until >= stage.work:
+            for uid in training.placed:
+                self.leaving.tell(training, uid, at)
             truth.complete(training, at)
             self.completed += 1
-            self.jobs.pop(training.key, None)
+            self._leave(self.leaving.done(training))
             if truth.active:
                 self._wish(now)
             return
@@ -209,7 +229,13 @@ class Engine:
     def _stuck(self, now: float, *, more: bool) -> bool:
         """Whether nothing can happen any more that starts a job: none is running, arriving or being made ready."""
         truth = self.truth
-        if more or truth.pending or self.site.down or any(moves(each, now) for each in truth.uses):
+        if (
+            more
+            or truth.pending
+            or self.leaving.by_number
+            or self.site.down
+            or any(moves(each, now) for each in truth.uses)
+        ):
             self.idle_cycles = 0
             return False
         self.idle_cycles += 1
@@ -290,15 +316,21 @@ class Engine:
         for key in (*plan.back, *plan.preempted):
             training = truth.active[key]
             if training.placed:
+                for uid in training.placed:
+                    self.leaving.tell(training, uid, now)
                 training.placed = {}
                 changed[training] = None
+        leaving = Counter(shrink.job for shrink in plan.shrinks)
         for shrink in plan.shrinks:
             training = truth.active[shrink.job]
+            self.leaving.tell(training, shrink.uid, now)
             del training.placed[shrink.uid]
             changed[training] = None
-        for places in (plan.reservations, plan.later):
+        again = self._start_again(plan, leaving)
+        # What others are still to leave is taken once it is free, by a plan of its own.
+        for places in (plan.reservations, {} if self.leaving.seconds else plan.later):
             for key, reservations in places.items():
-                if not reservations:
+                if not reservations or key in again:
                     continue
                 training = truth.active[key]
                 changed[training] = None
@@ -310,6 +342,8 @@ class Engine:
                         )
                     training.placed[uid] = (reservation.role, reservation.node)
         for key, memory in plan.memory.items():
+            if key not in truth.active:
+                continue  # its training is done, and only its replicas are still to go
             training = truth.active[key]
             training.memory = {**training.memory, **memory}
             truth.stale[training] = None
@@ -318,7 +352,24 @@ class Engine:
             training.roles_shown = None
         if changed or wishes:
             truth.carry_out([*changed, *(t for t in wishes if t not in changed)], now)
+            self._leave(self.leaving.charge())
+        for key in again:
+            self.leaving.hold(truth.active[key], plan.reservations.get(key, ()))
         return bool(changed or wishes)
+
+    def _start_again(self, plan: Plan, leaving: Mapping[JobKey, int]) -> list[JobKey]:
+        """Jobs that have left all of their places, or are told to, and start again once all of the next are free."""
+        result = []
+        for key in plan.shares if self.leaving.seconds else ():
+            training, on = self.truth.active[key], restart_on(self.jobs[key], plan, leaving[key])
+            if training.holds:
+                self.leaving.hold(training, ())
+            if on or training.restart_on:
+                self.truth.stale[training] = None
+            training.restart_on = on
+            if on:
+                result.append(key)
+        return result
 
     def _take_wants(self, plan: Plan, changed: Mapping[Training, None]) -> list[Training]:
         """What is granted beside a number of replicas; jobs for which that is something else than before."""

@@ -1,3 +1,4 @@
+# Over 300 lines: a job's truth and what the scheduler sees of it are one state, in two parts.
 """One job of a simulation: what is planned for it, how it really runs, and what the scheduler sees of it.
 
 A Training changes all the time; the Job that it shows is frozen, and made again only where something changed.
@@ -25,6 +26,7 @@ from muster.types import (
     Meter,
     Phase,
     Report,
+    Reservation,
     Role,
     Shape,
 )
@@ -69,6 +71,9 @@ class Training:
     arrival: float = 0.0
     members: dict[str, tuple[Member, ...]] = field(default_factory=dict)  # behind the gate, by role
     placed: dict[str, Spot] = field(default_factory=dict)
+    leaving: dict[str, Spot] = field(default_factory=dict)  # on their way off their nodes (sim/leaving.py)
+    restart_on: tuple[str, ...] = ()  # all of it leaves to start again: where, of its elastic role
+    holds: tuple[Reservation, ...] = ()  # what is free of that already, and kept for it
     want: Grant | None = None
     memory: Mapping[str, object] = field(default_factory=dict)
     charged: list[tuple[int, Shape, int]] = field(default_factory=list)
@@ -240,6 +245,8 @@ class Training:
             report=report,
             samples=dict(self.samples),
             grant=self.want,
+            reservations=self.holds,
+            restart_on=() if placed else self.restart_on,
         )
         return self.job
 
@@ -249,6 +256,8 @@ class Training:
             members = self.members[spec.name]
             if placed:
                 members = tuple([bound(m, placed[m.uid][1]) if m.uid in placed else m for m in members])
+            if self.leaving:
+                members += ending(self.leaving, spec.name, self.shapes[spec.name], self.submission.submitted)
             sizes = self.submission.sizes if not self.submission.roles else ()
             result.append(Role(spec.name, spec.min, spec.max, self.shapes[spec.name], sizes, members))
         return tuple(result)
@@ -257,6 +266,15 @@ class Training:
 def bound(member: Member, node: str) -> Member:
     """The member on a node (a constructor's call is several times faster than dataclasses.replace)."""
     return Member(member.uid, member.pod, Phase.BOUND, member.shape, member.index, node, member.created)
+
+
+def ending(leaving: Mapping[str, Spot], role: str, asked: Shape, created: float) -> tuple[Member, ...]:
+    """Replicas of a role on their way off their nodes. leaving: role and node by uid."""
+    return tuple(
+        Member(uid, uid, Phase.ENDING, asked, -1, node, created)
+        for uid, (its, node) in leaving.items()
+        if its == role
+    )
 
 
 @lru_cache(maxsize=4096)

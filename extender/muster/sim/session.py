@@ -47,6 +47,8 @@ def simulate(request: Request) -> None:
         pictures.required()
     # 2. The jobs and the cluster.
     workload, cluster, options, notes = _read(request)
+    if options.release:
+        arguments.may_release(plans, fluid=cluster.fluid, own=own_costs(workload))
     terms = tuple(_terms(workload, plans, options, cluster))
     for problem in workload.problems[:SHOWN]:
         _tell(words(problem))
@@ -172,6 +174,8 @@ def _terms(
         yield "changes of running jobs cost what the workload's own paper says"
     else:
         yield f"a change of a running job costs {options.restart:g} s (--restart S)"
+    if options.release:
+        yield f"GPUs that replicas leave are free {options.release:g} s later (--release S)"
     held = [text for text, plan in plans.items() if at_request(plan, options)]
     if held and any(job.ranges for job in workload.submissions):
         words = "" if cluster.fluid else " (--ranges: they grow where GPUs are free)"

@@ -23,7 +23,7 @@ from muster.sim.sim_nodes import Site
 from muster.sim.tally import Tally
 from muster.types import Config, JobKey
 
-STAGE, PAUSE, READY, NODE = range(4)
+STAGE, PAUSE, READY, NODE, GONE = range(5)
 """Kinds of events, in the order in which those of one time are handled; arrivals come last."""
 
 
