@@ -1,4 +1,7 @@
-"""`muster doctor`, and the init container that runs it before Muster starts."""
+"""`muster doctor`, and the init container that runs it before Muster starts.
+
+Only click is imported before it runs: `muster --help` must not feel numpy.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,7 @@ from pathlib import Path
 
 import click
 
-from muster.cluster.api import Api, configuration
-from muster.doctor import visit
-from muster.doctor.finding import Level
 from muster.kubeconfig import context_namespace, context_option, kubeconfig_option
-from muster.settings import load_settings
 
 
 @click.command()
@@ -55,6 +54,11 @@ def doctor(
     port for reports, and jobs that were put aside. It changes nothing: pods are created as dry runs. Exit 1 where
     something fails.
     """
+    from muster.cluster.api import Api, configuration
+    from muster.doctor import visit
+    from muster.doctor.finding import Level
+    from muster.settings import load_settings
+
     api = Api(configuration(kubeconfig, context))
     if config is not None:
         settings = load_settings(Path(config))
