@@ -19,7 +19,7 @@ from muster.core.views.view import View
 from tests.scenario import job, node, snapshot
 
 JOBS = {"jobs": 30, "seed": 1}
-RUN = {"jct_s": 12.5, "differ": []}
+RUN = {"jct_s": 12.5, "release_s": 0.5, "differ": []}
 
 
 def test_a_run_that_was_kept_is_found_by_family_and_number(tmp_path: Path) -> None:
@@ -33,6 +33,11 @@ def test_a_run_that_was_kept_is_found_by_family_and_number(tmp_path: Path) -> No
 def test_a_run_of_other_jobs_is_made_again(tmp_path: Path) -> None:
     Kept(tmp_path, JOBS).keep("afs-l", 0, RUN)
     assert Kept(tmp_path, JOBS | {"seed": 2}).run("afs-l", 0) is None
+
+
+def test_a_run_that_did_not_measure_what_gpus_take_to_change_hands_is_made_again(tmp_path: Path) -> None:
+    Kept(tmp_path, JOBS).keep("afs-l", 0, {"jct_s": 12.5, "differ": []})
+    assert Kept(tmp_path, JOBS).run("afs-l", 0) is None
 
 
 def test_a_run_that_was_cut_off_while_it_was_written_is_made_again(tmp_path: Path) -> None:

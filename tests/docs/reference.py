@@ -28,6 +28,7 @@ from muster.server.report_endpoint import ReportEndpoint
 from muster.server.tls import Ends
 from muster.settings import Settings
 from muster.threads import ThreadErrors
+from tests.docs import tried
 from tests.scenario import snapshot
 from tests.server.reading import viewed
 
@@ -95,8 +96,7 @@ def profile_rows() -> str:
         decides = [*recipe.shares[:1], *recipe.rebalance, recipe.sort, *(s for s, _ in recipe.scores)]
         first = next((plugin for plugin in decides if plugin), "")
         what = _headline(first) if first else "Pod by pod, without gangs, as plain kube-scheduler does."
-        live = f"simulation only: {recipe.simulation_only}" if recipe.simulation_only else "live"
-        rows.append((f"`{name}`", what, _plugins_of(recipe), _else(recipe), live))
+        rows.append((f"`{name}`", what, _plugins_of(recipe), _else(recipe), tried.words(name, recipe)))
     return table(("profile", "what decides", "plugins", "other settings", "on a cluster"), rows)
 
 

@@ -7,7 +7,8 @@ import re
 import pytest
 from cogapp import Cog
 
-from tests.docs import reference
+from muster import profiles
+from tests.docs import reference, tried
 from tests.docs.reference import MUSTER, TOP
 
 
@@ -31,3 +32,18 @@ def test_no_metric_of_the_code_is_missing() -> None:
     assert {name.removesuffix("_total") for name in reference.metrics()} == {
         name.removesuffix("_total") for name in named
     }
+
+
+@pytest.mark.parametrize("name", sorted(profiles.NAMED))
+def test_of_each_profile_it_is_said_what_was_seen_of_it_on_a_cluster(name: str) -> None:
+    """That those which run in simulations only are refused is in tests/server/test_settings.py."""
+    said = [name in tried.TRIED, name in tried.AS, bool(profiles.NAMED[name].simulation_only)]
+    assert sum(said) == 1, f"expected one of TRIED, AS and simulation_only; found {said}"
+    if name in tried.AS:
+        assert tried.AS[name] in tried.TRIED
+    elif name in tried.TRIED and name != "fifo":  # the default needs no name
+        assert f'"{name}"' in (TOP / "e2e" / f"test_{tried.TRIED[name]}.py").read_text()
+
+
+def test_nothing_is_said_of_profiles_that_are_not_there() -> None:
+    assert {*tried.TRIED, *tried.AS, *tried.NEAR} <= profiles.NAMED.keys()

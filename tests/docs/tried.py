@@ -1,0 +1,72 @@
+"""What was seen of each profile on a cluster: the scenario that shows its own idea, or whose way it is carried out.
+
+Average JCT live against `muster simulate` stands in e2e/bench/README.md (Policies), where it was measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from muster.profiles import Recipe
+
+TRIED: Mapping[str, str] = {
+    "fifo": "gangs",
+    "gang": "gangs",
+    "gang-pack": "scored",
+    "max-min": "elastic",
+    "afs-l": "elastic",
+    "afs-l-packed": "elastic",
+    "afs-p": "families",
+    "afs-s": "families_more",
+    "srtf": "families",
+    "srsf": "families",
+    "optimus": "families",
+    "tiresias-l": "families",
+    "themis": "families_more",
+    "specon": "families_more",
+    "similarity": "families_more",
+    "gavel-isolation": "families_more",
+    "coach": "coach",
+    "termination": "families_more",
+    "reshape-restart": "families_more",
+}
+"""By profile: NAME of the scenarios e2e/test_NAME.py."""
+
+AS: Mapping[str, str] = {
+    "srtf-max": "srtf",
+    "srtf-e": "srtf",
+    "srsf-max": "srsf",
+    "srsf-e": "srsf",
+    "tiresias-l-max": "tiresias-l",
+    "afs-p-packed": "afs-l-packed",
+    "tide": "afs-l",
+    "tide-packed": "afs-l-packed",
+    "specon-default": "fifo",
+    "sidecar-default": "fifo",
+    **{
+        f"gavel-{name}": "gavel-isolation"
+        for name in ("fifo", "max-min", "max-min-perf", "ftf", "ftf-perf", "min-total-duration",
+                     "min-total-duration-perf")
+    },
+}  # fmt: skip
+"""By profile without a scenario: the one that is carried out in the same way (grants of the same kind, or none)."""
+
+NEAR: Mapping[str, float] = {
+    "fifo": 2.0,
+    "afs-l": -0.1,
+    "max-min": 2.5,
+    "optimus": 13.7,
+    "tiresias-l": 8.1,
+    "srtf": 9.4,
+}
+"""Average JCT live against simulated, %, as e2e/bench/README.md has it."""
+
+
+def words(name: str, recipe: Recipe) -> str:
+    """Whether a profile runs on a cluster, and what was seen of it there. KeyError where nothing is said of it."""
+    if recipe.simulation_only:
+        return f"simulation only: {recipe.simulation_only}"
+    if name not in TRIED:
+        return f"live as `{AS[name]}`, not tried itself"
+    near = f"JCT {NEAR[name]:+.1f} % of simulated" if name in NEAR else "JCT not compared"
+    return f"live: tried (`e2e/test_{TRIED[name]}.py`), {near}"
