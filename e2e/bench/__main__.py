@@ -16,6 +16,7 @@ from e2e.bench import crowd as crowds
 from e2e.bench import elastic as elastic_jobs
 from e2e.bench import gangs as many_gangs
 from e2e.bench import in_place as hand_overs_in_place
+from e2e.bench import peers as all_peers
 from e2e.bench import planning as plans
 from e2e.bench import policies as all_policies
 from e2e.bench import resizes as elastic_resizes
@@ -236,6 +237,37 @@ def calls(**options: Any) -> None:
 def inplace(**options: Any) -> None:
     """One GPU from a job to another on a real node: in place, with --preload, and by evict and gate."""
     _finish(hand_overs_in_place.measure, **options)
+
+
+@main.command()
+@click.option("--nodes", default=1000, show_default=True, type=click.IntRange(2), help="Of (a) and (b).")
+@click.option("--gangs", default=1000, show_default=True, type=click.IntRange(1))
+@click.option("--size", default=3, show_default=True, type=click.IntRange(1), help="Pods of a gang.")
+@click.option("--tries", default=5, show_default=True, type=click.IntRange(1), help="Of (b) and (c).")
+@click.option(
+    "--small", default=8, show_default=True, type=click.IntRange(2), help="Nodes of the other parts."
+)
+@click.option("--stream", default=60.0, show_default=True, help="Seconds of small jobs behind the big one.")
+@click.option("--jobs", default=60, show_default=True, type=click.IntRange(1), help="Of (d).")
+@click.option("--speed", default=20.0, show_default=True, help="Trace seconds in one of (d)'s lab.")
+@click.option("--rounds", default=3, show_default=True, type=click.IntRange(1))
+@click.option("--peer", "peers", multiple=True, type=click.Choice(list(all_peers.PEERS)))
+@click.option("--part", "parts", multiple=True, type=click.Choice(all_peers.PARTS))
+@click.option(
+    "--results",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Where figures are kept, and found again.  [default: out/bench/peers.jsonl]",
+)
+def peers(**options: Any) -> None:
+    """Kueue, native gangs, the stock scheduler and Muster on the same lab; (d) needs TRACES. Goes on where
+    it was cut off: 15 minutes a peer and round.
+
+    \b
+    Short:        python -m e2e.bench peers --nodes 100 --gangs 100 --tries 1 --rounds 1
+    """
+    options["peers"] = options["peers"] or tuple(all_peers.PEERS)
+    options["parts"] = options["parts"] or all_peers.PARTS
+    _finish(all_peers.measure, **options)
 
 
 @main.command("all")

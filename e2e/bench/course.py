@@ -147,14 +147,14 @@ class Course:
         calls = figures.calls(self.wire.ask("GET", "/metrics"))
         busy = os.getloadavg()[0]
         watch = raw.bound(self.wire, namespace)
-        used = self._cpu(SHARED)
+        used = self.cpu(SHARED)
         started = time.monotonic()
         self._start(variant)
         if gates is not None:
             gates.open()
         with self.progress.reading(f"{variant.name}: binding", count) as reading:
             watch.wait(count, STILL, reading, f"{variant.name}: pods bound")
-        after = self._cpu((*SHARED, *variant.processes))
+        after = self.cpu((*SHARED, *variant.processes))
         watch.close()
         time.sleep(SETTLE)
         more = figures.writes_since(calls, figures.calls(self.wire.ask("GET", "/metrics")), per=count)
@@ -201,7 +201,7 @@ class Course:
             return found.pid if found is not None and found.alive else None
         return self.lab.pid(name)
 
-    def _cpu(self, names: tuple[str, ...]) -> dict[str, float]:
+    def cpu(self, names: tuple[str, ...]) -> dict[str, float]:
         """Seconds of CPU that processes have used since they started."""
         found = {"bench": time.process_time()}
         for name in names:

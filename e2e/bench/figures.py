@@ -91,6 +91,16 @@ def ratio(ours: Iterable[float], theirs: Iterable[float]) -> float:
     return median(ours) / below if below else float("inf")
 
 
+def held_in_part(bound: Sequence[float], needed: int, until: float, gpus: int) -> float:
+    """GPU-seconds that the bound pods of a gang held before it was whole.
+
+    bound: s at which its pods were bound, in any order; needed: pods of it; until: s at which nobody looks any more;
+    gpus: of a pod."""
+    at = sorted(bound)
+    whole = at[needed - 1] if len(at) >= needed else until
+    return gpus * sum(whole - one for one in at if one < whole)
+
+
 def ticks(stat: str) -> int:
     """CPU time that a process has used, in clock ticks, from its /proc/PID/stat."""
     fields = stat[stat.rindex(")") + 2 :].split()

@@ -113,44 +113,76 @@ def seen(pod: Pod, gone: bool) -> Seen:
     return Seen(pod.labels.get("bench/job", ""), pod.name, pod.node, gone or pod.terminal or pod.deleted)
 
 
+def trains(
+    going: Going,
+    who: str,
+    cluster: Cluster,
+    namespace: str,
+    jobs: Sequence[Trained],
+    pause: float,
+    *,
+    submit: Callable[[Trained], None],
+    finish: Callable[[str], None],
+    meanwhile: Callable[[float, Trainings], object],
+) -> tuple[Trainings, float]:
+    """Jobs are submitted as they come, counted as they train, and told to end when they are done; how they went, and
+    how long it took (s of this machine). who: whose run it is; meanwhile: called at each step. LabError where they
+    are not done within LIMIT."""
+    trainings, waiting = Trainings(pause), list(jobs)
+    now = 0.0
+    with Watch(cluster, namespace, seen) as watch, ThreadPoolExecutor(8) as callers:
+        calls: list[Future[None]] = []
+        began = time.monotonic()
+        while not going.over.is_set():
+            now = time.monotonic() - began
+            while waiting and waiting[0].at <= now:
+                trained = waiting.pop(0)
+                trainings.submitted(trained, now)
+                calls.append(callers.submit(submit, trained))
+            for sighting in watch.seen():
+                trainings.saw(sighting, now)
+            calls += [callers.submit(finish, name) for name in trainings.due(now)]
+            calls = under_way(calls)
+            meanwhile(now, trainings)
+            going.has(who, len(jobs) - len(waiting) - trainings.left)
+            if (not waiting and not trainings.left) or now > LIMIT:
+                break
+            time.sleep(TICK)
+        under_way(calls)
+    if left := len(waiting) + trainings.left:
+        raise LabError(f"bench: {left} jobs of {who} were not done within {LIMIT:.0f} s")
+    return trainings, now
+
+
 def _run(going: Going, one: Lab, side: Side, drawn: Sequence[Trained], pause: float, folder: Path) -> Run:
     """One run of all jobs: average JCT and delay (s of this machine), how many changes, dumped snapshots."""
     cluster = Cluster(one.kubeconfig)
-    trainings, waiting = Trainings(pause), list(drawn)
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.json"):
         old.unlink()
     dumps: dict[float, Path] = {}
     token = reader(cluster)
-    with (
-        a_namespace(cluster, f"bench-{side.profile}") as namespace,
-        Watch(cluster, namespace, seen) as watch,
-        ThreadPoolExecutor(8) as callers,
-    ):
-        calls: list[Future[None]] = []
+    with a_namespace(cluster, f"bench-{side.profile}") as namespace, ThreadPoolExecutor(1) as dumper:
         dump: Future[None] | None = None
-        began = last = time.monotonic()
-        while not going.over.is_set():
-            now = time.monotonic() - began
-            while waiting and waiting[0].at <= now:
-                trained = side.has(waiting.pop(0))
-                trainings.submitted(trained, now)
-                calls.append(callers.submit(_submit, cluster, manifest(trained), namespace))
-            for sighting in watch.seen():
-                trainings.saw(sighting, now)
-            calls += [callers.submit(_finish, cluster, namespace, name) for name in trainings.due(now)]
-            calls = under_way(calls)
-            if (dump is None or dump.done()) and time.monotonic() - last >= DUMP_EVERY:
-                last = time.monotonic()
-                dump = callers.submit(_dump, one, token, folder, dumps)
-            going.has(one.name, len(drawn) - len(waiting) - trainings.left)
-            if (not waiting and not trainings.left) or now > LIMIT:
-                break
-            time.sleep(TICK)
-        under_way(calls)
-    if waiting or trainings.left:
-        left = len(waiting) + trainings.left
-        raise LabError(f"bench: {left} jobs of {side.name} were not done within {LIMIT:.0f} s")
+        last = 0.0
+
+        def snapshot(now: float, _: Trainings) -> None:
+            nonlocal dump, last
+            if (dump is None or dump.done()) and now - last >= DUMP_EVERY:
+                last = now
+                dump = dumper.submit(_dump, one, token, folder, dumps)
+
+        trainings, seconds = trains(
+            going,
+            one.name,
+            cluster,
+            namespace,
+            [side.has(job) for job in drawn],
+            pause,
+            submit=lambda job: _submit(cluster, manifest(job), namespace),
+            finish=lambda name: _finish(cluster, namespace, name),
+            meanwhile=snapshot,
+        )
     return {
         "jct_s": round(trainings.jct(), 3),
         "delay_s": round(trainings.delay(), 3),
@@ -159,7 +191,7 @@ def _run(going: Going, one: Lab, side: Side, drawn: Sequence[Trained], pause: fl
         "wait_s": round(trainings.wait(), 3),
         "changes": sum(t.changes for t in trainings.jobs.values()),
         "binds": len(trainings.delays),
-        "seconds": round(now, 1),
+        "seconds": round(seconds, 1),
         "dumps": [str(path) for path in dumps.values()],
         "jobs": {name: round((t.ended or 0.0) - t.submitted, 3) for name, t in trainings.jobs.items()},
         "course": trainings.course,

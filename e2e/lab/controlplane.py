@@ -9,6 +9,7 @@ from pathlib import Path
 
 from e2e.lab import audit, credentials, rights
 from e2e.lab.credentials import Authority, Signed
+from e2e.lab.limits import CLIENT_BURST, CLIENT_QPS
 from e2e.lab.shape import Shape
 
 STAGES = Path(__file__).resolve().parent.parent / "kwok" / "stages.yaml"
@@ -16,10 +17,6 @@ DEFAULT_SCHEDULER = "default-scheduler"
 PORTS = ("etcd", "etcd-peer", "kube-apiserver", "kube-controller-manager", DEFAULT_SCHEDULER, "kwok")
 LEASE = 20
 """Seconds of a node's Lease in labs with real nodes; it is renewed four times in them."""
-CLIENT_QPS, CLIENT_BURST = (
-    1000,
-    2000,
-)  # as the chart's kube-scheduler: a comparison compares schedulers, not client limits
 
 
 @dataclass(frozen=True)

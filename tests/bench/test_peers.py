@@ -1,0 +1,129 @@
+"""What `python -m e2e.bench peers` computes and says; no lab."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e.bench.figures import held_in_part
+from e2e.bench.peer import OF, PEERS, turn
+from e2e.bench.peer_jobs import Use, held
+from e2e.bench.peers import Kept, rows
+from e2e.bench.report import Result
+from e2e.bench.trainings import Seen, Trained, Trainings
+
+
+def said(part: str, *found: dict[str, Any]) -> dict[str, str]:
+    """Rows of one part of two peers, by what they are."""
+    result = Result("peers", "")
+    rows(result, [{"part": part, "round": 0, **one} for one in found], ["stock", "kueue"])
+    return {row.what: row.value for row in result.rows}
+
+
+def test_pods_of_a_gang_hold_their_gpus_in_vain_until_the_last_one_is_bound() -> None:
+    assert held_in_part([3.0, 1.0, 2.0], 3, 10.0, gpus=8) == 8 * (2.0 + 1.0)
+    assert held_in_part([1.0, 2.0], 3, 10.0, gpus=8) == 8 * (9.0 + 8.0), (
+        "never whole: until nobody looks any more"
+    )
+    assert held_in_part([], 3, 10.0, gpus=8) == 0.0
+
+
+def test_each_round_begins_with_another_peer() -> None:
+    peers = [PEERS[name] for name in ("stock", "native", "kueue")]
+    assert [one.name for one in turn(peers, 1)] == ["native", "kueue", "stock"]
+    assert turn(peers, 3) == peers
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_a_gang_of_every_peer_has_the_same_pods_and_one_owner(name: str) -> None:
+    *before, (path, owner) = PEERS[name].gang("team", "train", 3, gpus=2, annotations={"a": "b"})
+    assert path.endswith("/namespaces/team/jobs")
+    assert owner["kind"] == "Job"
+    assert [one["kind"] for _, one in before] == (["PodGroup"] if name == "native" else [])
+    spec = owner["spec"]
+    (task,) = spec.get("tasks") or [{"replicas": spec.get("parallelism"), "template": spec.get("template")}]
+    assert task["replicas"] == 3
+    (container,) = task["template"]["spec"]["containers"]
+    assert container["resources"]["requests"] == {"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": "2"}
+    assert task["template"]["metadata"]["labels"][OF] == "train"
+    assert task["template"]["metadata"]["annotations"] == {"a": "b"}
+
+
+def test_the_sentence_of_a_wait_is_its_conditions_or_the_status_own() -> None:
+    kueue = {"status": {"conditions": [{"type": "QuotaReserved", "message": "insufficient quota"}]}}
+    assert PEERS["kueue"].waits.words(kueue) == "insufficient quota"
+    assert PEERS["muster fifo"].waits.words({"status": {"message": "needs 16 GPUs"}}) == "needs 16 GPUs"
+    assert PEERS["stock"].waits.words({"status": {"phase": "Pending"}}) == ""
+
+
+def test_a_run_that_was_cut_off_finds_what_it_has_and_tries_again_what_was_not_run(tmp_path: Path) -> None:
+    file, arguments = tmp_path / "out" / "peers.jsonl", {"nodes": 4}
+    first = Kept(file, arguments)
+    first.add({"peer": "stock", "round": 0, "part": "a", "first_s": 1.0})
+    first.add({"peer": "kueue", "round": 0, "part": "a", "no_figure": "gave up: pods bound: 1 of 3"})
+    first.add({"peer": "volcano", "round": 0, "part": "a", "no_figure": "not run: building volcano failed"})
+    again = Kept(file, arguments)
+    assert [again.has(name, 0, "a") for name in ("stock", "kueue", "volcano")] == [True, True, False]
+    assert not again.has("stock", 1, "a")
+    assert Kept(file, {"nodes": 8}).found == [], "other arguments, other figures"
+
+
+def test_a_part_that_failed_once_says_so_beside_the_rounds_that_did_not() -> None:
+    told = said(
+        "b",
+        {"peer": "stock", "median_s": 0.2, "worst_s": 0.4},
+        {"peer": "stock", "no_figure": "gave up: pods bound: 1 of 8"},
+        {"peer": "kueue", "no_figure": "not run: building kueue failed"},
+    )
+    assert told == {
+        "(b) stock: a gang on an idle cluster, median (worst)": "0.2 s (0.4 s); gave up: pods bound: 1 of 8",
+        "(b) kueue: a gang on an idle cluster, median (worst)": "not run: building kueue failed",
+    }
+
+
+def test_a_big_gang_that_never_started_is_told_with_what_it_held() -> None:
+    stream = {"stream_s": 60.0, "of": 4}
+    told = said(
+        "e",
+        {"peer": "stock", "started_s": None, "bound": 2, "held_in_part_gpu_s": 100.0, **stream},
+        {"peer": "kueue", "started_s": 9.0, "bound": 4, "held_in_part_gpu_s": 0.0, **stream},
+        {"peer": "kueue", "started_s": None, "bound": 0, "held_in_part_gpu_s": 0.0, **stream},
+    )
+    assert list(told.values()) == [
+        "not in 60 s of it in 1 of 1, 2 of 4 pods bound; held in part: 100 GPU-s",
+        "started after 9 s in 1 of 2; not in 60 s of it in 1 of 2, 0 of 4 pods bound; held in part: 0 (0, 0) GPU-s",
+    ]
+
+
+def test_what_nobody_holds_and_what_is_held_in_vain_are_counted_apart() -> None:
+    use = Use(gpus=8)
+    use.look(2.0, 6, 4)  # nobody until now
+    use.look(5.0, 8, 0)
+    use.look(6.0, 0, 0)
+    assert (use.idle, use.in_vain) == (8 * 2.0 + 2 * 3.0, 4 * 3.0)
+
+
+def test_pods_of_a_gang_below_its_least_hold_in_vain() -> None:
+    trainings = Trainings(pause=0.0)
+    for name, least in (("whole", 1), ("part", 3), ("over", 1)):
+        trainings.submitted(Trained(name, 0.0, least, least, least, 1.0, (0.0, 1.0, 2.0, 3.0)), 0.0)
+    for pod, name in (("a", "whole"), ("b", "part"), ("c", "part"), ("d", "over")):
+        trainings.saw(Seen(name, pod, "n0", over=False), 0.0)
+    trainings.jobs["over"].ended = 1.0
+    assert held(trainings) == (3, 2)
+
+
+def test_the_jobs_of_a_peer_are_told_by_their_times_and_what_idled() -> None:
+    one = {"jct_s": 1000, "p99_s": 3000, "makespan_s": 9000, "idle_gpu_h": 12.5, "in_vain_gpu_h": 0.0}
+    assert list(said("d", {"peer": "stock", **one}).values()) == ["1000, 3000, 9000 s; 12.5, 0"]
+
+
+def test_a_gang_that_lost_a_node_is_told_by_when_it_was_whole_and_whom_it_cost() -> None:
+    told = said(
+        "f",
+        {"peer": "stock", "whole_again_s": 11.0, "healthy_ended": 0, "of": 4},
+        {"peer": "kueue", "whole_again_s": None, "healthy_ended": 3, "of": 4},
+    )
+    assert list(told.values()) == ["11 s; 0 of 3", "not within 120 s in 1 of 1; 3 of 3"]
