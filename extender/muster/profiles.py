@@ -42,6 +42,9 @@ class Recipe:
 PACK = (("pack", 1.0),)
 """The Score of profiles whose policy says nothing of places."""
 
+MEASURING = ("reshape", "termination")
+"""Plugins that predict with seconds of a paper, and with measured ones where they are told to (`measured`)."""
+
 PAIRS = "two jobs share a GPU in the simulator only"
 
 NAMED: Mapping[str, Recipe] = {
@@ -151,14 +154,23 @@ def recipe(name: str, own: Mapping[str, Recipe] | None = None) -> Recipe:
 
 
 def on_a_cluster(recipe: Recipe, resize_cost: bool, estimate: str) -> Recipe:
-    """The recipe with what a live cluster adds: changes have to be worth their cost, speeds are as reported, and no
-    GPU idles while a job waits that fits there."""
+    """The recipe with what a live cluster adds: changes have to be worth their cost, which is as measured where that
+    was done, speeds are as reported, and no GPU idles while a job waits that fits there."""
     shares = recipe.shares
     if not shares and not recipe.rebalance:
         return recipe  # sizes and places stay as they are
     if shares and resize_cost and "resize-cost" not in shares:
         shares = (*shares, "resize-cost")
-    return replace(recipe, shares=shares, estimate=recipe.estimate or estimate, conserving=bool(shares))
+    arguments = dict(recipe.arguments)
+    for plugin in {*MEASURING} & {*shares}:
+        arguments[plugin] = {"measured": True, **recipe.arguments.get(plugin, {})}
+    return replace(
+        recipe,
+        shares=shares,
+        estimate=recipe.estimate or estimate,
+        conserving=bool(shares),
+        arguments=arguments,
+    )
 
 
 def not_on_a_cluster(name: str, known: Recipe, arguments: Mapping[str, Mapping[str, Any]]) -> list[str]:

@@ -37,6 +37,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from muster.core.progress.learned import learned_of
 from muster.memory import Memory, remembers
 from muster.points import Estimation
 from muster.policylib.completion import Forecast, Overheads, forecast
@@ -62,7 +63,9 @@ class Reshape:
     overheads as in `policylib.completion.Overheads`. settling: how long a job that reports no speed counts as
     adjusting (the longest that Fig. 3 shows: 242). period: see above.
     restart: whether every change restarts the whole job (the paper's "advanced approach" of Fig. 3(b)); a profile
-    with it has resize "restart". down, up: Algorithm 1's reshaping and Algorithm 2, to leave one of them out.
+    with it has resize "restart". measured: whether the seconds that changes of a job took, where any were measured,
+    take the place of the paper's, as on a cluster (`profiles.on_a_cluster`); without it Fig. 3's are every job's.
+    down, up: Algorithm 1's reshaping and Algorithm 2, to leave one of them out.
     worthwhile: see above. ceiling: what accuracies rise towards. accuracy: the offline profile of accuracies
     (Table V), (iterations, accuracy) by model. memory: points of the accuracy curve that earlier cycles kept.
     """
@@ -76,6 +79,7 @@ class Reshape:
     settling: float = 242.0
     period: float = 10.0
     restart: bool = False
+    measured: bool = False
     down: bool = True
     up: bool = True
     worthwhile: bool = False
@@ -131,18 +135,26 @@ class Reshape:
             )
             count = int(table.have[row])
             node = where(job) if count else ""
-            standing = Standing(row, job, sizes, int(table.unit[row]), self.believe(job, snapshot.now))
+            standing = Standing(
+                row, job, sizes, int(table.unit[row]), self.believe(job, snapshot.now), self.terms(job)
+            )
             if count and node in idle:
                 standing.count, standing.had = count, count
                 standing.node = standing.came_from = node
                 standing.movable = self.runs(job, snapshot.now)
             jobs.append(standing)
-        return Scene(idle, product, jobs, self.terms(), self.restart)
+        return Scene(idle, product, jobs, self.restart)
 
-    def terms(self) -> Overheads:
-        return Overheads(
+    def terms(self, job: Job) -> Overheads:
+        """The paper's; with `measured`, in proportion to what a change of this job took, or of jobs like it."""
+        paper = Overheads(
             self.job_start, self.process_start, self.checkpoint, self.process_stop, self.job_stop, self.more
         )
+        if not self.measured:
+            return paper
+        lesson = learned_of(job)
+        seconds = job.facts.last_cost or (lesson.cost if lesson is not None else 0.0)
+        return paper.measured(seconds, restart=self.restart) if seconds > 0.0 else paper
 
     # ---- Estimate, Observe, Wake ----
 
@@ -156,7 +168,7 @@ class Reshape:
         best = max(products, key=lambda p: (believed.rate(1, p), p))
         one = believed.rate(1, best)
         max_count = min(elastic_role(job).max, 1024)
-        terms = self.terms()
+        terms = self.terms(job)
 
         def cost(before: Config | None, after: Config) -> float:
             if before is None:

@@ -22,6 +22,7 @@ class Standing:
     sizes: tuple[int, ...]
     unit: int
     believed: Forecast
+    overheads: Overheads
     count: int = 0
     node: str = ""
     fresh: bool = False  # granted in this cycle: not started yet
@@ -38,13 +39,12 @@ class Scene:
     idle: dict[str, int]
     product: Mapping[str, str]
     jobs: list[Standing]
-    overheads: Overheads
     restart: bool
     latest: list[tuple[float, int]] | None = None  # of the jobs as they stand, the three that end last; row
 
     def finish(self, standing: Standing, count: int, node: str) -> float:
         """Predicted completion (s from now) with `count` replicas on `node`; nan = unknown."""
-        o = self.overheads
+        o = standing.overheads
         before = 0.0
         if standing.fresh or not standing.count:
             before = o.beginning

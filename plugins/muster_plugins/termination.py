@@ -27,9 +27,10 @@ from muster_plugins.reshape_scene import Scene, Standing, homes_of
 @dataclass(frozen=True, slots=True)
 class Termination:
     """settling: seconds after a start or an addition in which a job that reports nothing gets nothing more (Fig.
-    3(b): 242). accuracy: the offline profile, as `reshape` has it."""
+    3(b): 242). measured, accuracy: as `reshape` has them."""
 
     settling: float = 242.0
+    measured: bool = False
     accuracy: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
     memory: Memory[Points] = remembers(kept_points)
 
@@ -57,7 +58,7 @@ class Termination:
         return self._beliefs().wake(snapshot)
 
     def _beliefs(self) -> Reshape:
-        made = Reshape(restart=True, settling=self.settling, accuracy=self.accuracy)
+        made = Reshape(restart=True, settling=self.settling, measured=self.measured, accuracy=self.accuracy)
         hand_in(made, self.memory.name)
         return made
 

@@ -12,7 +12,7 @@ import pytest
 from muster.core.cycle import cycle
 from muster.points import Profile, load
 from muster.policylib.completion import Overheads, forecast
-from muster.profiles import build
+from muster.profiles import NAMED, build, on_a_cluster
 from muster.types import PRODUCT, Config, Facts, Job, NodeRecord, Plan, Report
 from muster_plugins.reshape import POINTS, Reshape
 from muster_plugins.sidecar_default import drawn
@@ -217,6 +217,33 @@ def test_the_completion_time_has_all_of_its_terms() -> None:
     scene = load("reshape").scene(_started(running))
     assert scene.finish(scene.jobs[0], 1, "n0") == pytest.approx(240.0 + 109.0)
     assert scene.finish(scene.jobs[0], 4, "n0") == pytest.approx(37.0 + 100.0 + 109.0)
+
+
+def test_where_a_change_of_a_job_was_measured_its_seconds_take_the_place_of_the_paper_s() -> None:
+    terms = Overheads().measured(20.1, restart=True)
+    assert terms.change(grows=False, restart=True) == pytest.approx(20.1)
+    assert (terms.job_start, terms.job_stop) == (pytest.approx(8.3), pytest.approx(9.1))
+    assert Overheads(0.0, 0.0, 0.0, 0.0, 0.0, 0.0).measured(5.0, restart=True).ending == 0.0
+    # 300 s left on one GPU of n0, 125 on four of n1: too short for the paper's restart, not for one of 20 s
+    nodes = [node("n0", 1), node("n1", 4)]
+    short = training("short", left=300.0, on=["n0"])
+    known = replace(short, facts=replace(short.facts, last_cost=20.1))
+    paper, live = build("reshape-restart"), on_a_cluster(NAMED["reshape-restart"], False, "")
+    cluster = build("reshape-restart", live.arguments)
+    assert live.arguments["reshape"] == {"measured": True, "restart": True}
+    assert shares(planned([known], nodes, profile=paper)) == {"short": 1}
+    assert shares(planned([short], nodes, profile=cluster)) == {"short": 1}
+    assert shares(planned([known], nodes, profile=cluster)) == {"short": 4}
+
+
+def test_termination_predicts_with_measured_seconds_on_a_cluster() -> None:
+    live = on_a_cluster(NAMED["termination"], False, "")
+    assert live.arguments["termination"] == {"measured": True}
+    short = training("short", left=300.0, on=["n0"])
+    known = replace(short, facts=replace(short.facts, last_cost=20.1))
+    cluster = build("termination", live.arguments)
+    assert shares(planned([short], profile=cluster)) == {"short": 1}
+    assert shares(planned([known], profile=cluster))["short"] > 1
 
 
 def _started(one: Job):  # type: ignore[no-untyped-def]

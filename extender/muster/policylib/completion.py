@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from muster.cached import MIB, cached
 from muster.core.progress.curves import interpolated
@@ -30,7 +30,8 @@ class Overheads:
     Fig. 3 gives sums only. job_start: pod and container, 263 - 180 = 83 s in (c). job_stop: 174 - 83 = 91 s from
     the end of one job to the pod of the next in (a). checkpoint + process_stop + process_start = 27 s when a job
     shrinks in (c); thirds of it are an assumption (they only ever occur as this sum and at a job's very start and
-    end). more: a process that comes back with more GPUs took 37 - 27 = 10 s longer.
+    end). more: a process that comes back with more GPUs took 37 - 27 = 10 s longer. These are the paper's; where a
+    change of the job was measured, see `measured`.
     """
 
     job_start: float = 83.0
@@ -51,6 +52,14 @@ class Overheads:
     def change(self, *, grows: bool, restart: bool) -> float:
         process = self.checkpoint + self.process_stop + self.process_start + (self.more if grows else 0.0)
         return process + (self.job_stop + self.job_start if restart else 0.0)
+
+    def measured(self, seconds: float, *, restart: bool) -> Overheads:
+        """All terms in their proportion, so that a change that makes no job larger takes `seconds` (above 0): what a
+        cluster measures is one sum, from the change until training goes on. restart: whether that was a restart."""
+        usual = self.change(grows=False, restart=restart)
+        if usual <= 0.0:
+            return self
+        return Overheads(*(term * seconds / usual for term in astuple(self)))
 
 
 @dataclass(frozen=True, slots=True)
