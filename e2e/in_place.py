@@ -56,13 +56,14 @@ def trains(
     script: str = "/samples/train.py",
     image: str = PYTHON,
     restart: str = "Never",
+    pods: int = 1,
     **environment: str,
 ) -> None:
-    """A Job of one pod that trains in place on these numbers of GPUs. options: of its agent; restart: its pod's
-    policy."""
+    """A Job that trains in place on these numbers of GPUs, each of its pods by itself. options: of its agent;
+    restart: its pods' policy."""
     made = job(
         name,
-        1,
+        pods,
         restart=restart,
         gpus=0,
         cpu="10m",
@@ -72,7 +73,7 @@ def trains(
     folders = {**FOLDERS, "/state": state}
     known = {
         "PYTHONPATH": "/muster",
-        "CHECKPOINT": f"/state/{name}.json",
+        "CHECKPOINT": f"/state/{name}{'-$(POD)' if pods > 1 else ''}.json",
         "SECONDS": "0.05",
         "STEPS": "1000000",
         **environment,
@@ -90,7 +91,10 @@ def trains(
     spec["containers"][0] |= {
         "image": image,
         "command": [*agent, "--", "python", "-u", script],
-        "env": [{"name": key, "value": value} for key, value in known.items()],
+        "env": [
+            {"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+            *({"name": key, "value": value} for key, value in known.items()),
+        ],
         "volumeMounts": [{"name": f"v{at}", "mountPath": where} for at, where in enumerate(folders)],
     }
     cluster.submit(made)

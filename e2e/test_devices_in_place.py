@@ -21,6 +21,7 @@ from e2e.in_place import (
     shared,
     trains,
     trains_on,
+    uses,
 )
 from e2e.lab import Lab, Shape
 from e2e.lab.devices import device_ids
@@ -170,3 +171,30 @@ def test_a_leader_that_is_killed_in_a_hand_over_ends_no_training_and_the_next_on
     assert not shared(node, "c", "d")
     assert said(node, "c").count("from step ") == 2, "it was started on both devices, and on one"
     assert said(node, "d").count("from step ") == 1
+
+
+def test_each_pod_of_a_job_has_a_device_and_one_that_is_deleted_comes_back_with_one(
+    real: Lab, cluster: Cluster, tmp_path: Path
+) -> None:
+    node = real.real_nodes[0]
+    trains(cluster, "g", "1", tmp_path, pods=2)
+    each = ("g-0", "g-1")
+    wait_until(
+        lambda: all(len(trains_on(node, pod)) == 1 for pod in each),
+        within=SLOW,
+        what="each pod trains on one device",
+        also=lambda: shown(cluster, node, "g"),
+    )
+    stays, ((uid, _),) = as_they_were(cluster, "g-0"), as_they_were(cluster, "g-1")
+    starts = len(uses(node, "g-1"))
+    (pod,) = [one for one in cluster.pods("default") if one.uid == uid]
+    cluster.delete(f"/api/v1/namespaces/default/pods/{pod.name}")
+    wait_until(
+        lambda: len(uses(node, "g-1")) > starts and len(trains_on(node, "g-1")) == 1,
+        within=SLOW,
+        what="another pod trains in its stead",
+        also=lambda: shown(cluster, node, "g"),
+    )
+    assert as_they_were(cluster, "g-0") == stays
+    assert len(uses(node, "g-0")) == 1, "its sibling went on"
+    assert not shared(node, *each)

@@ -40,7 +40,8 @@ class Agent(world.Agent):
 
 class Circle(Muster):
     """A second at a time. slow: uids of pods whose agents only ask; cut: of pods whose agents are not heard;
-    imageless: jobs whose containers never start; ill: devices; refuse: so many requests about holders fail."""
+    imageless: jobs whose containers never start; late: pods, as JOB-INDEX, whose containers don't yet; ill: devices;
+    refuse: so many requests about holders fail."""
 
     def __init__(self, gpus: int = 4, nodes: int = 1, share: Share | None = None) -> None:
         self.profile = Profile("sharing", shares=(share or MaxMin(),))
@@ -51,6 +52,7 @@ class Circle(Muster):
         self.slow: set[str] = set()
         self.cut: set[str] = set()
         self.imageless: set[str] = set()
+        self.late: set[str] = set()
         self.ill: set[str] = set()
         self.refuse = 0
         self.restart()
@@ -63,11 +65,12 @@ class Circle(Muster):
         self.ledger.give_devices(self.devices)
         self.watch()
 
-    def train(self, name: str, gpus: str, **notes: str) -> PodRecord:
-        """A Job of one pod in place."""
+    def train(self, name: str, gpus: str, pods: int = 1, **notes: str) -> PodRecord:
+        """A Job in place; its first pod."""
         owner = Owner("batch/v1", "Job", name, f"job-team-{name}-{self.cluster.tick()}")
-        self.cluster.owners[owner.uid] = OwnerRecord(owner, "team", size=1, completions=1)
-        return self.cluster.pod(owner, 0, 0, "team", 0, {"gpus": gpus, **notes})
+        self.cluster.owners[owner.uid] = OwnerRecord(owner, "team", size=pods, completions=pods)
+        made = [self.cluster.pod(owner, at, 0, "team", 0, {"gpus": gpus, **notes}) for at in range(pods)]
+        return made[0]
 
     # ---- the cluster ----
 
@@ -167,7 +170,7 @@ class Circle(Muster):
                 self.devices.apply(TrainingEnded(agent.pod), self.cluster.now)
         alive = {agent.pod for agent in self.agents if agent.alive}
         for pod in self.cluster.pods.values():
-            if pod.name.split("-")[0] in self.imageless:
+            if pod.name.split("-")[0] in self.imageless or pod.name.rpartition("-")[0] in self.late:
                 continue
             if pod.phase is Phase.BOUND and "muster.dev/gpus" in pod.annotations and pod.uid not in alive:
                 self.agents.append(Agent(pod.uid, f"run-{len(self.agents)}"))
@@ -197,6 +200,18 @@ class Circle(Muster):
         """The pod of a job."""
         (pod,) = [p for p in self.cluster.pods.values() if p.name.startswith(f"{name}-") and p.ours]
         return pod
+
+    def pods(self, name: str) -> list[str]:
+        """Uids of a job's pods, by index."""
+        mine = [p for p in self.cluster.pods.values() if p.name.startswith(f"{name}-") and p.ours]
+        return [p.uid for p in sorted(mine, key=lambda p: p.name) if not p.phase.ended]
+
+    def uses(self, name: str) -> list[int]:
+        """Devices that the training of each pod of a job on a node uses, by index."""
+        on = [uid for uid in self.pods(name) if self.cluster.pods[uid].phase is Phase.BOUND]
+        return [
+            sum(len(agent.using) for agent in self.agents if agent.pod == uid and agent.alive) for uid in on
+        ]
 
     def using(self, name: str) -> int:
         """Devices that a job's training uses."""

@@ -21,11 +21,11 @@ class Jobs(RuleBasedStateMachine):
         self.circle = Circle(gpus=4, nodes=2)
         self.made = 0
 
-    @rule(sizes=SIZES)
-    def comes(self, sizes: str) -> None:
+    @rule(sizes=SIZES, pods=st.sampled_from([1, 1, 2, 3]))
+    def comes(self, sizes: str, pods: int) -> None:
         if self.made < 6:
             self.made += 1
-            self.circle.train(f"j{self.made}", sizes)
+            self.circle.train(f"j{self.made}", sizes, pods)
 
     @rule(gpus=st.integers(1, 3))
     def another_comes(self, gpus: int) -> None:
@@ -78,10 +78,14 @@ class Jobs(RuleBasedStateMachine):
         circle.slow, circle.refuse = set(), 0
         circle.seconds(int(2 * (LEASE + GRACE) + KEEP) + 30)
         assert circle.ledger.in_place is not None
-        for key, grant in circle.ledger.in_place.granted.items():
-            used = sum(len(agent.using) for agent in circle.agents if agent.pod == grant.pod)
-            assert used == grant.count, f"{key.name} is to have {grant.count} devices and uses {used}"
-            assert grant.count in circle.ledger.in_place.sizes[key]
+        for key, grants in circle.ledger.in_place.granted.items():
+            assert len({grant.count for grant in grants}) == 1, (
+                f"{key.name}: pods have different numbers of GPUs"
+            )
+            for grant in grants:
+                used = sum(len(agent.using) for agent in circle.agents if agent.pod == grant.pod)
+                assert used == grant.count, f"{key.name} is to have {grant.count} devices and uses {used}"
+                assert grant.count in circle.ledger.in_place.sizes[key]
         using = sum(len(agent.using) for agent in circle.agents)
         assert len(circle.records) == using, f"{len(circle.records)} holders, and {using} devices are used"
         for key, status in circle.plan.statuses.items():

@@ -5,6 +5,9 @@ go on with fewer, then A has let go, then B stands in the record, then B is told
 before B is ready, and where B never gets ready A never notices. A pod changes in one step, from one of its sizes to
 another: it gives all of its surplus at once, and takes what it is to have once all of it is there.
 
+A job of several pods does so whole: no device is taken for it before the agents of all of its pods are ready, none of
+them starts or grows before all have what they are to have, and they give together: where one has to, the others, too.
+
 Everything is decided afresh from what is known, so a crash or a change of mind at any point needs no undoing.
 """
 
@@ -17,6 +20,7 @@ from dataclasses import dataclass, field, replace
 
 from muster.core.devices.agents import expire, expires
 from muster.core.devices.coordinator import Agent, Assign, Coordinator, HeldDevice, withdraw
+from muster.core.devices.givers import Givers, who_gives
 from muster.core.devices.transitions import DeviceEvent, DeviceState, PodEvent
 from muster.types import JobKey
 from muster.types.devices import Device, Order
@@ -24,13 +28,15 @@ from muster.types.devices import Device, Order
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """Devices that the plan grants a pod on its node. sizes: numbers that it can train on."""
+    """Devices that the plan grants a pod on its node. sizes: numbers that it can train on; pods: of the job, each of
+    which has a want of its own once it has a place."""
 
     job: JobKey
     pod: str
     node: str
     count: int
     sizes: tuple[int, ...]
+    pods: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +80,22 @@ def decide(
     told: list[str] = []
     waiting = Counter(memory.pending.values())
     unwanted: list[str] = []
-    for name in sorted(nodes.keys() | of.keys() | waiting.keys()):
-        node = _Node(memory, nodes.get(name, []), of.get(name, []), (vacate or {}).get(name, 0), now)
+    ready = Counter(w.job for w in wants if (agent := memory.speaker(w.pod)) is not None and agent.ready)
+    gang = {want.job for want in wants if ready[want.job] >= want.pods}
+    each = {
+        name: _Node(memory, nodes.get(name, []), of.get(name, []), (vacate or {}).get(name, 0), now, gang)
+        for name in sorted(nodes.keys() | of.keys() | waiting.keys())
+    }
+    for node in each.values():
         # 3 what is reserved and not wanted any more
         node.withdraw()
         # 4 idle devices go to pods whose agent is ready
         assigns += node.assign()
+    givers = who_gives([(want.job, want.pod) for want in wants], [node.givers() for node in each.values()])
+    whole = {want.job for want in wants} - {job for node in each.values() for job in node.incomplete()}
+    for name, node in each.items():
         # 5 orders: fewer for who gives, more for who has it all
-        told += node.order()
+        told += node.order(givers, whole)
         # 6 holders: what is missing is made, what nobody is to have goes
         if (missing := node.missing() - waiting[name]) > 0:
             create[name] = missing
@@ -107,12 +121,18 @@ def _wake(memory: Coordinator, now: float) -> float | None:
 
 
 class _Node:
-    """One node's devices and the pods that are to have them."""
+    """One node's devices and the pods that are to have them. gang: jobs of which every pod's agent is ready."""
 
     def __init__(
-        self, memory: Coordinator, devices: list[HeldDevice], wants: list[Want], vacate: int, now: float
+        self,
+        memory: Coordinator,
+        devices: list[HeldDevice],
+        wants: list[Want],
+        vacate: int,
+        now: float,
+        gang: AbstractSet[JobKey],
     ) -> None:
-        self._memory, self._vacate, self._now = memory, vacate, now
+        self._memory, self._vacate, self._now, self._gang = memory, vacate, now, gang
         self._ids = sorted(device.id for device in devices if device.usable)
         pods = {user.pod for device in devices for user in device.users}
         strangers = sorted(pods - {want.pod for want in wants})
@@ -137,6 +157,22 @@ class _Node:
         """Its agent, where that can be told to start."""
         agent = self._memory.speaker(want.pod)
         return agent if agent is not None and agent.ready else None
+
+    def _takes(self, want: Want) -> bool:
+        """Whether devices may be taken from others for it."""
+        return want.job in self._gang and self._ready(want) is not None
+
+    def _mine(self, agent: Agent) -> list[HeldDevice]:
+        """What stands in a record for it, and for nobody else."""
+        return [d for d in self._devices if d.users == {agent.key} and d.recording is None]
+
+    def incomplete(self) -> set[JobKey]:
+        """Jobs of which a pod here has not all that it is to have."""
+        return {
+            want.job
+            for want in self._wants
+            if (agent := self._ready(want)) is None or len(self._mine(agent)) < want.count
+        }
 
     # ---- steps ----
 
@@ -165,6 +201,8 @@ class _Node:
             if agent is None:
                 continue
             if self._short(want):
+                if not self._takes(want):
+                    continue
                 self._memory.asked.setdefault(want.pod, self._now)
             elif agent.settled:
                 self._memory.asked.pop(want.pod, None)
@@ -175,13 +213,15 @@ class _Node:
                 found.append(assign)
         return found
 
-    def givers(self) -> set[str]:
-        """Pods that are to give their surplus now: whoever is to have it is ready, or nobody is."""
-        ready = self._vacate + sum(self._short(want) for want in self._wants if self._ready(want) is not None)
-        later = sum(self._short(want) for want in self._wants if self._ready(want) is None)
+    def givers(self) -> Givers:
+        """Pods with a surplus, by what becomes of it."""
+        ready = self._vacate + sum(self._short(want) for want in self._wants if self._takes(want))
+        later = sum(self._short(want) for want in self._wants if not self._takes(want))
         idle = len(self._idle())
         needed, kept = max(0, ready - idle), max(0, later - max(0, idle - ready))
-        found = set()
+        give: set[str] = set()
+        keep: set[str] = set()
+        free: set[str] = set()
         for want in reversed(self._wants):
             surplus = self._held(want) - want.count
             if surplus <= 0:
@@ -189,30 +229,33 @@ class _Node:
             if needed > 0:
                 kept -= max(0, surplus - needed)
                 needed -= surplus
-                found.add(want.pod)
+                give.add(want.pod)
             elif kept > 0:
                 kept -= surplus  # they use it as long as whoever is to have it can't
+                keep.add(want.pod)
             else:
-                found.add(want.pod)
-        return found
+                free.add(want.pod)
+        return Givers(give, keep, free)
 
-    def order(self) -> list[str]:
-        """Newest orders of agents of this node; pods that have another one than before."""
-        givers = self.givers()
+    def order(self, givers: AbstractSet[str], whole: AbstractSet[JobKey]) -> list[str]:
+        """Newest orders of agents of this node; pods that have another one than before. whole: jobs of which every
+        pod has what it is to have."""
         told = []
         for want in self._wants:
             agent = self._ready(want)
-            if agent is not None and self._order(want, agent, gives=want.pod in givers):
+            if agent is None:
+                continue
+            if self._order(want, agent, gives=want.pod in givers, grows=want.pods == 1 or want.job in whole):
                 told.append(want.pod)
         return told
 
-    def _order(self, want: Want, agent: Agent, *, gives: bool) -> bool:
-        mine = [d for d in self._devices if d.users == {agent.key} and d.recording is None]
+    def _order(self, want: Want, agent: Agent, *, gives: bool, grows: bool) -> bool:
+        mine = self._mine(agent)
         known = {d.id for d in agent.order.devices} if agent.order is not None else None
         present = [d for d in mine if (d.id in known if known is not None else d.state is DeviceState.IN_USE)]
         if gives:
             chosen = present[: want.count]
-        elif len(mine) >= want.count > len(present):
+        elif grows and len(mine) >= want.count > len(present):
             more = [d for d in mine if d not in present]
             chosen = [*present, *more[: want.count - len(present)]]
         else:

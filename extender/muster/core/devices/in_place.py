@@ -9,15 +9,17 @@ from typing import Any, NamedTuple
 from muster.core.culprit import culprit
 from muster.core.devices.coordinator import Change
 from muster.core.devices.device_ledger import DeviceLedger
+from muster.core.devices.granted import Granted
 from muster.core.devices.hand_over import Decisions, Want
 from muster.core.devices.seen import KEPT, HandOver, InPlaceSeen
-from muster.core.devices.slots import Granted, standing, taken_out, to_vacate, wants, with_slots
+from muster.core.devices.slots import standing, taken_out, to_vacate, wants, with_slots
 from muster.types import Job, JobKey, Plan, Snapshot
 from muster.types.holders import HolderAction
 
 
 class Devices(NamedTuple):
-    """Devices of a job in place: those it is granted, and the fewest and most that it can train on."""
+    """Devices of a job in place, of all of its pods: those it is granted, and the fewest and most that it can train
+    on."""
 
     granted: int
     least: int
@@ -41,7 +43,7 @@ class InPlace:
 
     devices: DeviceLedger
     sizes: dict[JobKey, tuple[int, ...]] = field(default_factory=dict)
-    granted: dict[JobKey, Granted] = field(default_factory=dict)
+    granted: dict[JobKey, tuple[Granted, ...]] = field(default_factory=dict)
     planned: bool = False
     jobs: Mapping[JobKey, Job] = field(default_factory=dict)
     vacate: dict[str, int] = field(default_factory=dict)
@@ -87,7 +89,7 @@ class InPlace:
             pod: before[pod] if pod in before and before[pod][0] is last else (last, now)
             for pod, last in self.devices.coordinator.changes.items()
         }
-        of = {grant.pod: (key, grant.node) for key, grant in self.granted.items()}
+        of = {one.pod: (key, one.node) for key, grants in self.granted.items() for one in grants}
         found = [
             HandOver(*of[pod], now, last)
             for pod, (last, at) in self.changes.items()
@@ -106,19 +108,24 @@ class InPlace:
         )
 
     def _kept(
-        self, granted: dict[JobKey, Granted], used: Mapping[tuple[str, str], int]
-    ) -> dict[JobKey, Granted]:
+        self, granted: dict[JobKey, tuple[Granted, ...]], used: Mapping[tuple[str, str], int]
+    ) -> dict[JobKey, tuple[Granted, ...]]:
         """What is granted, where whoever was to have GPUs of others is gone before they were told to give them: they
         have them again, and the plan decides again."""
-        short = {g.node for g in granted.values() if used.get((g.pod, g.node), 0) < g.count}
+        every = [one for grants in granted.values() for one in grants]
+        short = {one.node for one in every if used.get((one.pod, one.node), 0) < one.count}
         found = dict(granted)
-        for key, grant in granted.items():
-            agent = self.devices.coordinator.speaker(grant.pod)
-            told = len(agent.order.devices) if agent is not None and agent.order is not None else 0
-            if told > grant.count and grant.node not in short:
-                most = max((n for n in self.sizes[key] if n <= told), default=grant.count)
-                found[key] = replace(grant, count=most)
+        for key, grants in granted.items():
+            told = min(self._told(one.pod) for one in grants)
+            if told > grants[0].count and not short & {one.node for one in grants}:
+                most = max((n for n in self.sizes[key] if n <= told), default=grants[0].count)
+                found[key] = tuple(replace(one, count=most) for one in grants)
         return found
+
+    def _told(self, pod: str) -> int:
+        """Devices in the newest order of a pod's agent."""
+        agent = self.devices.coordinator.speaker(pod)
+        return len(agent.order.devices) if agent is not None and agent.order is not None else 0
 
     def plan(self, snapshot: Snapshot, plan: Plan) -> Plan:
         """Without slots: they are what is granted from now on. Where the snapshot could get none, what was granted
@@ -152,8 +159,11 @@ class InPlace:
 
     def devices_of(self, key: JobKey) -> Devices | None:
         """None: of no job in place."""
-        sizes, grant = self.sizes.get(key), self.granted.get(key)
-        return Devices(grant.count if grant is not None else 0, sizes[0], sizes[-1]) if sizes else None
+        sizes, grants, job = self.sizes.get(key), self.granted.get(key, ()), self.jobs.get(key)
+        if not sizes:
+            return None
+        pods = max(1, len(grants), job.roles[0].max if job is not None and job.roles else 0)
+        return Devices(sum(one.count for one in grants), pods * sizes[0], pods * sizes[-1])
 
     def left_out(self, plan: Plan) -> Plan:
         """The plan without jobs in place: they stay as they are."""

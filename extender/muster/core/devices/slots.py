@@ -1,22 +1,24 @@
-"""In place in the plan: a job of one pod whose GPUs change is planned as two roles, its pod and slots of a GPU each.
+"""In place in the plan: a job whose GPUs change is planned as two roles, its pods and slots of a GPU each.
 
-The slots are within the pod's node. What was granted stands in the next snapshot as bound; so they are always whole,
-their shrink and growth are the planner's as any replica's, and a plan's slots become the number of devices that the
-Coordinator is to see to (`core.devices.hand_over`). What the planner is told of free GPUs leaves holders out: on each
-node count what is granted or, where that is more, what is still used.
+Every pod has as many slots, on its own node (`core.placement.together`). What was granted stands in the next snapshot
+as bound; so they are always whole, their shrink and growth are the planner's as any replica's, and a plan's slots
+become the number of devices that the Coordinator is to see to (`core.devices.hand_over`). What the planner is told of
+free GPUs leaves holders out: on each node count what is granted or, where that is more, what is still used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
-from muster.core.bounds import calendar
 from muster.core.devices.coordinator import Change
+from muster.core.devices.granted import PARTS, Granted, Grants, Sizes
 from muster.core.devices.hand_over import Want
+from muster.core.devices.words import told
 from muster.types import (
     GPU,
     HOSTNAME,
+    PODS,
     Job,
     JobKey,
     Member,
@@ -26,50 +28,37 @@ from muster.types import (
     Role,
     Shape,
     Snapshot,
-    State,
-    Status,
 )
 
 SLOT = Shape(requests=((GPU, 1),))
 SUFFIX = ".gpus"
-
-
-@dataclass(frozen=True, slots=True)
-class Granted:
-    """Devices that a pod is to have on its node."""
-
-    pod: str
-    node: str
-    count: int
-
-
-Grants = Mapping[JobKey, Granted]
-Sizes = Mapping[JobKey, tuple[int, ...]]
-"""By job in place: numbers of GPUs that it can train on, rising."""
+UNSAID = 1 << 30
+"""Pods of a node that says no number."""
 
 
 def standing(
     jobs: Mapping[JobKey, Job], sizes: Sizes, granted: Grants, used: Mapping[tuple[str, str], int]
-) -> dict[JobKey, Granted]:
+) -> dict[JobKey, tuple[Granted, ...]]:
     """What of the grants still holds: their pod is there, and on its way to that node or on it. A pod that runs and
     has none (Muster was started again) has the largest of its sizes that it uses. used: devices by pod and node."""
-    found = {}
+    found: dict[JobKey, tuple[Granted, ...]] = {}
     for key, of in sizes.items():
-        job = jobs.get(key)
-        if job is not None and job.quarantined and key in granted:
-            found[key] = granted[key]  # an error of ours: what runs of it goes on
+        job, before = jobs.get(key), granted.get(key, ())
+        if job is not None and job.quarantined and before:
+            found[key] = before  # an error of ours: what runs of it goes on
         if job is None or job.invalid or job.preempted:
             continue
         places = {h.uid: h.node for h in job.reservations}
-        for member in (m for role in job.roles for m in role.members if m.phase is not Phase.ENDING):
-            node = member.node or places.get(member.uid, "")
-            before = granted.get(key)
-            if not node:
-                continue
-            if before is not None and (before.pod, before.node) == (member.uid, node):
-                found[key] = before
-            elif count := max((n for n in of if n <= used.get((member.uid, node), 0)), default=0):
-                found[key] = Granted(member.uid, node, count)
+        members = [m for role in job.roles for m in role.members if m.phase is not Phase.ENDING]
+        on = {m.uid: node for m in members if (node := m.node or places.get(m.uid, ""))}
+        kept = tuple(grant for grant in before if on.get(grant.pod) == grant.node)
+        if not kept:
+            uses = {pod: used.get((pod, node), 0) for pod, node in on.items()}
+            fewest = min((count for count in uses.values() if count), default=0)
+            count = max((n for n in of if n <= fewest), default=0)
+            kept = tuple(Granted(pod, node, count) for pod, node in on.items() if uses[pod] >= count > 0)
+        if kept:
+            found[key] = kept
     return found
 
 
@@ -86,13 +75,13 @@ def with_slots(
     jobs = dict(snapshot.jobs)
     for key, of in sizes.items():
         if key in jobs and not jobs[key].quarantined:
-            jobs[key] = _slotted(jobs[key], of, granted.get(key), snapshot.now)
+            jobs[key] = _slotted(jobs[key], of, granted.get(key, ()), snapshot.now)
     nodes, free = snapshot.nodes, snapshot.free.copy()
     taken: dict[str, int] = {}
     for (_, node), count in used.items():
         taken[node] = taken.get(node, 0) + count
     due: dict[str, int] = {}
-    for grant in granted.values():
+    for grant in (grant for grants in granted.values() for grant in grants):
         due[grant.node] = due.get(grant.node, 0) + grant.count
     if GPU in nodes.resources:
         column = nodes.resources.index(GPU)
@@ -112,27 +101,32 @@ def to_vacate(snapshot: Snapshot) -> dict[str, int]:
     return {name: -int(left[row]) for name, row in nodes.index.items() if left[row] < 0}
 
 
-def _slotted(job: Job, sizes: tuple[int, ...], granted: Granted | None, now: float) -> Job:
+def _slotted(job: Job, sizes: tuple[int, ...], granted: Sequence[Granted], now: float) -> Job:
     if job.invalid or not job.roles:
         return job
-    if len(job.roles) != 1 or job.roles[0].max > 1:
-        several = sum(role.max for role in job.roles)
-        why = f"muster.dev/gpus: expected a job of one pod, found up to {several}; request GPUs in its pods instead"
-        return replace(job, invalid=why)
-    (pod,) = job.roles
-    members: tuple[Member, ...] = ()
-    if granted is not None:
-        members = tuple(
-            Member(f"{granted.pod}/{i}", "", Phase.BOUND, SLOT, index=i, node=granted.node)
-            for i in range(granted.count)
-        )
-    least = sizes[0] if pod.max else 0
+    why = _unplannable(job)
+    if why:
+        return replace(job, invalid=f"muster.dev/gpus: {why}; request GPUs in its pods instead")
+    (pods,) = job.roles
+    # Replicas beyond those that it was whole with stay behind the gate: each would need as many GPUs as the others.
+    pods = replace(pods, max=max(pods.min, 1), grows=0) if pods.max > 1 else pods
+    number = max(pods.max, len(granted))
+    members = tuple(
+        Member(
+            f"{one.pod}{PARTS}{i}", "", Phase.BOUND, SLOT, index=i * len(granted) + at, node=one.node
+        )  # the last ones that it gets are the first ones to go: of each pod as many
+        for i in range(granted[0].count if granted else 0)
+        for at, one in enumerate(granted)
+    )
+    counts = tuple(number * size for size in sizes)
+    if 0 < len(granted) < number:  # pods that it lost come back with as many as the others have
+        counts = (number * granted[0].count,)
     slots = Role(
-        pod.name + SUFFIX,
-        least,
-        sizes[-1] if pod.max else 0,
+        pods.name + SUFFIX,
+        counts[0] if number else 0,
+        counts[-1] if number else 0,
         SLOT,
-        sizes=sizes,
+        sizes=counts,
         members=members,
         ordered=True,
         devices=True,
@@ -140,12 +134,28 @@ def _slotted(job: Job, sizes: tuple[int, ...], granted: Granted | None, now: flo
     # Nobody but Muster makes slots, so no pause of an owner says that there will be no more of them.
     return replace(
         job,
-        roles=(pod, slots),
-        topology_required=HOSTNAME,
+        roles=(pods, slots),
+        topology_required=job.topology_required if number > 1 else HOSTNAME,
         expects=True,
         newest_pod=now,
-        request=job.request if job.request in sizes else 0,
+        request=job.request * number if job.request in sizes else 0,
     )
+
+
+def _unplannable(job: Job) -> str:
+    """Why a job can't be planned with slots, "" where it can."""
+    if len(job.roles) != 1:
+        return f"expected pods of one role, found {', '.join(role.name for role in job.roles)}"
+    (pods,) = job.roles
+    if pods.max > 1 and pods.min + pods.grows != pods.max:
+        return f"expected a number of pods that does not change, since their GPUs do, found {pods.min} to {pods.max}"
+    return ""
+
+
+def number_of(job: Job) -> int:
+    """Pods that share a job's slots."""
+    pods, slots = job.roles
+    return max(pods.max, len({member.uid.rpartition(PARTS)[0] for member in slots.members}))
 
 
 # ---- a plan with slots ----
@@ -153,45 +163,44 @@ def _slotted(job: Job, sizes: tuple[int, ...], granted: Granted | None, now: flo
 
 def taken_out(
     snapshot: Snapshot, sizes: Sizes, plan: Plan, changes: Mapping[str, tuple[Change, float]] | None = None
-) -> tuple[Plan, dict[JobKey, Granted]]:
+) -> tuple[Plan, dict[JobKey, tuple[Granted, ...]]]:
     """The plan without slots, and what it grants. snapshot: the one with slots that it was made of; changes: the last
     one of each pod, and when that was, Unix s.
 
-    A job whose GPUs others are still to give has its pod's place now, where there is room for that: its pod is to be
+    A job whose GPUs others are still to give has its pods' places now, where there is room for all: they are to be
     there before anybody gives (`core.devices.hand_over`).
     """
-    granted: dict[JobKey, Granted] = {}
+    granted: dict[JobKey, tuple[Granted, ...]] = {}
     reservations = dict(plan.reservations)
     later = dict(plan.later)
     statuses = dict(plan.statuses)
-    for key in sizes:
+    for key, of in sizes.items():
         job = snapshot.jobs.get(key)
         if job is None or job.invalid or len(job.roles) != 2:
             continue
-        pod, slots = job.roles
+        pods, slots = job.roles
         now, then = reservations.get(key, ()), later.pop(key, ())
-        mine = [h for h in now if h.role == pod.name]
-        if then and not mine and not pod.on:
-            mine = _early(snapshot, plan, pod, [h for h in then if h.role == pod.name])
+        mine = [h for h in now if h.role == pods.name]
+        if then and not mine and not pods.on:
+            mine = _early(snapshot, plan, pods, [h for h in then if h.role == pods.name])
             then = then if mine else ()
         if key in reservations or mine:
             reservations[key] = tuple(mine)
         if key in plan.preempted or key in plan.back:
             continue
-        places = [h.node for h in (*now, *then) if h.role == slots.name]
-        places += [m.node for m in slots.members]
-        count = len(places) - sum(1 for s in plan.shrinks if s.job == key and s.role == slots.name)
-        uid = next((h.uid for h in mine if h.uid), "") or next((m.uid for m in pod.on), "")
-        if uid and count > 0:
-            granted[key] = Granted(uid, places[-1], count)
-            change = (changes or {}).get(uid)
-            statuses[key] = _told(
+        count = sum(h.role == slots.name for h in (*now, *then)) + len(slots.members)
+        count -= sum(1 for s in plan.shrinks if s.job == key and s.role == slots.name)
+        grants = _shared_out(job, of, mine, count)
+        if grants:
+            granted[key] = grants
+            last = [changes[one.pod] for one in grants if one.pod in changes] if changes else []
+            statuses[key] = told(
                 statuses[key],
-                granted[key],
-                _gpus_of(snapshot, granted[key].node),
-                bool(pod.bound),
+                grants,
+                _gpus_of(snapshot, grants[0].node),
+                bool(pods.bound),
                 starts=bool(then),
-                change=change,
+                changes=last,
             )
     return (
         replace(
@@ -205,24 +214,45 @@ def taken_out(
     )
 
 
+def _shared_out(
+    job: Job, sizes: Sequence[int], places: Sequence[Reservation], count: int
+) -> tuple[Granted, ...]:
+    """What each pod has of the job's slots. places: of pods that are not bound yet; count: slots by the plan."""
+    pods, slots = job.roles
+    stay = {m.uid: m.node for m in pods.on if m.phase is not Phase.ENDING}
+    on = {h.uid: h.node for h in places if h.uid} | stay or {m.uid: m.node for m in pods.on}
+    each = count // max(1, number_of(job))
+    had = len({m.uid.rpartition(PARTS)[0] for m in slots.members})
+    if 0 < had < number_of(job) and count:
+        each = len(slots.members) // had  # what it lost isn't placed yet: the others go on as they are
+    each = max((size for size in sizes if size <= each), default=0)
+    return tuple(Granted(uid, node, each) for uid, node in on.items()) if each else ()
+
+
 def _early(snapshot: Snapshot, plan: Plan, role: Role, then: Iterable[Reservation]) -> list[Reservation]:
-    """The pod's place, if what it asks for is free there now, beside all that this plan places."""
-    found = []
+    """The pods' places, if what they ask for is free there now, beside all that this plan places; else none."""
+    nodes = snapshot.nodes
+    free: dict[str, dict[str, int]] = {}
     for hold in then:
-        row = snapshot.nodes.index[hold.node]
-        free = dict(zip(snapshot.nodes.resources, (int(n) for n in snapshot.free[row]), strict=True))
-        for key, places in plan.reservations.items():
-            job = snapshot.jobs[key]
-            shapes = {part.name: part.shape for part in job.roles}
-            for place in places:
-                if place.node == hold.node and place not in job.reservations:
-                    for name, amount in shapes[place.role].requests:
-                        free[name] = free.get(name, 0) - amount
-                    free["pods"] = free.get("pods", 0) - 1
-        member = next((m for m in role.members if m.ready), None)
-        room = all(free.get(name, 0) >= amount for name, amount in role.shape.requests)
-        if member is not None and room and free.get("pods", 1) > 0:
-            found.append(replace(hold, uid=member.uid, pod=member.pod))
+        row = nodes.index[hold.node]
+        free[hold.node] = dict(zip(nodes.resources, (int(n) for n in snapshot.free[row]), strict=True))
+
+    def take(node: str, shape: Shape) -> bool:
+        for name, amount in (*shape.requests, (PODS, 1)):
+            free[node][name] = free[node].get(name, 0 if name != PODS else UNSAID) - amount
+        return all(free[node][name] >= 0 for name, amount in (*shape.requests, (PODS, 1)) if amount)
+
+    for key, places in plan.reservations.items():
+        job = snapshot.jobs[key]
+        shapes = {part.name: part.shape for part in job.roles}
+        for place in places:
+            if place.node in free and place not in job.reservations:
+                take(place.node, shapes[place.role])
+    found = []
+    for hold, member in zip(then, (m for m in role.members if m.ready), strict=False):
+        if not take(hold.node, role.shape):
+            return []
+        found.append(replace(hold, uid=member.uid, pod=member.pod))
     return found
 
 
@@ -232,35 +262,11 @@ def _gpus_of(snapshot: Snapshot, node: str) -> int:
     return int(nodes.total[row, column]) if row is not None and column is not None else 0
 
 
-def _told(
-    status: Status,
-    grant: Granted,
-    gpus: int,
-    runs: bool,
-    *,
-    starts: bool,
-    change: tuple[Change, float] | None = None,
-) -> Status:
-    """The status in GPUs of its node, which has `gpus`: those that it uses, as far as that is known, else those that
-    it is to have."""
-    of = f"{grant.count} of {gpus} GPUs of {grant.node}"
-    if status.state in (State.RUNNING, State.RESIZING) and runs:
-        if change is not None:
-            last, at = change
-            when = calendar(at)
-            since = f" since {when:%H:%MZ}" if when is not None else ""
-            if last.handed:
-                took = f"hand-over took {last.took:.1f} s, GPUs idle {last.idle:.1f} s"
-            else:
-                took = f"taken up in {last.took:.1f} s"
-            of = f"{last.count} of {gpus} GPUs of {grant.node}{since}; {took}"
-        return Status(State.RUNNING, status.reason, f"in place: {of}")
-    if starts:
-        return Status(State.STARTING, status.reason, f"its pod starts; {of} are handed over once it is ready")
-    return status
-
-
 def wants(jobs: Mapping[JobKey, Job], sizes: Sizes, granted: Grants) -> list[Want]:
     """What the Coordinator is to see to, the earliest submission first."""
     order = sorted(granted, key=lambda key: (jobs[key].submitted, key))
-    return [Want(key, granted[key].pod, granted[key].node, granted[key].count, sizes[key]) for key in order]
+    return [
+        Want(key, one.pod, one.node, one.count, sizes[key], max(jobs[key].roles[0].max, len(granted[key])))
+        for key in order
+        for one in granted[key]
+    ]

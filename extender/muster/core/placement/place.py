@@ -11,25 +11,15 @@ wait although some cleverer arrangement exists. It never over-commits.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from muster.core.placement.capacity import AnyCapacity, repels
+from muster.core.placement.together import Assignment, Need, place_together
 from muster.points import Candidates, Filter, Profile
 from muster.types import BoolArray, FloatArray, IntArray, Job, Role, Snapshot
 
-
-@dataclass(frozen=True, slots=True)
-class Need:
-    """`count` more replicas of a role."""
-
-    role: Role
-    count: int
-
-
-Assignment = tuple[str, int, int]
-"""Role name, node row, replicas there."""
+__all__ = ("Assignment", "Need", "candidates_of", "enough", "filtered", "place", "total_score")
 
 
 def place(
@@ -49,6 +39,14 @@ def place(
     if not enough(capacity, ordered):
         return None
     own = dict(own or {})
+    if any(n.role.devices for n in ordered) and (own or len(ordered) > 1):
+        return place_together(
+            capacity,
+            job,
+            ordered,
+            own,
+            lambda pods: place(capacity, job, pods, profile, snapshot, allowed, own),
+        )
     for domain in _regions(capacity, job, ordered, profile, allowed, own):
         mark = capacity.mark()
         assignments = _fill_all(capacity, job, ordered, profile, snapshot, domain, own)

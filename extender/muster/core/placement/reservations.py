@@ -49,14 +49,16 @@ def placed(role: Role, reservations: Sequence[Reservation]) -> int:
 
 
 def own_rows(nodes: Nodes, job: Job, reservations: Sequence[Reservation]) -> dict[int, int]:
-    """Replicas of the job by node row."""
+    """Replicas of the job by node row; GPUs in place are none."""
+    roles = [role for role in job.roles if not role.devices]
     if reservations:
-        places = {h.uid or f"{h.role}/{i}": h.node for i, h in enumerate(reservations)}
-        for role in job.roles:
+        known = {role.name for role in job.roles if role.devices}
+        places = {h.uid or f"{h.role}/{i}": h.node for i, h in enumerate(reservations) if h.role not in known}
+        for role in roles:
             places |= {m.uid: m.node for m in role.on}
         names: Iterable[str] = places.values()
     else:
-        names = (m.node for role in job.roles for m in role.on)
+        names = (m.node for role in roles for m in role.on)
     return {nodes.index[name]: count for name, count in Counter(names).items() if name in nodes.index}
 
 

@@ -77,6 +77,8 @@ def grow(
     statement: Statement, job: Job, role: Role, have: int, sizes: Sequence[int], grant: Grant | None = None
 ) -> int:
     """A role that has `have` places gets those of the largest rising size that fits; how many it has then."""
+    if not role.devices and any(one.devices for one in job.roles):
+        return have  # a pod in place starts with its GPUs or not at all
     space = statement.guarded(statement.after or statement.capacity, job)
     most = have + space.total_fits(role.shape)
     steps = [size for size in sizes if size <= most]

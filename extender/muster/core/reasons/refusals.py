@@ -10,10 +10,12 @@ import numpy as np
 from muster.core.placement.capacity import Capacity, repels
 from muster.core.placement.feasibility import static_mask
 from muster.core.placement.place import Need, candidates_of, filtered, place
+from muster.core.placement.together import joined
 from muster.core.reasons.waiting import amount, asks, level, needs_words
 from muster.core.reasons.words import plural
 from muster.points import Filter, Profile
 from muster.types import (
+    HOSTNAME,
     Job,
     Nodes,
     Reason,
@@ -31,7 +33,7 @@ def refusal(
     never = never_fits(capacity.nodes, job, needs, profile, snapshot)
     if never is not None:
         return never
-    words = needs_words(job, needs)
+    words, needs = needs_words(job, needs), _with_gpus(job, needs)
     if job.topology_required:
         free = _best_domain(capacity, job, needs)
         return Status(State.WAITING, Reason.TOPOLOGY, words, free)
@@ -59,8 +61,13 @@ def never_fits(
     nodes: Nodes, job: Job, needs: Sequence[Need], profile: Profile, snapshot: Snapshot
 ) -> Status | None:
     """Said of a job that could not start on the empty cluster either; None where it could."""
-    why = _never(nodes, job, needs, profile, snapshot)
+    why = _never(nodes, job, _with_gpus(job, needs), profile, snapshot)
     return Status(State.WAITING, Reason.NEVER_FITS, f"{needs_words(job, needs)}: {why}") if why else None
+
+
+def _with_gpus(job: Job, needs: Sequence[Need]) -> Sequence[Need]:
+    """Of a job of several pods in place each pod stands with its GPUs, or nowhere."""
+    return needs if job.topology_required == HOSTNAME else joined(needs)
 
 
 def _apart(job: Job, snapshot: Snapshot) -> str:

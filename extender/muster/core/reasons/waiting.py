@@ -68,7 +68,9 @@ def needs_words(job: Job, needs: Sequence[Need]) -> str:
     wanted = [n for n in needs if n.count > 0]
     gpus = sum(n.count * n.role.shape.gpus for n in wanted)
     if any(need.role.devices for need in wanted):
-        return f"needs {plural(gpus, 'GPU')} of one node, in place"
+        pods = sum(need.count for need in wanted if not need.role.devices)
+        words = f"{pods} pods with {gpus // pods} of their node each" if pods > 1 else ""
+        return f"needs {plural(gpus, 'GPU')} {f'({words})' if words else 'of one node'}, in place"
     if len(wanted) == 1:
         need = wanted[0]
         if gpus and need.count > 1:

@@ -28,9 +28,11 @@ TOPOLOGY_REQUIRED = "muster.dev/topology-required"
 TOPOLOGY_PREFERRED = "muster.dev/topology-preferred"
 """Annotation, `NODE-LABEL`: the job within as few domains of this node label as possible."""
 SPEED = "muster.dev/speed"
-"""Annotation, `1=1,2=1.9,4=3.4`: speed relative to one replica, by number of replicas. Default: linear."""
+"""Annotation, `1=1,2=1.9,4=3.4`: speed relative to one replica, by number of replicas; in place, of one GPU, by GPUs
+of all its pods together. Default: linear."""
 REMAINING = "muster.dev/remaining-work"
-"""Annotation, `SECONDS`: how long the job runs on one replica. Backfilling and expected starts go by it."""
+"""Annotation, `SECONDS`: how long the job runs on one replica; in place, on one GPU. Backfilling and expected
+starts go by it."""
 SCHEDULER = "muster.dev/scheduler"
 """Label by Muster: the schedulerName that the pod had before admission gave it the cluster's (`binder: cluster`)."""
 MARK = "muster.dev/managed"
@@ -55,7 +57,8 @@ RESIZE_AT = "muster.dev/resize-at"
 """Annotation, `boundary`: the job changes size only where its training reports a boundary."""
 GPUS = "muster.dev/gpus"
 """Annotation, `1,2,4` or `1-8`: numbers of GPUs that the pod can train on, in place under `muster agent
---devices`. Without `devices.enabled` its job is Invalid."""
+--devices`. Of a job of several pods each has as many, on its own node, and their number is fixed. Without
+`devices.enabled` its job is Invalid."""
 REQUEST = "muster.dev/request"
 """Annotation, `1` to `10000`: replicas that rigid policies (SRTF, Tiresias-L, ...) grant, from min to max. Default:
 max."""

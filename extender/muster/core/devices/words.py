@@ -1,0 +1,50 @@
+"""In place: what the owner of a job reads, in GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from muster.core.bounds import calendar
+from muster.core.devices.coordinator import Change
+from muster.core.devices.granted import Granted
+from muster.types import State, Status
+
+
+def told(
+    status: Status,
+    grants: Sequence[Granted],
+    gpus: int,
+    runs: bool,
+    *,
+    starts: bool,
+    changes: Sequence[tuple[Change, float]] = (),
+) -> Status:
+    """The status in GPUs: those that it uses, as far as that is known, else those that it is to have. gpus: of
+    the node of its first pod; changes: the last one of each of its pods."""
+    if status.state in (State.RUNNING, State.RESIZING) and runs:
+        if len(changes) < len(grants):
+            return Status(State.RUNNING, status.reason, f"in place: {_of(grants, gpus)}")
+        when = calendar(max(at for _, at in changes))
+        since = f" since {when:%H:%MZ}" if when is not None else ""
+        took = max(last.took for last, _ in changes)
+        if any(last.handed for last, _ in changes):
+            how = f"hand-over took {took:.1f} s, GPUs idle {max(last.idle for last, _ in changes):.1f} s"
+        else:
+            how = f"taken up in {took:.1f} s"
+        uses = [replace(one, count=last.count) for one, (last, _) in zip(grants, changes, strict=True)]
+        return Status(State.RUNNING, status.reason, f"in place: {_of(uses, gpus)}{since}; {how}")
+    if starts:
+        pods, are = ("its pod starts", "it is") if len(grants) == 1 else ("its pods start", "all of them are")
+        return Status(
+            State.STARTING, status.reason, f"{pods}; {_of(grants, gpus)} are handed over once {are} ready"
+        )
+    return status
+
+
+def _of(grants: Sequence[Granted], gpus: int) -> str:
+    """ "2 of 4 GPUs of n0"; "4 GPUs, 2 for each of 2 pods"."""
+    first, count = grants[0], sum(one.count for one in grants)
+    if len(grants) == 1:
+        return f"{count} of {gpus} GPUs of {first.node}"
+    return f"{count} GPUs, {first.count} for each of {len(grants)} pods"
