@@ -458,6 +458,17 @@ BAD = [
     ),
     ({"muster.dev/sizes": "1,,4"}, "muster.dev/sizes: expected whole numbers separated by commas"),
     (
+        {"muster.dev/batch-sizes": "64,0"},
+        "muster.dev/batch-sizes: expected global batch sizes from 1 to 1000000000, separated by commas, as in "
+        '"64,128", found "64,0"',
+    ),
+    (
+        {"muster.dev/batch-sizes": ",".join(["1"] * 65)},
+        "muster.dev/batch-sizes: expected at most 64 batch sizes, found 65",
+    ),
+    ({"muster.dev/batch-sizes": "1000000001"}, "muster.dev/batch-sizes: expected global batch sizes"),
+    ({"muster.dev/batch": "64"}, "muster.dev/batch: expected none, because only Muster writes it"),
+    (
         {"muster.dev/sizes": "1,2,8", "muster.dev/min-replicas": "1", "muster.dev/max-replicas": "4"},
         'sizes: expected counts from 1 to 4 (the least and the most replicas of role worker), found "1,2,8"',
     ),
@@ -552,6 +563,8 @@ def test_every_built_in_owner_is_refused_by_its_template(ask: Ask, kind: str) ->
         },
         {"muster.dev/sizes": "1," * 8_189 + "10000"},
         {"muster.dev/evictable": "true", "muster.dev/placement": "scored"},
+        {"muster.dev/batch-sizes": "64, 128,1000000000"},
+        {"muster.dev/batch-sizes": ",".join(["1000000000"] * 64)},
         {
             "muster.dev/topology-required": "topology.kubernetes.io/zone",
             "muster.dev/topology-preferred": "rack",

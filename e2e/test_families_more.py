@@ -21,6 +21,7 @@ from e2e.scenario import (
     wait_until,
 )
 from e2e.test_families import NODE, AsPods, all_gated, by, whole
+from e2e.test_report import tell, token
 from muster.core import snapshot_codec
 from muster.types import Job
 
@@ -174,20 +175,22 @@ def product_by_job(cluster: Cluster) -> dict[str, tuple[str, int]]:
     return {name: (each[0], len(each)) for name, each in found.items() if len(set(each)) == 1}
 
 
-def test_similarity_gives_an_unknown_model_what_its_nearest_is_fastest_on(
+def test_similarity_gives_an_unknown_model_the_product_number_and_batch_that_its_nearest_is_fastest_with(
     new_lab: Callable[..., Lab],
 ) -> None:
     lab = new_lab(PRODUCTS)
     cluster = Cluster(lab.kubeconfig)
     like_vgg16 = {"muster.dev/model": "layers=16,parameters=137"}
-    with configured(lab, **in_rounds("similarity")):
-        cluster.submit(train("first", most=2, restart=True, annotations=like_vgg16))
+    takes = {**like_vgg16, "muster.dev/batch-sizes": "64,512", "muster.dev/report": "true"}
+    with configured(lab, **in_rounds("similarity", mode="gpu_ngpu_bs")):
+        cluster.submit(train("first", most=2, restart=True, annotations=takes))
         wait_until(
             lambda: product_by_job(cluster) == {"first": (A100, 2)},
             what="the best is free: two of the faster product",
             also=lambda: cluster.gangs("default"),
         )
-        cluster.submit(train("second", most=2, restart=True, annotations=like_vgg16))
+        trains_and_is_told(lab, cluster, "first", 512)
+        cluster.submit(train("second", most=2, restart=True, annotations=takes))
         wait_until(
             lambda: product_by_job(cluster) == {"first": (A100, 2), "second": (T4, 2)},
             what="in the order of arrival, each takes the best that is free",
@@ -199,7 +202,41 @@ def test_similarity_gives_an_unknown_model_what_its_nearest_is_fastest_on(
             what="in a later round the decision is changed",
             also=lambda: cluster.gangs("default"),
         )
+        told_where_it_starts(cluster, "second", "512")
         replayed(lab, cluster)
+
+
+def told_where_it_starts(cluster: Cluster, name: str, batch: str) -> None:
+    """Each pod that has started has the batch size as a note, and its container reads it as MUSTER_BATCH."""
+    for one in bound(cluster.pods("default", name)):
+        assert one.annotations.get("muster.dev/batch") == batch
+        (read,) = (env for env in one.raw["spec"]["containers"][0]["env"] if env["name"] == "MUSTER_BATCH")
+        assert read["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.annotations['muster.dev/batch']"
+
+
+def trains_and_is_told(lab: Lab, cluster: Cluster, name: str, batch: int) -> None:
+    """Training hears this batch size and reports it; its speed is remembered with it."""
+    bearer = token(cluster, bound(cluster.pods("default", name))[0], "default")
+    heard: list[Json] = []
+
+    def is_told() -> bool:
+        """It started between two rounds, with what was free: its batch size is chosen in the next one."""
+        answer = tell(lab, bearer, {"step": 1})
+        heard.extend([answer.json()] if answer.status_code == 200 else [])
+        return bool(heard) and heard[-1].get("batch") == batch
+
+    def trains(passed: float) -> Json:
+        return {"step": 10.0 * passed, "samples": 10.0 * batch * passed, "batch": batch}
+
+    def known() -> tuple[int, set[int]]:
+        job = jobs_of(lab, cluster, "default")[f"job-{name}"]
+        return job.batch, {config.batch for config in job.samples}
+
+    wait_until(is_told, within=SLOW, what="the answer to a report has the batch size", also=lambda: heard)
+    with looking(Reporting(lab, cluster, "default", **{name: trains}), 0.9):
+        wait_until(
+            lambda: known() == (batch, {batch}), within=SLOW, what="its speed is known by it", also=known
+        )
 
 
 def test_gavel_splits_the_time_of_each_product_between_jobs(new_lab: Callable[..., Lab]) -> None:

@@ -101,6 +101,25 @@ def test_a_container_really_runs_with_a_token_of_its_own_and_its_exit_code_is_to
     assert "2 dots" in said(real, "token")
 
 
+def test_an_annotation_that_comes_with_the_end_of_the_gate_is_in_the_container_s_environment(
+    real: Lab, on_real: Cluster
+) -> None:
+    """How a batch size that is chosen when a pod starts gets into an environment that is fixed when it is made."""
+    note = "muster.dev/batch"
+    body = runs("reads", "import os; print('batch', os.environ['MUSTER_BATCH'] or 'none')")
+    field = {"fieldRef": {"fieldPath": f"metadata.annotations['{note}']"}}
+    body["spec"]["containers"][0]["env"] = [{"name": "MUSTER_BATCH", "valueFrom": field}]
+    body["spec"]["schedulingGates"] = [{"name": "e2e/held"}]
+    (made,) = on_real.submit(body)
+    patch = {
+        "metadata": {"uid": made["metadata"]["uid"], "annotations": {note: "512"}},
+        "spec": {"schedulingGates": [{"$patch": "delete", "name": "e2e/held"}]},
+    }
+    on_real.patch("/api/v1/namespaces/default/pods/reads", patch, "strategic-merge")
+    assert ended(on_real, real, "reads").phase == "Succeeded"
+    assert "batch 512" in said(real, "reads")
+
+
 def test_kwok_leaves_the_real_node_alone_and_a_dead_kubelet_is_noticed_and_leaves_its_container_running(
     real: Lab, on_real: Cluster
 ) -> None:

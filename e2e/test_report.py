@@ -150,6 +150,14 @@ def check_admission(cluster: Cluster, url: str) -> None:
         "mounts": [folder, folder],
         "gates": gate,
     }
+    # the batch size that it starts with, where it declares some
+    two["metadata"]["annotations"]["muster.dev/batch-sizes"] = "64,128"
+    other["env"].append({"name": "MUSTER_BATCH", "value": "32"})
+    tuned = admitted(cluster, two)["env"]
+    assert [[name for name, _ in one] for one in tuned] == [
+        ["A", "MUSTER_URL", "MUSTER_BATCH"],
+        ["MUSTER_URL", "X", "MUSTER_BATCH"],
+    ]
     # gated by hand before: what is needed to report is added all the same
     gated = pod("a", annotations=REPORTS, schedulingGates=[{"name": "muster.dev/queue"}])
     assert admitted(cluster, gated) == usual

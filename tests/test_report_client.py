@@ -129,6 +129,24 @@ def test_an_unknown_name_of_the_package_is_the_usual_error() -> None:
         assert f"AttributeError: module '{package}' has no attribute 'nothing'" in done.stderr
 
 
+def test_the_batch_size_is_the_newest_answer_s_then_that_of_the_start_then_the_trainer_s_own(
+    server: ReportServer, reporter: Reporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(muster_report.report, "_reporter", reporter)
+    assert muster_report.report.batch(32) == 32
+    monkeypatch.setenv("MUSTER_BATCH", "")  # as in a pod that started without one
+    assert muster_report.report.batch(32) == 32
+    monkeypatch.setenv("MUSTER_BATCH", "64")
+    assert muster_report.report.batch(32) == 64
+    server.answers = [(200, {"accepted": True, "batch": 128}, {})]
+    muster_report.report.report(step=1, batch=muster_report.report.batch(32))
+    assert reporter.flush(PATIENT)
+    assert server.bodies[0][1] == {"step": 1.0, "batch": 64.0}
+    assert muster_report.report.batch(32) == 128
+    reporter.answer = {"batch": "many"}
+    assert muster_report.report.batch(32) == 32
+
+
 # --- what is sent, and when ---------------------------------------------------------------------------------
 
 

@@ -177,6 +177,7 @@ simple = st.builds(
     sizes=st.sampled_from([(), (1, 2, 4)]),
     roles=st.sampled_from([(), (RoleSpec("ps", 1, 2, 0, 500), RoleSpec("worker", 1, 4))]),
     batch=st.sampled_from([0, 128]),
+    batch_sizes=st.sampled_from([(), (64, 128)]),
     known=st.booleans(),
     gpu_memory=st.sampled_from([0, 9000]),
     priority=st.integers(-5, 5),
@@ -322,8 +323,8 @@ def test_lines_out_of_order_are_sorted_and_ties_keep_the_traces_order(tmp_path: 
         (b'{"muster_workload": 1, "jobs": []}', "FILE, line 1: there is no job in it"),
         (b'{"muster_workload": 1, "job": []}', "FILE, line 1: key 'job' is not known"),
         (b"job,submit_s,request,work,prio\n", "FILE, line 1: column 'prio' is not known; there are job, submit_s, "
-         "request, work, duration_s, model, min, max, sizes, roles, batch, known, gpu_memory_mib, priority and "
-         "tag:NAME"),
+         "request, work, duration_s, model, min, max, sizes, roles, batch, batch_sizes, known, gpu_memory_mib, "
+         "priority and tag:NAME"),
         (b"job,submit_s,request\n", "FILE, line 1: column work or duration_s is missing"),
         (AFS.encode() + b"0,-1,1,1,0,VGG\n", "FILE, line 2: submit_time must be 0 or more; found '-1' (and no other "
          "line is a job that can be run)"),

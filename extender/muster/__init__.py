@@ -5,8 +5,8 @@ from __future__ import annotations
 
 
 def __getattr__(name: str) -> object:
-    """`report`, `flush` and `devices`, those of muster_report, when they are asked for."""
-    if name not in ("report", "devices", "flush"):
+    """`report`, `batch`, `flush` and `devices`, those of muster_report, when they are asked for."""
+    if name not in ("report", "devices", "batch", "flush"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import muster_report
 

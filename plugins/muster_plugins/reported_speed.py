@@ -64,18 +64,22 @@ def points_of(job: Job, snapshot: Snapshot) -> Points:
     for config, speed in job.samples.items():
         count = config.count(role.name)
         if count and speed > 0.0 and not config.beside and not (servers and _other(config, servers)):
-            alone.append((config.product, count, speed))
-    kinds = {product for product, _, _ in alone}
-    if len({count for _, count, _ in alone}) == len(alone) and len(kinds) <= 1:
+            alone.append((config.product, count, speed, config.batch))
+    sizes = {size for *_, size in alone}
+    if len(sizes) > 1:  # those of the batch size that it has, or had last
+        size = job.batch if job.batch in sizes else alone[-1][3]
+        alone = [one for one in alone if one[3] == size]
+    kinds = {product for product, *_ in alone}
+    if len({count for _, count, *_ in alone}) == len(alone) and len(kinds) <= 1:
         return tuple(
-            sorted([(count, speed) for _, count, speed in alone])
+            sorted([(count, speed) for _, count, speed, _ in alone])
         )  # most jobs: nothing to choose from
     now = config_of(job, lambda node: product_of(snapshot, node)) if job.running else Config()
     chosen = now.product
     if chosen not in kinds or not job.running:
-        chosen = max(kinds, key=lambda kind: (sum(1 for product, _, _ in alone if product == kind), kind))
+        chosen = max(kinds, key=lambda kind: (sum(1 for product, *_ in alone if product == kind), kind))
     points: dict[int, float] = {}
-    for product, count, speed in alone:
+    for product, count, speed, _ in alone:
         if product == chosen:
             points[count] = max(speed, points.get(count, 0.0))
     if now.count(role.name) in points and now in job.samples:

@@ -12,9 +12,9 @@ Where the text leaves a choice, or is read otherwise than printed:
 - Algorithm 2 stops at no job: one that finds nothing is passed by others.
 - Algorithm 3, line 6 has two maxima: the first job's speed decides, then the sum of both.
 - "Automatically override the user-specified batch size" to fit the memory: the largest measured size that fits, of
-  the job that comes second; the first keeps what it has. With mode gpu_ngpu_bs any measured size may be chosen, for a
-  job whose own is known. On a cluster none is (`Job.batch` is 0, and nothing tells a training another one): such a
-  job is ranked as with the largest that was measured, and keeps what it has; there gpu_ngpu_bs is gpu_ngpu.
+  the job that comes second; the first keeps what it has. With mode gpu_ngpu_bs any may be chosen that the job can
+  train with (`Job.batch_sizes`; in the paper's workloads all that were measured). A job that names none, or does not
+  take what it is told, is ranked with its own, and as with the largest that was measured where that is not known.
 - Without `cd` ("decisions can be changed") a job keeps what it was given first until it ends.
 - A job like no reference whose own speeds were measured (`samples`) is ranked by those; what nobody has measured (an
   unknown model or product) is granted as requested on the product with most free GPUs.
@@ -106,16 +106,15 @@ class Similarity:
         model = self.reference(job)
         if model is not None:
             counts = tuple(c * unit for c in self._counts(table, row))
-            batch = job.batch or max(self.references.batches)
-            chosen = self.mode == "gpu_ngpu_bs" and job.batch > 0
-            batches = (batch, *self.references.batches) if chosen else (batch,)
+            chosen = self.mode == "gpu_ngpu_bs" and bool(job.batch_sizes)
+            batches = (*job.batch_sizes, job.batch or job.batch_sizes[0]) if chosen else (self._own(job),)
             products = tuple(sorted((*known(p, self.references), p) for p in table.products))
             for product, gpus, size in ranked(
                 self.references, self.unit, model, products, counts, tuple(sorted(set(batches)))
             ):
                 if gpus <= free[product]:
                     memory = self.references.memory(model, size / gpus)
-                    own = size == job.batch or not job.batch
+                    own = size == job.batch or not chosen
                     yield Choice(product, gpus, 0 if own else size, memory, model, size)
             rest = [p for p in table.products if not any(known(p, self.references))]
         else:
@@ -126,6 +125,10 @@ class Similarity:
         for product in sorted(rest, key=lambda p: (-free[p], p)):
             if int(table.request[row]) * unit <= free[product]:
                 yield Choice(product, int(table.request[row]) * unit, 0, 0, "", job.batch)
+
+    def _own(self, job: Job) -> int:
+        """Its batch size, and where that is not known the one it is taken for."""
+        return job.batch or max(job.batch_sizes or self.references.batches)
 
     def _counts(self, table: Table, row: int) -> tuple[int, ...]:
         """Replicas that the job may have: those that were asked for, or any that its owner allows."""
@@ -185,10 +188,10 @@ class Similarity:
         used = here.gpu_memory if not first.batch and here.gpu_memory else first.memory
         for size, memory, own, both in pairings(
             self.references, self.unit, first.product, (first.model, first.size), used,
-            (model, job.batch or max(self.references.batches)), job.gpu_memory if job.batch else 0,
-            self.mode == "gpu_ngpu_bs",
+            (model, self._own(job)), job.gpu_memory if job.batch else 0,
+            job.batch_sizes, self.mode == "gpu_ngpu_bs",
         ):  # fmt: skip
-            batch = 0 if size == job.batch else size
+            batch = 0 if size == job.batch or not job.batch_sizes else size
             choice = Choice(first.product, 1, batch, memory, model, size, table.keys[row])
             yield Pair(own, both, other, choice)
 

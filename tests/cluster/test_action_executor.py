@@ -41,10 +41,13 @@ def test_the_gate_goes_and_the_pin_comes_in_one_patch_with_preconditions() -> No
 def test_the_first_pod_of_a_start_carries_the_placement_and_it_is_read_back() -> None:
     reservations = (Reservation("worker", "n1", "p", "u"), Reservation("ps", "n2", "q", "v"))
     sent = json.loads(
-        ungate_patch(Ungate(JOB, "u", "p", "7", "n1", pin=True, cause="start", carries=reservations))
+        ungate_patch(
+            Ungate(JOB, "u", "p", "7", "n1", pin=True, cause="start", carries=reservations, batch=64)
+        )
     )
     assert sent["metadata"]["resourceVersion"] == "7"
-    (note,) = sent["metadata"]["annotations"].items()
+    note, batch = sent["metadata"]["annotations"].items()
+    assert batch == ("muster.dev/batch", "64")
     spec = {"schedulerName": "muster", "containers": [], "affinity": sent["spec"]["affinity"]}
     pod = {"metadata": {"name": "p", "uid": "u", "annotations": dict([note])}, "spec": spec}
     found = decode_pods.pod(json.dumps(pod).encode(), "muster")

@@ -155,10 +155,19 @@ def test_a_job_that_finds_nothing_is_passed_by_others() -> None:
 
 
 def test_by_samples_a_large_batch_is_chosen_and_by_iterations_the_smallest() -> None:
-    job_of_64 = [cnn("j", "ResNet50", batch=64)]
+    job_of_64 = [cnn("j", "ResNet50", batch=64, batch_sizes=BATCHES)]
     assert granted(job_of_64, mode="gpu_ngpu_bs")["j"][2] == 512
     assert granted(job_of_64, mode="gpu_ngpu_bs", unit="iterations")["j"][2] == 32
     assert granted(job_of_64, mode="gpu_ngpu")["j"] == ("A40", 1), "the user's own batch"
+
+
+def test_only_batch_sizes_that_the_job_declares_are_chosen() -> None:
+    fixed, told = cnn("j", "ResNet50", batch=64), cnn("j", "ResNet50", batch=64, batch_sizes=(64, 128))
+    assert granted([fixed], mode="gpu_ngpu_bs")["j"] == ("A40", 1), "its own"
+    assert granted([told], mode="gpu_ngpu_bs")["j"][2] == 128
+    assert granted([replace(told, batch=128)], mode="gpu_ngpu_bs")["j"][2:] == (), "it has the best one"
+    assert granted([replace(told, batch=0)], mode="gpu_ngpu_bs")["j"][2] == 128, "it has not reported yet"
+    assert granted([replace(told, batch=0)], mode="gpu_ngpu")["j"] == granted([replace(told, batch=128)])["j"]
 
 
 def test_left_out_of_the_references_a_job_runs_where_its_neighbour_was_fastest() -> None:
@@ -239,7 +248,7 @@ def test_at_most_two_share_a_gpu_and_jobs_on_several_gpus_share_none() -> None:
 
 
 def test_the_batch_of_the_second_is_overridden_to_fit_the_memory_of_the_gpu() -> None:
-    jobs = [cnn("a", "EfficientNetB7", batch=512), cnn("b", "EfficientNetB7", batch=512)]
+    jobs = [cnn(name, "EfficientNetB7", batch=512, batch_sizes=BATCHES) for name in "ab"]
     packed = granted(jobs, {"GTX1080Ti": 1}, jp=True)["b"]
     fits = [
         b

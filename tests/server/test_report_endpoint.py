@@ -18,7 +18,7 @@ from muster.core.views.view import Board
 from muster.errors import ClusterError
 from muster.server.access import FloodError, ReviewedPods
 from muster.server.report_endpoint import MOST, ReportEndpoint, Unfit, read_report, report_route
-from muster.types import Event, Report, Reported
+from muster.types import Event, Grant, Report, Reported
 from tests.scenario import job, snapshot
 from tests.server.reading import viewed
 
@@ -107,6 +107,24 @@ def test_a_pod_reports_and_hears_what_its_job_is_granted(service: Service) -> No
     report = Report(at=NOW, step=3.0, total=100.0, loss=0.5, epoch=1, boundary=True, workers=2)
     assert service.heard == [Reported(pod, report)]
     assert service.count("accepted") == 1
+
+
+def test_a_job_that_declares_batch_sizes_is_told_which_one_to_train_with(service: Service) -> None:
+    pod, before = uid(service, "train"), service.board.view.snapshot
+    (train,) = (j for j in before.jobs.values() if j.key.name == "train")
+
+    def answer(**changes: Any) -> Any:
+        found = replace(train, **changes)
+        service.board.view = viewed(replace(before, jobs={**before.jobs, train.key: found}))
+        service.clock += 60.0
+        return service.post(token(pod), {"step": 3, "batch": 64}).json().get("batch")
+
+    assert answer(grant=Grant(batch=128)) is None, "it declares none"
+    assert answer(grant=Grant(batch=128), batch_sizes=(64, 128)) == 128
+    assert answer(grant=Grant(batch=96), batch_sizes=(64, 128), batch=64) is None, "it can't train with that"
+    assert answer(grant=Grant(), batch_sizes=(64, 128), batch=64) == 64, "granted none, it keeps its own"
+    assert answer(batch_sizes=(64, 128)) is None
+    assert service.heard[-1] == Reported(pod, Report(at=NOW, step=3.0, batch=64))
 
 
 def test_a_report_counts_for_the_pod_that_the_api_server_names_and_no_other(service: Service) -> None:

@@ -85,6 +85,15 @@ def test_a_pod_that_asks_to_report_gets_a_token_and_the_url_once() -> None:
     assert patched(spec | {"volumes": [volume]}) is None
     assert patched(spec, wants="false") is None
     assert patched(spec, admits=Admits(gate=False)) is None
+    field = {"fieldPath": "metadata.annotations['muster.dev/batch']"}
+    declares = {"muster.dev/report": "true", "muster.dev/batch-sizes": "64,128"}
+    body = {"request": {"uid": "u1", "object": {"metadata": {"annotations": declares}, "spec": spec}}}
+    answer = TestClient(make_webhook_app(admits)).post("/mutate", json=body).json()["response"]["patch"]
+    batch = {"name": "MUSTER_BATCH", "valueFrom": {"fieldRef": field}}
+    assert [step for step in json.loads(base64.b64decode(answer)) if "/env" in step["path"]] == [
+        {"op": "add", "path": "/spec/containers/0/env", "value": [url, batch]},
+        {"op": "add", "path": "/spec/containers/1/env/-", "value": batch},
+    ]
     signed = replace(admits, authority=lambda: b"PEM")
     own = {"name": "MUSTER_CA", "value": "PEM"}
     assert [step for step in patched(spec, admits=signed) if "/env" in step["path"]] == [

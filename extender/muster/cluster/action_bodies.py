@@ -55,8 +55,13 @@ def ungate_patch(action: Ungate) -> bytes:
     metadata: dict[str, Any] = {"uid": action.uid, "resourceVersion": action.version}
     if not action.applied:
         metadata["managedFields"] = FORGET
+    notes = {}
     if action.carries:
-        metadata["annotations"] = {identity.PLAN: msgspec.json.encode(action.carries).decode()}
+        notes[identity.PLAN] = msgspec.json.encode(action.carries).decode()
+    if action.batch:
+        notes[identity.BATCH] = str(action.batch)
+    if notes:
+        metadata["annotations"] = notes
     return json.dumps({"metadata": metadata, "spec": spec}).encode()
 
 

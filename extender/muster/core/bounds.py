@@ -44,6 +44,8 @@ REPLICAS = Bound(
 )
 JOB_REPLICAS = Bound("job replicas", 50_000, "replicas", "of all roles of one job, likewise")
 ROLES = Bound("roles", 256, "roles", "of one job: each is a line of its Gang, which is one object of etcd")
+BATCH = Bound("batch", 10**9, "samples", "of an iteration: larger than any data set is of no use")
+BATCHES = Bound("batches", 64, "batch sizes", "of one job: policies weigh each with each number of replicas")
 POINTS = Bound(
     "points", 256, "counts of replicas", "of one declared speed curve: admission compares each with each"
 )
@@ -63,7 +65,25 @@ HORIZON = Bound(
     "seconds from now (100 years)",
     "an end that is expected later counts as unknown: calendars end with the year 9999",
 )
-TABLE = (AMOUNT, GPUS, PLACES, REPLICAS, JOB_REPLICAS, ROLES, POINTS, NOTE, KEY, NAME, WORK, SPEED, HORIZON)
+TABLE = (
+    *(
+        AMOUNT,
+        GPUS,
+        PLACES,
+        REPLICAS,
+        JOB_REPLICAS,
+        ROLES,
+        BATCH,
+        BATCHES,
+        POINTS,
+        NOTE,
+        KEY,
+        NAME,
+        WORK,
+        SPEED,
+    ),
+    HORIZON,
+)
 
 SHOWN = 80
 """Characters of what was found that a sentence repeats."""

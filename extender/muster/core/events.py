@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 
 from muster.core.actions.outcomes import answered
-from muster.core.progress import report_filter
+from muster.core.progress import batch, report_filter
 from muster.core.state.blockers import budgets_seen
 from muster.core.state.pods import claim_seen, join, place_orphans, pod_gone, pod_seen, rejoin
 from muster.core.state.quarantine import set_aside, stumbled
@@ -238,6 +239,16 @@ def _reported(state: LedgerState, uid: str, report: Report, now: float) -> None:
         return
     before = job_state.track
     job_state.track = report_filter.follow(before, report, before.config, now)
+    job, since = job_state.job, job_state.desired.batch_since
+    if (
+        report.batch
+        and job is not None
+        and since is not None
+        and not job_state.facts.batch_ignored
+        and batch.ignores(job, report.batch, since, now)
+    ):
+        job_state.facts = replace(job_state.facts, batch_ignored=True)
+        state.dirty.add(key)
     if report_filter.worth_telling(before, job_state.track):
         state.dirty.add(key)
         state.told.append(now)

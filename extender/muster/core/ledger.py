@@ -228,6 +228,7 @@ class Ledger(LedgerState):
                 continue
             grant, on = plan.grants.get(key), restart_on(snapshot.jobs[key], plan, leaving[key])
             desired = job_state.desired
+            desired.tells(grant, snapshot.now)
             if (desired.grant, desired.restart_on) != (grant, on):
                 desired.grant, desired.restart_on = grant, on
                 self.heard.add(key)

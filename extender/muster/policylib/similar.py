@@ -89,18 +89,20 @@ def pairings(
     used: int,
     second: tuple[str, int],
     declared: int,
+    others: tuple[int, ...],
     any_size: bool,
 ) -> tuple[tuple[int, int, float, float], ...]:
     """Ways to run `second` beside `first` (each: model, batch) on a GPU of that label: (batch and MiB of the second,
     throughput of the first, of both).
 
-    Its own batch, or the largest measured one below it that fits; every one that fits where any_size. used: MiB of
+    Its own batch, or the largest below it of the `others` that it can train with that fits; every one that fits where
+    any_size. used: MiB of
     the first, declared: of the second at its own batch (0 = not known: as the reference).
     """
     product = next(iter(known(label, references)), "")
     capacity = references.room(product) - (used or references.memory(*first))
     model, own = second
-    sizes = sorted({own, *(b for b in references.batches if any_size or b < own)}, reverse=True)
+    sizes = sorted({own, *(b for b in others if any_size or b < own)}, reverse=True)
     found = []
     for size in sizes:
         memory = declared if size == own and declared else references.memory(model, size)

@@ -10,8 +10,8 @@ is checked in this order, cheapest first:
     400 a field that is not known, or a value that can't be: the field, what is expected, what was found
 
 Accepted: {"accepted": true, "replicas": {"worker": 3}, "every": 10}: replicas granted now, and the seconds until the
-next report is of use. What is believed of a report is decided elsewhere (core/progress/report_filter.py); times are
-the server's.
+next report is of use; with "batch": 256, the global batch size to train with, where the job declares sizes and has
+one. What is believed of a report is decided elsewhere (core/progress/report_filter.py); times are the server's.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from muster.core.progress import report_filter
+from muster.core.progress import batch, report_filter
 from muster.core.views.view import Board, View
 from muster.errors import UsageError
 from muster.server.pod_callers import Callers, Clock, Pods, Rates, Refusal, flood, read_body
@@ -83,6 +83,7 @@ FIELDS: dict[str, _Number | None] = {
     "boundary": None,  # true or false
     "target": _VALUE,
     "workers": _Number(1.0, 1e5, whole=True),
+    "batch": _Number(1.0, batch.MOST, whole=True),
     "at": _COUNT,  # when it was measured, Unix s: checked, and not used
 }
 
@@ -104,7 +105,7 @@ def read_report(body: bytes, now: float) -> Report:
     at = values.pop("at", now)
     if at > now + AHEAD:
         raise Unfit("at", f"a time at most {AHEAD:g} s ahead of {now:.0f} (Unix s)", f"{at:.0f}")
-    values |= {name: int(values[name]) for name in ("epoch", "workers") if name in values}
+    values |= {name: int(values[name]) for name in ("epoch", "workers", "batch") if name in values}
     return Report(at=now, **values)
 
 
@@ -196,9 +197,10 @@ class ReportEndpoint:
             self._answered = (view, {})
         answers = self._answered[1]
         if job.key not in answers:
-            answers[job.key] = json.dumps(
-                {"accepted": True, "replicas": granted(view, job), "every": every(job)}
-            ).encode()
+            answer = {"accepted": True, "replicas": granted(view, job), "every": every(job)}
+            if size := batch.told(job, view.plan.grants.get(job.key, job.grant)):
+                answer["batch"] = size
+            answers[job.key] = json.dumps(answer).encode()
         return answers[job.key]
 
 

@@ -81,7 +81,9 @@ def review(body: bytes, admits: Admits | None = None) -> dict[str, Any]:
         answer: dict[str, Any] = {"uid": asked["uid"], "allowed": True}
         gated = any(gate.get("name") == GATE for gate in gates)
         tells = reports and what.report_url
-        told = _told(pod.get("spec", {}), what.report_url, what.authority().decode()) if tells else []
+        authority = what.authority().decode() if tells else ""
+        batches = identity.BATCH_SIZES in notes
+        told = _told(pod.get("spec", {}), what.report_url, authority, batches) if tells else []
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"expected an AdmissionReview of a pod: {error!r}") from error
     patch: list[dict[str, Any]] = []
@@ -106,8 +108,9 @@ def review(body: bytes, admits: Admits | None = None) -> dict[str, Any]:
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": answer}
 
 
-def _told(spec: dict[str, Any], url: str, authority: str) -> list[dict[str, Any]]:
-    """The patch that lets a pod report: its token for us, MUSTER_URL and MUSTER_CA. What it has of this stays."""
+def _told(spec: dict[str, Any], url: str, authority: str, batches: bool) -> list[dict[str, Any]]:
+    """The patch that lets a pod report: its token for us, MUSTER_URL and MUSTER_CA, and MUSTER_BATCH where it
+    declares batch sizes: an annotation that it gets when it starts. What it has of this stays."""
     volumes = spec.get("volumes") or []
     if any(volume.get("name") == TOKEN_VOLUME for volume in volumes):
         return []
@@ -119,7 +122,10 @@ def _told(spec: dict[str, Any], url: str, authority: str) -> list[dict[str, Any]
         at = f"/spec/containers/{index}"
         env, mounts = container.get("env") or [], container.get("volumeMounts") or []
         has = {one.get("name") for one in env}
-        new = [{"name": name, "value": value} for name, value in says.items() if name not in has]
+        new: list[dict[str, Any]] = [{"name": n, "value": value} for n, value in says.items() if n not in has]
+        if batches and "MUSTER_BATCH" not in has:
+            field = {"fieldPath": f"metadata.annotations['{identity.BATCH}']"}
+            new.append({"name": "MUSTER_BATCH", "valueFrom": {"fieldRef": field}})
         patch += _append(f"{at}/env", env, new)
         if not any(one.get("mountPath") == TOKEN_FOLDER for one in mounts):
             mount = {"name": TOKEN_VOLUME, "mountPath": TOKEN_FOLDER, "readOnly": True}

@@ -116,6 +116,7 @@ class LazyJobs(Mapping[JobKey, Job]):
             request=int(table.request[row]),
             model=submission.model,
             batch=submission.batch,
+            batch_sizes=submission.batch_sizes,
             gpu_memory=submission.gpu_memory,
             facts=Facts(
                 first_start=None if floats[col.FIRST] == never else floats[col.FIRST],

@@ -238,6 +238,7 @@ class Training:
             request=submission.request,
             model=submission.model,
             batch=submission.batch,
+            batch_sizes=submission.batch_sizes,
             gpu_memory=memory,
             resize="restart" if submission.tags.get("resize") == "restart" else "",
             resize_at="boundary" if submission.tags.get("resize_at") == "boundary" else "",

@@ -86,9 +86,9 @@ class Submission:
     request: replicas (GPUs) that its owner asked for: what rigid policies grant. work: iterations. min, max:
     what elastic policies may grant (max 0: the model's). sizes: allowed counts, empty = every one. roles:
     where it has several (empty: one role `worker` of `request` replicas). batch: global batch size, 0 = the
-    model's. known: whether its length is declared to policies. gpu_memory: MiB a replica uses.
-    priority as in Kubernetes. tags: what a paper's own law or policy needs besides; `resize` and `resize_at` as the
-    annotations of these names.
+    model's; batch_sizes: those that it can train with, empty = no other. known: whether its length is declared to
+    policies. gpu_memory: MiB a replica uses. priority as in Kubernetes. tags: what a paper's own law or policy needs
+    besides; `resize` and `resize_at` as the annotations of these names.
     """
 
     name: str
@@ -101,6 +101,7 @@ class Submission:
     sizes: tuple[int, ...] = ()
     roles: tuple[RoleSpec, ...] = ()
     batch: int = 0
+    batch_sizes: tuple[int, ...] = ()
     known: bool = True
     gpu_memory: int = 0
     priority: int = 0

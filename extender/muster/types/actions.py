@@ -14,6 +14,7 @@ class Ungate:
     """Take the gate off, and pin to `node` where `pin` is true (one PATCH).
 
     `carries`: the placement of the whole start, written on this pod with the same PATCH; it is the start's first.
+    `batch`: the global batch size that the job is told, written on the pod, 0 = none.
     """
 
     job: JobKey
@@ -27,6 +28,7 @@ class Ungate:
     within: tuple[str, str] = ("", "")  # node label and value that are required, too
     applied: bool = True  # as the pod's; unknown is yes
     carries: tuple[Reservation, ...] = ()
+    batch: int = 0
 
 
 @dataclass(frozen=True, slots=True)

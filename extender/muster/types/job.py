@@ -97,9 +97,9 @@ class Facts:
     it waits). gpu_seconds: attained service; run_gpu_seconds: of the present run, kept while waiting.
     executed: seconds with any GPU; progress: work done, in seconds on one replica; by_product: executed by
     GPU product. resizes and moves: how often its number of replicas or its nodes changed while it ran;
-    last_resize: when, None = never. restarts: starts after the first and changes for which it had to be
-    restarted. last_cost: seconds that a change costs it, by its last ones (median of three), 0 = none was measured;
-    costs: those, oldest first.
+    last_resize: when, None = never. batch_ignored: see core.progress.batch. restarts: starts after the first and
+    changes for which it had to be restarted. last_cost: seconds that a change costs it, by its last ones (median of
+    three), 0 = none was measured; costs: those, oldest first.
     shares: the last changes of its elastic role, (time, replicas on nodes), oldest first, SHARES_KEPT at most.
     between: no run is under way: all of it has been off the nodes since the last one, or there was none.
     """
@@ -119,6 +119,7 @@ class Facts:
     costs: tuple[float, ...] = ()
     shares: tuple[tuple[float, int], ...] = ()
     between: bool = True
+    batch_ignored: bool = False
 
 
 SHARES_KEPT = 64
@@ -133,7 +134,8 @@ class Report:
     measured in its present configuration, 0 = none yet; boundary: whether it stands at a boundary where a
     job with `resizeAt: boundary` may change. target: the evaluation's value at which training stops by itself.
     samples: training samples processed so far, 0 = not told (then speed counts iterations). workers: replicas that
-    took part in the newest steps, 0 = not told: one that was bound a moment ago may still be starting.
+    took part in the newest steps, 0 = not told: one that was bound a moment ago may still be starting. batch: samples
+    of an iteration, of all replicas together (global batch size), 0 = not told.
     """
 
     at: float = 0.0
@@ -147,6 +149,7 @@ class Report:
     target: float | None = None
     samples: float = 0.0
     workers: int = 0
+    batch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +228,8 @@ class Job:
     memory: Mapping[str, object] = field(default_factory=dict)  # by plugin: what its `observe` returned
     request: int = 0
     model: str = ""
-    batch: int = 0  # global batch size, 0 = unknown
+    batch: int = 0  # global batch size, as submitted or last reported, 0 = unknown
+    batch_sizes: tuple[int, ...] = ()  # global ones that it can train with, rising; empty: its own only
     gpu_memory: int = 0  # MiB of GPU memory that a replica uses on each GPU, 0 = unknown
     resize_at: str = ""  # "boundary": only when it reports one
     resize: str = ""  # "restart": a change of its size ends all of its replicas; else survivors go on

@@ -8,7 +8,9 @@
 
 `report` never raises and never waits: a thread of its own sends the newest values, at most one post in the
 `every` seconds that Muster asks for. It returns Muster's newest answer, {"replicas": {"worker": 3}, "every": 10},
-or None. What is wrong is said once, on stderr. One process of a job is enough (rank 0); Muster listens to one pod.
+or None. `batch(default)` is the global batch size to train with, where the job declares some (muster.dev/batch-sizes)
+and tells its present one: `muster.report(step=step, batch=size); size = muster.batch(size)`.
+What is wrong is said once, on stderr. One process of a job is enough (rank 0); Muster listens to one pod.
 
 The pod's annotation `muster.dev/report: "true"` gives it all that is read here:
 
@@ -16,6 +18,7 @@ The pod's annotation `muster.dev/report: "true"` gives it all that is read here:
     MUSTER_TOKEN_FILE   the pod's token (/var/run/secrets/muster.dev/token), read for each post: it is renewed
     MUSTER_CA_FILE      for https: who signed the server's certificate, a file, PEM (default: MUSTER_CA)
     MUSTER_CA           the same as text, as admission gives it (default: who the system trusts)
+    MUSTER_BATCH        the global batch size that was chosen when the pod started, where it declares some
 
 On a command line: `muster-report --step 3 --loss 0.2`, or `python report.py ...`.
 """
@@ -40,7 +43,7 @@ if TYPE_CHECKING:
     from http.client import HTTPConnection
     from typing import Any, SupportsFloat
 
-STAYS = ("step", "samples", "total", "epoch", "steps_per_epoch", "target", "workers")
+STAYS = ("step", "samples", "total", "epoch", "steps_per_epoch", "target", "workers", "batch")
 """Values that hold until they are told again: sent with every post once they are known."""
 ONCE = ("loss", "boundary")
 """Values of one moment: sent with one post."""
@@ -68,6 +71,7 @@ def report(
     boundary: bool = False,
     target: SupportsFloat | None = None,
     workers: SupportsFloat | None = None,
+    batch: SupportsFloat | None = None,
 ) -> dict[str, Any] | None:
     """Tell what is known; all of it is optional.
 
@@ -75,7 +79,8 @@ def report(
     processed, by all replicas together; loss: the newest value of what is evaluated; total: iterations that
     training will do; epoch: whole epochs done, with steps_per_epoch; target: the value of `loss` at which
     training stops by itself; boundary: True where the job may be resized now (muster.dev/resize-at: boundary);
-    workers: replicas that took part in the newest steps, where it is not simply all that run.
+    workers: replicas that took part in the newest steps, where it is not simply all that run; batch: samples of an
+    iteration, of all replicas together (global batch size), where it may change (muster.dev/batch-sizes).
     """
     try:
         return _own().report(
@@ -88,10 +93,21 @@ def report(
             boundary=boundary or None,
             target=target,
             workers=workers,
+            batch=batch,
         )
     except Exception as error:  # whatever it is, training goes on
         _tell(f"reports are not sent: {error!r}")
         return None
+
+
+def batch(default: int = 0) -> int:
+    """The global batch size that Muster chose for this job: of its newest answer, else of when this pod started, else
+    `default`. What is read here holds from the next iteration on; tell it with `report(batch=...)`."""
+    try:
+        answer = _own().answer or {}
+        return int(answer.get("batch") or os.environ.get("MUSTER_BATCH") or default)
+    except (TypeError, ValueError):
+        return default
 
 
 def flush(timeout: float = 2.0) -> bool:
@@ -416,6 +432,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ("steps_per_epoch", "iterations of an epoch"),
         ("target", "value of the loss at which training stops by itself"),
         ("workers", "replicas that took part in the newest steps"),
+        ("batch", "samples of an iteration, of all replicas together"),
     ):
         parser.add_argument(f"--{name.replace('_', '-')}", type=float, metavar="N", help=help_text)
     parser.add_argument("--boundary", action="store_true", help="the job may be resized now")

@@ -69,6 +69,27 @@ def test_a_speed_is_told_once_two_measurements_agree_and_the_warm_up_does_not_co
     assert (found.step, found.speed) == (160.0, 5.0)
 
 
+def test_speeds_are_remembered_by_batch_size_and_outlive_a_leader() -> None:
+    track = started(on(2))
+    for size, speed, start, step in ((64, 5.0, 0.0, 0.0), (128, 3.0, 70.0, 300.0)):
+        config = replace(on(2), batch=size)
+        points = [(start + 10.0 * n, step + speed * 10.0 * n) for n in range(6)]
+        track = told(track, replace(config, batch=track.config.batch), points[:1], batch=size)
+        track = told(track, config, points[1:], batch=size)
+    known = {replace(on(2), batch=64): 5.0, replace(on(2), batch=128): 3.0}
+    assert (report_filter.samples(track), track.told_batch) == (known, 128)
+    again = report_filter.from_plain(json.loads(json.dumps(report_filter.to_plain(track))))
+    assert (report_filter.samples(again), again.told_batch, again.config) == (known, 128, track.config)
+    silent = told(again, again.config, [(200.0, 700.0)])
+    assert (silent.told_batch, silent.config.batch) == (128, 128), "not told again, it stays"
+
+
+@pytest.mark.parametrize("size", [0, -1, 10**10])
+def test_a_batch_size_that_can_t_be_is_left_out(size: int) -> None:
+    track = told(started(on(2)), on(2), [(1.0, 1.0)], batch=size)
+    assert (track.told_batch, track.config) == (0, on(2))
+
+
 def test_samples_count_where_they_are_told_and_the_report_still_has_iterations() -> None:
     track = started(on(4))
     for n in range(8):

@@ -283,6 +283,14 @@ def test_all_annotations_of_a_good_pod() -> None:
             "muster.dev/sizes: expected counts from 1 to 10000 as \"1,2,4\", found '1000000'",
         ),
         (
+            {"muster.dev/batch-sizes": "64,0"},
+            "muster.dev/batch-sizes: expected global batch sizes from 1 to 1000000000 as \"64,128\", found '0'",
+        ),
+        (
+            {"muster.dev/batch-sizes": ",".join(["1"] * 65)},
+            "muster.dev/batch-sizes: expected at most 64 batch sizes, found 65",
+        ),
+        (
             {"muster.dev/sizes": "1,2", "muster.dev/min-replicas": "3"},
             "muster.dev/sizes: expected a count from muster.dev/min-replicas (3) to "
             "muster.dev/max-replicas (not set), found '1,2'",

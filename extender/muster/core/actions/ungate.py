@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from muster.core.actions.evict import RETRY_EVICTION
+from muster.core.progress import batch
 from muster.core.state.job_builder import is_alive
 from muster.core.state.job_state import OPEN, JobState
 from muster.core.state.state import LedgerState
@@ -78,6 +79,7 @@ def _off(
         pod.affinity_terms,
         _within(state, job, reservation),
         pod.applied,
+        batch=batch.told(job, job_state.desired.grant),
     )
 
 

@@ -67,7 +67,8 @@ class Track:
     the last changes, oldest first. change: the one being measured. doubt: a report that is believed if the next one
     goes on from it; doubted_total: likewise for a total. old: speed before replicas joined a job that went on, 0
     where none did: as long as it lasts, they may still be starting. usual: longest pause (s) between two reports that
-    was no silence, 0 while all were short.
+    was no silence, 0 while all were short. told_batch: global batch size, as last told, 0 = never (`batch` above is
+    measured).
     """
 
     config: Config = NONE
@@ -87,6 +88,7 @@ class Track:
     doubted_total: float = 0.0
     old: float = 0.0
     usual: float = 0.0
+    told_batch: int = 0
 
 
 EMPTY = Track()
@@ -138,6 +140,8 @@ def to_plain(track: Track) -> dict[str, object]:
         ]
     if track.usual:
         plain["usual"] = round(track.usual, 3)
+    if track.told_batch:
+        plain["toldBatch"] = track.told_batch
     if track.change is not None:
         c = track.change
         points = [None if p is None else list(p) for p in (c.before, c.passed)]
@@ -178,6 +182,7 @@ def _from(value: Any) -> Track:
         costs=tuple(number(cost) for cost in list(value["costs"])[-COSTS:]),
         change=_change(value.get("change")),
         usual=number(value.get("usual", 0.0)),
+        told_batch=whole(value.get("toldBatch", 0)),
     )
 
 

@@ -28,6 +28,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from statistics import median
 
+from muster.core.progress.batch import MOST as BATCH
 from muster.core.progress.history import EMPTY, MOST, NONE, PLAUSIBLE, Point, Track, from_plain, to_plain
 from muster.core.progress.measure import CALM, JOINING, ODD, QUICK, changed, closed, measured
 from muster.types import Config, Job, Phase, Report
@@ -83,6 +84,10 @@ def _followed(track: Track, report: Report, config: Config, now: float) -> Track
     at = min(report.at, now) if report.at > 0.0 else now  # NaN is not above 0
     if at < track.heard <= now + SKEW:
         return track
+    if 0 < report.batch <= BATCH and report.batch != track.told_batch:
+        track = replace(track, told_batch=report.batch)
+        if track.config.replicas:  # another batch size is another configuration
+            track = changed(track, replace(track.config, batch=report.batch), now, "resize")
     told = report.samples if 0.0 <= report.samples <= MOST else 0.0
     point = Point(at, report.step, told)
     last = track.newest
@@ -151,6 +156,7 @@ def _advanced(track: Track, report: Report, point: Point) -> Track:
         doubted,
         track.old,
         track.usual,
+        track.told_batch,
     )
     return closed(measured(track, point))
 
@@ -209,7 +215,10 @@ def _clean(
         epoch = epoch or last.epoch
         length = length or last.steps_per_epoch
     workers = report.workers if 0 < report.workers <= MOST else 0
-    return Report(at, report.step, total, epoch, length, loss, speed, report.boundary, target, told, workers)
+    batch = report.batch if 0 < report.batch <= BATCH else last.batch if last is not None else 0
+    return Report(
+        *(at, report.step, total, epoch, length, loss, speed, report.boundary, target, told, workers, batch)
+    )
 
 
 def _total(report: Report, track: Track | None) -> tuple[float, float]:
@@ -285,6 +294,7 @@ def worth_telling(before: Track, after: Track) -> bool:
         return True
     return (
         new.boundary != old.boundary
+        or after.told_batch != before.told_batch
         or (new.boundary and new.epoch != old.epoch)
         or (new.speed > 0.0) != (old.speed > 0.0)
         or new.total != old.total
@@ -305,7 +315,7 @@ def config_of(job: Job, product_of: Callable[[str], str]) -> Config:
 
     product_of: GPU product of a node by name; of several products "". As the simulator's configurations are.
     """
-    if not job.bound and not job.batch:
+    if not job.bound:
         return NONE
     bound = {role.name: [m.node for m in role.members if m.phase is Phase.BOUND] for role in job.roles}
     elastic = {role.name for role in job.roles if role.shape.gpus} or set(bound)

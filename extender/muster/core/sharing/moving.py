@@ -174,6 +174,7 @@ def measured(job: Job, config: Config) -> float:
         if found.roles == config.roles
         and len(found.nodes) == len(config.nodes)
         and found.product == config.product
+        and found.batch == config.batch
         and found.beside == config.beside
     ]
     return max(alike, default=0.0)

@@ -138,6 +138,7 @@ class JobBuilder:
             image=min(((p.name, p.image) for p in pods), default=("", ""))[1],  # of ended pods, too
             resize="restart" if job.resize == "restart" else "",
             resize_at=job.resize_at,
+            batch_sizes=job.batch_sizes,
         )
 
     def _only_moves(self, job_state: JobState, pods: list[PodRecord]) -> bool:

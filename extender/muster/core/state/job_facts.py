@@ -32,6 +32,8 @@ LISTENED = 10.0
 
 def lived(state: LedgerState, job_state: JobState, job: Job, now: float) -> Job:
     """The job with what it has attained and reported so far."""
+    if job_state.track.told_batch:
+        job = replace(job, batch=job_state.track.told_batch)
     config = report_filter.config_of(job, state.product_of)
     changing = bool(job.reservations) or any(len(role.on) > role.bound for role in job.roles)
     before = job_state.track.config
@@ -86,6 +88,8 @@ def lived(state: LedgerState, job_state: JobState, job: Job, now: float) -> Job:
         "shrink_blocked_by": keeps(state, job_state, job),
         "silent": _silent(state, job_state, now),
     }
+    if facts.batch_ignored:
+        known["batch_sizes"] = ()
     return Job(**known)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from muster.core.progress import batch
 from muster.core.progress.report_filter import EMPTY, Track
 from muster.core.workload.whole import STILL, Clock, Whole
 from muster.errors import InvariantError
@@ -80,6 +81,8 @@ class Desired:
     """Its places. None: this leader has not planned it yet, and what is recorded counts."""
     grant: Grant | None = None
     """What the Share plugins granted it."""
+    batch_since: float | None = None
+    """When the granted batch size became what it is (s); None: this leader has not told one yet."""
     restart_on: tuple[str, ...] = ()
     """All of it leaves to start again: a node for each replica of its elastic role, some of them not free yet."""
     why: str = ""
@@ -94,6 +97,11 @@ class Desired:
     """All of it was to go back to the gate, and it has not run since."""
     leaving: frozenset[str] = frozenset()
     """uids of pods that are to leave while the job goes on: on their node still, but no replicas any more."""
+
+    def tells(self, grant: Grant | None, now: float) -> None:
+        """From now on another batch size is told, if the grant that is to be kept has one."""
+        if self.batch_since is None or batch.granted(self.grant) != batch.granted(grant):
+            self.batch_since = now
 
 
 class Request(NamedTuple):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from muster.core.bounds import POINTS, REPLICAS, WORK, Bound, shown
+from muster.core.bounds import BATCH, BATCHES, POINTS, REPLICAS, WORK, Bound, shown
 from muster.core.bounds import SPEED as FASTEST
 from muster.core.workload.identity import (
+    BATCH_SIZES,
     ROLES,
     SIZES,
     SPEED,
@@ -49,6 +50,22 @@ def parse_sizes(text: str) -> tuple[int, ...]:
             )
         sizes.append(int(part))
     return tuple(sorted(set(sizes)))
+
+
+def parse_batch_sizes(text: str) -> tuple[int, ...]:
+    """ "64,128" in rising order. Raises InputError."""
+    if not text:
+        return ()
+    parts = text.split(",")
+    if len(parts) > BATCHES.most:
+        raise InputError(BATCHES.beyond(BATCH_SIZES, len(parts)))
+    for part in parts:
+        if not WHOLE.fullmatch(part.strip()) or not 1 <= int(part) <= BATCH.most:
+            raise InputError(
+                f'{BATCH_SIZES}: expected global batch sizes from 1 to {BATCH.most} as "64,128", '
+                f"found {shown(part.strip())}"
+            )
+    return tuple(sorted({int(part) for part in parts}))
 
 
 def parse_speed(text: str) -> tuple[tuple[int, float], ...]:

@@ -15,12 +15,14 @@ from muster.core.workload.annotation_values import (
     ROLE_NAME,
     count_of,
     number_of,
+    parse_batch_sizes,
     parse_roles,
     parse_sizes,
     parse_speed,
     text_of,
 )
 from muster.core.workload.identity import (
+    BATCH_SIZES,
     DEFAULT_ROLE,
     EVICTABLE,
     GPUS,
@@ -48,7 +50,7 @@ from muster.types import PodRecord
 
 _READ = (
     *(ROLES, MIN, MAX, LWS_SIZE, SIZES, PLACEMENT, EVICTABLE, RESIZE, RESIZE_AT, TOPOLOGY_REQUIRED),
-    *(TOPOLOGY_PREFERRED, REMAINING, SPEED, MODEL, REQUEST, GPUS),
+    *(TOPOLOGY_PREFERRED, REMAINING, SPEED, MODEL, REQUEST, GPUS, BATCH_SIZES),
 )
 """Annotations that say something of the job: others are no part of what is remembered of them."""
 
@@ -80,6 +82,7 @@ class Declared:
     resize_at: str = ""
     request: int = 0
     gpus: tuple[int, ...] = ()  # of a pod in place: numbers that it can train on
+    batch_sizes: tuple[int, ...] = ()
     error: str = ""
 
 
@@ -153,6 +156,7 @@ def _declared(role: str, model: str, notes: Mapping[str, str]) -> Declared:
         resize_at=resize_at,
         request=count_of(notes, REQUEST) or 0,
         gpus=parse_gpus(notes.get(GPUS, "")),
+        batch_sizes=parse_batch_sizes(notes.get(BATCH_SIZES, "")),
     )
 
 
@@ -196,6 +200,7 @@ def merge(parts: Sequence[tuple[str, Declared]]) -> tuple[Declared, dict[str, Ro
         agree(RESIZE_AT, pod, part.resize_at, whole)
         agree(REQUEST, pod, part.request, whole)
         agree(GPUS, pod, part.gpus, whole)
+        agree(BATCH_SIZES, pod, part.batch_sizes, whole)
         if part.size != RoleSize():
             first = sizes.setdefault(part.role, (pod, part.size))
             if first[1] != part.size:
@@ -233,6 +238,7 @@ def merge(parts: Sequence[tuple[str, Declared]]) -> tuple[Declared, dict[str, Ro
         resize_at=str(value(RESIZE_AT, "")),
         request=value(REQUEST, 0),  # type: ignore[arg-type]
         gpus=value(GPUS, ()),  # type: ignore[arg-type]
+        batch_sizes=value(BATCH_SIZES, ()),  # type: ignore[arg-type]
     )
     return job, {role: size for role, (_, size) in sizes.items()}
 

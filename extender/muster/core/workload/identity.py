@@ -51,6 +51,11 @@ controller's finalizer (cluster.evict)."""
 MODEL = "muster.dev/model"
 """Label or annotation, `NAME`: what is trained. Image and model together identify jobs that were seen before, from
 whose speeds a new job starts."""
+BATCH_SIZES = "muster.dev/batch-sizes"
+"""Annotation, `64,128,256`: global batch sizes (samples of an iteration, of all replicas together) that the job can
+train with, for policies that choose one. With `muster.dev/report` its pods get the chosen one as `MUSTER_BATCH`."""
+BATCH = "muster.dev/batch"
+"""Annotation by Muster: the global batch size that was chosen when this pod started."""
 RESIZE = "muster.dev/resize"
 """Annotation, `in-place` or `restart`: when the job changes size, survivors go on, or all its replicas end first."""
 RESIZE_AT = "muster.dev/resize-at"

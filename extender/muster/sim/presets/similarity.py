@@ -107,6 +107,7 @@ def workload(
                 request=gpus,
                 max=4,
                 batch=batch,
+                batch_sizes=BATCHES,
                 gpu_memory=PAPER.memory(model, batch),
                 tags={"profiled": 1.0},  # the baselines know measured speeds beforehand (section 6.2)
             )

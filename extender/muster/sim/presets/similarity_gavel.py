@@ -151,6 +151,7 @@ def workload(
                 max=counts[-1],
                 sizes=tuple(counts),
                 batch=batch,
+                batch_sizes=tuple(measured.batches),
                 tags={"profiled": 1.0},
             )
         )

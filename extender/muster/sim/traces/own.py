@@ -2,7 +2,8 @@
 """Our own format: CSV for what fits in a row, JSON for the rest. README.md beside this folder describes it.
 
 CSV columns: job, submit_s, request; then `work` (iterations of the model) or `duration_s` (on `request` replicas);
-and, all optional: model, min, max, sizes (1|2|4), roles, batch, known, gpu_memory_mib, priority, tag:NAME.
+and, all optional: model, min, max, sizes (1|2|4), roles, batch, batch_sizes (64|128), known, gpu_memory_mib,
+priority, tag:NAME.
 A role is NAME=MIN-MAX/GPUS/CPU/MEMORY (from the second slash on optional), several are parted by spaces.
 Without a model a job is linear: n replicas are n times as fast as one, work counts in seconds on one replica.
 
@@ -35,14 +36,14 @@ MODELS = ""
 VERSION = 1
 OPTIONAL = (
     *("work", "duration_s", "model", "min", "max", "sizes"),
-    *("roles", "batch", "known", "gpu_memory_mib", "priority"),
+    *("roles", "batch", "batch_sizes", "known", "gpu_memory_mib", "priority"),
 )
 FORMER = {"least": "min", "most": "max"}
 """Words of files that were written before 0.1, read as today's."""
 TAG = "tag:"
 Part = TypeVar("Part", RoleSpec, Group)
 JOBS = re.compile(r'"jobs"\s*:\s*\[')
-SHAPES: Mapping[str, type] = {"roles": list, "sizes": list, "tags": dict}
+SHAPES: Mapping[str, type] = {"roles": list, "sizes": list, "batch_sizes": list, "tags": dict}
 """Keys of a JSON job that are no plain value."""
 NOT_OF_A_TRACE = ("seed", "record", "ranges")
 """Options that are of a run."""
@@ -74,8 +75,9 @@ def read(
             k: v.strip() for k, v in given.items() if v.strip() and not k.startswith(TAG)
         }
         tags = {k[len(TAG) :]: _value(v) for k, v in given.items() if k.startswith(TAG) and v.strip()}
-        if "sizes" in plain:
-            plain["sizes"] = plain["sizes"].split("|")
+        for name in ("sizes", "batch_sizes"):
+            if name in plain:
+                plain[name] = plain[name].split("|")
         if "roles" in plain:
             plain["roles"] = [_role(text) for text in plain["roles"].split()]
         return builder(plain, tags)
@@ -171,9 +173,10 @@ class _Builder:
             request=request,
             min=source.count(str(plain.get("min", 1)), "min"),
             max=_whole(plain, "max"),
-            sizes=tuple(sorted({source.count(str(size), "sizes") for size in plain.get("sizes", ())})),
+            sizes=_counts(plain, "sizes"),
             roles=tuple(plain.get("roles", ())),
             batch=_whole(plain, "batch"),
+            batch_sizes=_counts(plain, "batch_sizes"),
             known=_truth(plain.get("known", True)),
             gpu_memory=_whole(plain, "gpu_memory_mib"),
             priority=int(source.number(str(plain.get("priority", 0)), "priority")),
@@ -204,6 +207,10 @@ def _named(plain: Mapping[str, Any]) -> dict[str, Any]:
         if old in plain and key in plain:
             raise ValueError(f"{key} stands twice, once as {old}")
     return {FORMER.get(key, key): value for key, value in plain.items()}
+
+
+def _counts(plain: Mapping[str, Any], name: str) -> tuple[int, ...]:
+    return tuple(sorted({source.count(str(size), name) for size in plain.get(name, ())}))
 
 
 def _whole(plain: Mapping[str, Any], column: str) -> int:

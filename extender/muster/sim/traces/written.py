@@ -67,6 +67,8 @@ def _plain(job: Submission, csv_form: bool = False) -> dict[str, Any]:
     if csv_form:
         if "sizes" in plain:
             plain["sizes"] = "|".join(map(str, job.sizes))
+        if job.batch_sizes:
+            plain["batch_sizes"] = "|".join(map(str, job.batch_sizes))
         if "roles" in plain:
             plain["roles"] = " ".join(
                 f"{r.name}={r.min}-{r.max}/{r.gpus}/{r.cpu}/{r.memory}" for r in job.roles
