@@ -78,9 +78,20 @@ def kinds(manifests: list[Manifest]) -> set[str]:
 
 
 def containers(manifests: list[Manifest]) -> dict[str, Manifest]:
-    """Containers of Muster's pod by name, in the order of starting."""
+    """Containers of Muster's pod that go on, by name, in the order of starting."""
     pod = named(manifests, "Deployment")["spec"]["template"]["spec"]
-    return {one["name"]: one for one in (*pod.get("initContainers", ()), *pod["containers"])}
+    before = [one for one in pod.get("initContainers", ()) if one.get("restartPolicy") == "Always"]
+    return {one["name"]: one for one in (*before, *pod["containers"])}
+
+
+def checking(manifests: list[Manifest]) -> Manifest:
+    """The container that looks before Muster starts, and ends."""
+    (found,) = (
+        one
+        for one in named(manifests, "Deployment")["spec"]["template"]["spec"]["initContainers"]
+        if one.get("restartPolicy") != "Always"
+    )
+    return dict(found)
 
 
 # Versions
@@ -354,12 +365,14 @@ def test_both_programs_run_restricted_and_share_the_pod() -> None:
     assert pod["securityContext"]["runAsNonRoot"] is True
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert not any(pod.get(field) for field in ("hostNetwork", "hostPID", "hostIPC"))
+    restricted = {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert checking(manifests)["securityContext"] == restricted
     for container in containers(manifests).values():
-        assert container["securityContext"] == {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        }
+        assert container["securityContext"] == restricted
         assert {"startupProbe", "livenessProbe", "readinessProbe"} <= set(container)
         assert 8081 not in [port["containerPort"] for port in container["ports"]]
 
@@ -518,9 +531,9 @@ def test_muster_and_the_kube_scheduler_beside_it_have_an_account_each() -> None:
     assert (pod["serviceAccountName"], pod["automountServiceAccountToken"]) == ("muster", False)
     tokens = {
         name: [m["name"] for m in c["volumeMounts"] if m["mountPath"].endswith("/serviceaccount")]
-        for name, c in containers(manifests).items()
+        for name, c in [*containers(manifests).items(), ("check", checking(manifests))]
     }
-    assert tokens == {"muster": ["account"], "kube-scheduler": ["scheduler-account"]}
+    assert tokens == {"muster": ["account"], "kube-scheduler": ["scheduler-account"], "check": ["account"]}
     secret = next(v["secret"] for v in pod["volumes"] if v["name"] == "scheduler-account")
     token = named(manifests, "Secret", secret["secretName"])
     assert token["metadata"]["annotations"]["kubernetes.io/service-account.name"] == "muster-scheduler"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import click
 import pytest
 import yaml
 
@@ -64,7 +65,9 @@ def test_helm_test_runs_the_doctor_with_an_account_that_goes_with_it() -> None:
     [container] = pod["spec"]["containers"]
     command, *options = container["args"]
     assert command == "doctor"
-    main.commands["doctor"].make_context("doctor", options)
+    doctor = main.get_command(click.Context(main), "doctor")
+    assert doctor is not None
+    doctor.make_context("doctor", options)
     for one in tests:
         if one is not pod:
             assert "hook-failed" in one["metadata"]["annotations"]["helm.sh/hook-delete-policy"]
