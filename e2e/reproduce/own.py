@@ -18,10 +18,12 @@ from pathlib import Path
 import numpy as np
 
 from e2e.reproduce._learning import learning
+from e2e.reproduce._pairing import completion
+from e2e.reproduce._pairing import jobs as gavel_jobs
 from e2e.reproduce._reporting import reporting
 from e2e.reproduce.afs import VCS
 from e2e.reproduce.entry import Entry, Range
-from muster.profiles import build
+from muster.profiles import build, recipe
 from muster.sim.engine import simulate
 from muster.sim.options import Options
 from muster.sim.result import Result
@@ -37,6 +39,8 @@ LIGHT = tuple(vc for vc in ORDER if vc != "6214e9")
 POLLUX = tuple(f"workload-{number}" for number in range(1, 9))
 BOTH = ("afs-l", "tide", "srtf", "max-min")
 """Profiles that are run on Pollux's workloads with and without nodes."""
+TRACES, PRODUCTS = ("max_min_fairness", "minimize_makespan"), ("v100", "p100", "k80")
+"""Gavel's, for pairs."""
 SIZES = (32, 128, 256)
 RESTARTS = (30.0, 120.0)
 KNOWN = (0.8, 0.5, 0.0)
@@ -44,6 +48,8 @@ REPORTS = (1.0, 0.8, 0.5, 0.0)
 FEW = (0.25, 0.1)
 """Parts at which learned lengths were tried besides: between them and half they stop paying."""
 SEEDS = (1, 2, 3, 4, 5)
+UNGUARDED, WEIGHED = "no guard", "resize-cost"
+"""What a profile's name may end with: tide without `late` and `waited`; as on a cluster, changes worth their cost."""
 NO_GUARD = {"tide": {"late": 0.0, "waited": 0.0}}
 AIMS = {"mean JCT": 1.02, "p99 JCT": 1.03, "longest JCT": 1.05, "worst finish-time fairness": 1.05}
 _LAST = (
@@ -93,11 +99,18 @@ class Case:
 def entries(data: Path) -> list[Entry]:
     """64 GPUs with and without the guard, other sizes, restarts, unknown lengths."""
     made = [_aimed(data, Case(vc), what) for vc in ORDER for what in AIMS]
-    made += [_shown(data, Case(vc), what, mine="tide, no guard") for vc in ORDER for what in AIMS]
+    made += [_shown(data, Case(vc), what, mine=f"tide, {UNGUARDED}") for vc in ORDER for what in AIMS]
     for what in ("mean JCT", "longest JCT"):
         made += [_shown(data, Case(vc, gpus), what) for gpus in SIZES for vc in LIGHT]
     for what in ("mean JCT", "longest JCT", "restarts"):
         made += [_shown(data, Case(vc, restart=restart), what) for restart in RESTARTS for vc in LIGHT]
+    made += [
+        _shown(data, Case(vc, restart=restart), what, f"tide, {WEIGHED}", base)
+        for restart in RESTARTS
+        for vc in SMALL
+        for base in (f"afs-l, {WEIGHED}", "tide")
+        for what in ("mean JCT", "longest JCT", "restarts")
+    ]
     for base in ("afs-l", "afs-p"):
         made += [
             _shown(data, Case(vc, known=known), "mean JCT", base=base) for known in KNOWN for vc in SMALL
@@ -120,6 +133,9 @@ def entries(data: Path) -> list[Entry]:
     made += [_drawn(data, case, "afs-p", mine) for case in learns for mine in ("tide", "afs-l")]
     made += [_shown(data, Case(vc, nodes=nodes), "mean JCT") for nodes in (False, True) for vc in POLLUX]
     made += [_engines(data, vc, which) for which in BOTH for vc in POLLUX]
+    made += [
+        _pairs(data, trace, product, gpus) for product in PRODUCTS for trace in TRACES for gpus in (8, 16, 32)
+    ]
     return made
 
 
@@ -147,6 +163,18 @@ def _drawn(data: Path, case: Case, base: str, mine: str = "tide") -> Entry:
         return Range.of([_ratio(data, each, mine, base, _mean) for each in cases])
 
     return Entry(f"{case}, mean JCT, {mine} / {base}", None, "x", 0.0, "", False, measure)
+
+
+def _pairs(data: Path, trace: str, product: str, gpus: int) -> Entry:
+    """What two jobs on a GPU would gain (`_pairing`)."""
+
+    def measure() -> float:
+        jobs = gavel_jobs(data, trace, product)
+        alone, paired = (completion(jobs, gpus, "tide", pairs=pairs) for pairs in (False, True))
+        return float(paired.mean() / alone.mean())
+
+    name = f"Gavel's {trace}, {gpus} {product}, mean JCT, tide with pairs / without"
+    return Entry(name, None, "x", 0.0, "", False, measure)
 
 
 def _engines(data: Path, vc: str, which: str) -> Entry:
@@ -181,7 +209,10 @@ def _workload(data: Path, case: Case) -> Workload:
 @lru_cache(maxsize=64)
 def _run(data: Path, case: Case, which: str) -> Result:
     name, _, ending = which.partition(", ")
-    profile = build(name, NO_GUARD if ending else {})
+    made = recipe(name)
+    if ending == WEIGHED:
+        made = replace(made, shares=(*made.shares, "resize-cost"))
+    profile = build(name, NO_GUARD if ending == UNGUARDED else {}, {name: made})
     workload = _workload(
         data, replace(case, restart=0.0, reports=None, wrong=0.0, seed=1, learns=False, nodes=False)
     )

@@ -71,7 +71,15 @@ class Tide:
         table = snapshot.table
         if not len(table):
             return Grants(table.have)
-        age = np.maximum(snapshot.now - table.submitted, 0.0)
+        behind, steps, weight = self.ranked(table, snapshot.now)
+        granted = hull.climb(table, steps, weight, self.hold)
+        rows = np.flatnonzero(granted)
+        why = {row: _words(n) for row, n in zip(rows.tolist(), behind[rows].tolist(), strict=True)}
+        return Grants(granted, why=why)
+
+    def ranked(self, table: Table, now: float) -> tuple[IntArray, hull.Ladders, FloatArray]:
+        """(J,) how many jobs have more left than each, what they waited counted; the steps of all; (J,) weights w."""
+        age = np.maximum(now - table.submitted, 0.0)
         remaining = _lengths(table)
         waiting = np.maximum(age - table.executed, 0.0)
         behind = _behind(remaining * (remaining / np.maximum(remaining + self.waited * waiting, 1e-9)))
@@ -79,10 +87,7 @@ class Tide:
         end = age + remaining / np.maximum(steps.top, 1e-9)
         near = (end / max(float(end.max()), 1e-9)) ** NEAR
         rank = 1.0 + behind + self.late * near * (len(table) - 1 - behind)
-        granted = hull.climb(table, steps, (rank + self.c) ** self.p, self.hold)
-        rows = np.flatnonzero(granted)
-        why = {row: _words(n) for row, n in zip(rows.tolist(), behind[rows].tolist(), strict=True)}
-        return Grants(granted, why=why)
+        return behind, steps, (rank + self.c) ** self.p
 
 
 def _lengths(table: Table) -> FloatArray:
