@@ -10,7 +10,7 @@ from typing import cast
 from prometheus_client import CollectorRegistry
 
 from muster.cluster.api import Api
-from muster.cluster.holders import Holding
+from muster.cluster.holding import Holding
 from muster.cluster.lease import Term
 from muster.core.ledger import Ledger
 from muster.device_driver import FIRST, REFUSED, DeviceDriver, InPlaceSettings
@@ -19,7 +19,7 @@ from muster.server.agent_orders import AgentHeard, AgentOrders
 from muster.server.device_metrics import DeviceMetrics
 from muster.types import Owner, OwnerGone, OwnerRecord, PodGone, PodRecord, WriteGang
 from muster.types.devices import PER_TERM, AgentKey, AgentReport, AgentState, Order
-from muster.types.holders import HolderOutcome
+from muster.types.holders import HolderOutcome, HolderSaid
 from muster_plugins.max_min import MaxMin
 from tests.cluster_fake import FakeCluster
 from tests.devices_api import SPACE, DevicesApi
@@ -105,6 +105,13 @@ class Circle:
     def decide(self) -> None:
         self.driver.turn(lambda: self.shown.append(dict(self.driver.places)), self.faults.append)
         self.settle()
+
+    def outcomes_back(self) -> None:
+        """What became of requests, and what the watch tells of it."""
+        for event in self.api.told():
+            self.learn(event)
+        while self.outcomes:
+            self.driver.answered(self.outcomes.pop(0))
 
     def counted(self, name: str, **labels: str) -> float:
         """A metric's value."""
@@ -368,3 +375,30 @@ def test_a_node_whose_kubelet_has_no_device_left_is_asked_less_and_less_often() 
     circle.free = ["GPU-0", "GPU-1"]
     circle.turn(70)
     assert sorted(circle.api.devices().values()) == ["GPU-0", "GPU-1"]
+
+
+def test_devices_that_containers_tell_are_recorded_once_and_none_twice() -> None:
+    circle = Circle()
+    circle.free.clear()  # no status says what they got
+    circle.train("a", "1,2")
+    circle.turn(6)
+    first, second = sorted(circle.api.pods)
+    told = [circle.api.pods[name]["metadata"] for name in (first, second)]
+
+    def says(uid: str, device: str) -> None:
+        circle.driver.said(HolderSaid(uid, device))
+        circle.driver.said(HolderSaid(uid, device))
+        circle.settle()
+        circle.outcomes_back()
+
+    says(told[0]["uid"], "GPU-0")
+    assert told[0]["annotations"]["muster.dev/device"] == "GPU-0"
+    assert sum(one.startswith("PATCH") for one in circle.api.sent) == 1
+    says(told[1]["uid"], "GPU-0")
+    assert "muster.dev/device" not in told[1]["annotations"], "a slice by time is no device"
+    says("of-no-holder", "GPU-1")
+    says(told[1]["uid"], "GPU-1")
+    assert told[1]["annotations"]["muster.dev/device"] == "GPU-1"
+    circle.turn()
+    assert circle.ledger.in_place is not None
+    assert sorted(circle.ledger.in_place.devices.coordinator.devices) == ["GPU-0", "GPU-1"]

@@ -21,7 +21,7 @@ from typing import Any
 
 import yaml
 
-from e2e.lab import credentials, places, rights
+from e2e.lab import credentials, places, podnet, rights
 from e2e.lab.api import Api, ApiError
 from e2e.lab.controlplane import gates, scheduler_serving
 from e2e.lab.errors import LabError
@@ -107,7 +107,9 @@ class Chart:
             values["topologyLevels"] = ["topology.kubernetes.io/rack", "topology.kubernetes.io/zone"]
         if self.shape.real:  # pods that really run send their reports where a Service would be
             services = [self.ports[pair.ports[0]] for pair in pairs(self.shape)]
-            values["reporting"] = {"url": ",".join(f"http://127.0.0.1:{port}" for port in services)}
+            hosts = ("127.0.0.1", podnet.SERVICE) if self.shape.pod_network else ("127.0.0.1",)
+            urls = [f"http://{host}:{port}" for host in hosts for port in services]
+            values["reporting"] = {"url": ",".join(urls)}
         file = credentials.write(self.config("values"), yaml.safe_dump(values))
         arguments = [
             *("upgrade", "--install", RELEASE, str(CHART), "--namespace", NAMESPACE, "--create-namespace"),

@@ -70,10 +70,10 @@ def set_up() -> list[str]:
 
 def command(api: int, kubelet: tuple[int, ...], services: tuple[int, ...] = ()) -> list[str]:
     """The node's first process: the machine's namespace is its file 8. services: ports of the machine where pods with
-    hostNetwork: true find Muster, as they would without this."""
+    hostNetwork: true find Muster, as they would without this, and others at SERVICE."""
     to_api = f"out:127.0.0.1:{api}"
     pairs = [f"in:127.0.0.1:{api}={to_api}", f"in:{SERVICE}:443={to_api}"]
-    pairs += [f"in:127.0.0.1:{port}=out:127.0.0.1:{port}" for port in services]
+    pairs += [f"in:{at}:{port}=out:127.0.0.1:{port}" for port in services for at in ("127.0.0.1", SERVICE)]
     pairs += [f"out:127.0.0.1:{port}=in:127.0.0.1:{port}" for port in kubelet]
     return [sys.executable, str(Path(__file__)), "8", *pairs]
 

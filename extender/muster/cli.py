@@ -28,6 +28,7 @@ class _Lazy(Group):
     later: ClassVar[dict[str, str]] = {
         "agent": "muster.agent.command",
         "doctor": "muster.doctor.command",
+        "hold": "muster.agent.command",
         "replay": "muster.sim.command",
         "simulate": "muster.sim.command",
         "workload": "muster.sim.command",

@@ -1,3 +1,4 @@
+# Over 300 lines: what is heard, decided and sent of devices in one term, in one order.
 """The live driver of devices in place: between the Ledger's jobs, agents beside training, and pods that hold devices.
 
     agents ──AgentHeard──▶ ┌──────────────┐ ──orders──▶ agents (server/agent_orders.py)
@@ -14,12 +15,14 @@ from __future__ import annotations
 import heapq
 import itertools
 import logging
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from muster.cluster.api import Api
-from muster.cluster.holders import HolderExecutor, Holding
+from muster.cluster.holders import HolderExecutor
+from muster.cluster.holding import Holding
 from muster.cluster.lease import Term
 from muster.cluster.term import next_term
 from muster.core.devices.coordinator import Coordinator
@@ -30,6 +33,7 @@ from muster.core.workload.identity import GPUS
 from muster.errors import ClusterError
 from muster.server.agent_orders import AgentHeard, AgentOrders
 from muster.server.device_metrics import DeviceMetrics
+from muster.settings import Settings
 from muster.types import Event, PodGone, PodRecord, PodSeen
 from muster.types.devices import PER_TERM, AgentKey, Order
 from muster.types.holders import (
@@ -38,7 +42,10 @@ from muster.types.holders import (
     HolderAction,
     HolderGone,
     HolderOutcome,
+    HolderRecord,
+    HolderSaid,
     HolderSeen,
+    NameDevice,
     TrainingEnded,
     TrainingGone,
 )
@@ -66,6 +73,17 @@ class InPlaceSettings:
     holding: Holding
 
 
+def in_place_settings(settings: Settings, authority: Callable[[], bytes]) -> InPlaceSettings:
+    """As configured. authority: who signed the service port's certificate, PEM."""
+    of = settings.devices
+    binder = settings.cluster_scheduler if settings.binder == "cluster" else settings.scheduler_name
+    url = of.url if of.report == "hold" else ""
+    known = authority if settings.reporting.tell_authority else bytes
+    stays = math.ceil(of.lease + of.grace)
+    holding = Holding(of.namespace, binder, of.image, of.priority_class, stays, url, known)
+    return InPlaceSettings(of.lease, of.grace, of.keep, holding)
+
+
 class DeviceDriver:
     """Of one thread, into whose inbox the endpoint and the executor's threads put what they have. outcome: takes
     that of the executor's; clock: s, as `boottime`."""
@@ -89,6 +107,8 @@ class DeviceDriver:
         self._serial = self._published = 0
         self._news = False
         self._looked_on: InPlaceSeen | None = None
+        self._naming: set[str] = set()
+        """Uids of holders whose device is being recorded."""
         self._wake: float | None = None
         self._pauses = 0
         self._not_before = 0.0
@@ -107,6 +127,7 @@ class DeviceDriver:
         """It leads no more, or not yet. Jobs in place are none of it, and no request of an agent is answered."""
         self._orders.end()
         self._hands.drop()
+        self._naming.clear()
         self._ledger, self._term, self._devices = ledger, None, None
         self._later.clear()
         ledger.give_devices(None)
@@ -170,8 +191,33 @@ class DeviceDriver:
         if self._devices is not None and heard.pod in self._ended:
             self._devices.heard(heard.pod, heard.report, self._clock())
 
+    def holder(self, uid: str) -> HolderRecord | None:
+        """What the watch tells of a holder. From any thread."""
+        pod = self._holders.get(uid)
+        return None if pod is None else pod.holder
+
+    def said(self, said: HolderSaid) -> None:
+        """Which device a holder's container got: it is recorded, unless another one has that."""
+        pod, term = self._holders.get(said.uid), self._term
+        if pod is None or pod.holder is None or pod.holder.device or said.uid in self._naming or term is None:
+            return
+        for other in self._holders.values():
+            held = other.holder
+            if held is not None and held.device == said.device and not held.leaving:
+                log.warning(
+                    "%s says that it holds %s, as %s does: time slices?", pod.name, said.device, other.name
+                )
+                return
+        self._naming.add(said.uid)
+        self._send((NameDevice(said.uid, pod.name, pod.version, said.device, "its container says so"),), term)
+
     def answered(self, outcome: HolderOutcome) -> None:
         """What became of an action."""
+        if isinstance(outcome.action, NameDevice):
+            self._naming.discard(
+                outcome.action.uid
+            )  # the watch tells what came of it; else its container asks again
+            return
         assigns = isinstance(outcome.action, AssignHolder)
         refused = assigns and outcome.status >= 400
         if assigns and outcome.status == 200 and self.metrics is not None and self._another(outcome.action):

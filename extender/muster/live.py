@@ -39,7 +39,7 @@ from muster.server.agent_orders import AgentHeard, AgentOrders
 from muster.server.device_metrics import DeviceMetrics
 from muster.threads import STALLED, YOUNG, beat, supervised
 from muster.types import Event, Plan, Snapshot
-from muster.types.holders import HolderOutcome
+from muster.types.holders import HolderOutcome, HolderRecord, HolderSaid
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +86,9 @@ class Driver:
     def __init__(self, api: Api, board: Board, settled: Settled, profile: Profile) -> None:
         self._api, self._board, self._settled = api, board, settled
         self._ledger = Ledger(profile)
-        self._inbox: queue.SimpleQueue[Sequence[Event | AgentHeard | HolderOutcome]] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Sequence[Event | AgentHeard | HolderOutcome | HolderSaid]] = (
+            queue.SimpleQueue()
+        )
         self._past = threading.Event()
         """Set where the API server was set back: what the Ledger has learned is not true any more."""
         self.orders = AgentOrders()
@@ -149,6 +151,14 @@ class Driver:
     def hear(self, heard: AgentHeard) -> None:
         """Called from the thread of the service port, with each report of an agent."""
         self._inbox.put([heard])
+
+    def holder(self, uid: str) -> HolderRecord | None:
+        """A pod that holds a device, by uid. Called from the thread of the service port."""
+        return None if self._devices is None else self._devices.holder(uid)
+
+    def note(self, said: HolderSaid) -> None:
+        """Called from the thread of the service port, with what a holder's container tells."""
+        self._inbox.put([said])
 
     def ailing(self, now: float, within: float) -> list[str]:
         """What /healthz names, at `now` (monotonic): the circle has not gone round well for `within` seconds. It does
@@ -308,8 +318,8 @@ class Driver:
         self._quotas.want(self._ledger.short)
         self._budgets.want(self._ledger.guarded)
 
-    def _apply(self, event: Event | AgentHeard | HolderOutcome, now: float) -> None:
-        if not isinstance(event, AgentHeard | HolderOutcome):
+    def _apply(self, event: Event | AgentHeard | HolderOutcome | HolderSaid, now: float) -> None:
+        if not isinstance(event, AgentHeard | HolderOutcome | HolderSaid):
             self._ledger.apply(event, now)
         if self._devices is None:
             return
@@ -319,6 +329,8 @@ class Driver:
                     self._devices.hear(event)
                 case HolderOutcome():
                     self._devices.answered(event)
+                case HolderSaid():
+                    self._devices.said(event)
                 case _:
                     self._devices.learn(event)
         except Exception as error:

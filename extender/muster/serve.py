@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
 import resource
 import signal
@@ -20,12 +19,11 @@ from muster import threads
 from muster.cluster.api import Api, configuration
 from muster.cluster.election import campaign
 from muster.cluster.faults import Faults
-from muster.cluster.holders import Holding
 from muster.cluster.learned_store import learned_by
 from muster.cluster.trainer import TrainerStatus
 from muster.core.state.quarantine import STAGES
 from muster.core.views.view import Board, empty_view
-from muster.device_driver import InPlaceSettings
+from muster.device_driver import in_place_settings
 from muster.errors import ConfigurationError, MusterError
 from muster.live import Driver, Settled
 from muster.secured import Secured
@@ -65,7 +63,8 @@ def serve(config_file: Path, kubeconfig: str | None, scheduler_pipe: Path | None
     credentials = configuration(kubeconfig)
     api = Api(credentials, faults)
     board = Board(empty_view(profile))
-    driver = Driver(api, board, _settled(settings), profile)
+    secured = Secured(settings, api)
+    driver = Driver(api, board, _settled(settings, secured), profile)
     if faults.rules:
         driver.injected = partial(faults.step, "CYCLE")
     registry = CollectorRegistry()
@@ -78,7 +77,6 @@ def serve(config_file: Path, kubeconfig: str | None, scheduler_pipe: Path | None
     if settings.devices.enabled:
         driver.count_devices(DeviceMetrics(registry))
     access = ReviewedAccess(api.request, for_api_server=settings.readers.api_server_tokens)
-    secured = Secured(settings, api)
     registry.register(Ends(secured.of))
     verbs = None
     if settings.binder == "own":  # else the cluster's scheduler binds, and nobody calls the verbs
@@ -115,6 +113,7 @@ def serve(config_file: Path, kubeconfig: str | None, scheduler_pipe: Path | None
             reports=driver.take if settings.reporting.enabled else None,
             pods=ReviewedPods(api.request),
             agents=(driver.orders, driver.hear) if settings.devices.enabled else None,
+            holders=(driver.holder, driver.note) if settings.devices.report == "hold" else None,
             beside=Beside() if settings.binder == "own" and not settings.leader.own else None,
             ailing=ailing,
         ),
@@ -202,22 +201,15 @@ def _admits(settings: Settings, secured: Secured) -> Admits:
     )
 
 
-def _settled(settings: Settings) -> Settled:
+def _settled(settings: Settings, secured: Secured) -> Settled:
     return Settled(
         scheduler=settings.scheduler_name,
         observe=settings.mode == "observe",
         lease_namespace=settings.leader.namespace,
         lease_name=settings.leader.lease,
         learned=learned_by(settings.leader.lease) if settings.reporting.enabled else "",
-        devices=_in_place(settings) if settings.devices.enabled else None,
+        devices=in_place_settings(settings, secured.authority) if settings.devices.enabled else None,
     )
-
-
-def _in_place(settings: Settings) -> InPlaceSettings:
-    of = settings.devices
-    binder = settings.cluster_scheduler if settings.binder == "cluster" else settings.scheduler_name
-    holding = Holding(of.namespace, binder, of.image, of.priority_class, math.ceil(of.lease + of.grace))
-    return InPlaceSettings(of.lease, of.grace, of.keep, holding)
 
 
 def _reload(config_file: Path, settings: Settings, driver: Driver, ended: threading.Event) -> None:

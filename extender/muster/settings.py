@@ -251,7 +251,12 @@ class DeviceSettings(_Model):
     namespace: str = Field(default="muster-devices", pattern=NAME)
     """Namespace of the pods that hold devices, and of nothing else."""
     image: str = Field(default="registry.k8s.io/pause:3.10.1", min_length=1, max_length=500)
-    """What these pods run: any image whose program waits."""
+    """What these pods run: any image whose program waits, with report hold one that has the command `muster`."""
+    report: Literal["status", "hold"] = "status"
+    """Who says which device such a pod got. status: its status (Kubernetes from 1.36). hold: its container, which
+    runs `muster hold`."""
+    url: str = Field(default="", max_length=2000)
+    """With report hold: where it says so, URLs of Muster's service port with commas between them."""
     priority_class: str = Field(default="muster-devices", pattern=rf"^$|{NAME}")
     """Their PriorityClass; empty: the cluster's default."""
 

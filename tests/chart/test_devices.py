@@ -206,3 +206,29 @@ def test_a_pod_in_place_gets_its_token_without_asking() -> None:
 
     assert "'muster.dev/gpus' in" in conditions(ON)
     assert "muster.dev/gpus" not in conditions()
+
+
+@pytest.mark.parametrize(
+    ("report", "version", "holds"),
+    [
+        ("auto", "v1.35.2", True),
+        ("auto", "v1.36.0", False),
+        ("auto", "v1.36.0-rc.1", False),
+        ("hold", "v1.37.1", True),
+        ("status", "v1.34.0", False),
+    ],
+)
+def test_before_1_36_containers_tell_which_device_they_got(report: str, version: str, holds: bool) -> None:
+    manifests = rendered(IMAGE, ON, "image.tag=v9", f"devices.report={report}", version=version)
+    told = load_settings(named(manifests, "ConfigMap")["data"]["muster.yaml"]).devices
+    said = json.dumps(named(manifests, "ValidatingAdmissionPolicy", "muster-holders")["spec"]["validations"])
+    if holds:
+        url = "http://muster.muster-system.svc:8080"
+        assert (told.report, told.url) == ("hold", url)
+        assert told.image.endswith(":v9")
+        assert "['muster', 'hold']" in said
+        assert f"e.value == '{url}'" in said
+    else:
+        assert told == DeviceSettings(enabled=True)
+        assert "hold'" not in said
+        assert "spec.volumes: expected none" in said

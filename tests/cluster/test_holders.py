@@ -10,11 +10,19 @@ import msgspec
 import pytest
 
 from muster.cluster.api import Api
-from muster.cluster.holders import HolderExecutor, Holding, assign_patch, holder_object, holder_record
+from muster.cluster.holders import HolderExecutor, assign_patch, holder_object, holder_record
+from muster.cluster.holding import Holding
 from muster.cluster.lease import Term
 from muster.types import JobKey, Phase, PodSeen
 from muster.types.devices import AgentKey
-from muster.types.holders import AssignHolder, CreateHolder, DeleteHolder, HolderOutcome, HolderRecord
+from muster.types.holders import (
+    AssignHolder,
+    CreateHolder,
+    DeleteHolder,
+    HolderOutcome,
+    HolderRecord,
+    NameDevice,
+)
 from tests.devices_api import SPACE, DevicesApi
 
 HOW = Holding(SPACE, "muster", "pause:1", "muster-devices", 65)
@@ -113,3 +121,34 @@ def test_nothing_is_sent_once_the_term_is_over() -> None:
     hands.carry_out((CREATE,), over)
     hands.close(all_of_it=True)
     assert (api.pods, [one.status for one in outcomes]) == ({}, [-1])
+
+
+def test_a_device_that_its_container_told_is_read_where_the_status_does_not_say_it() -> None:
+    api, outcomes = made(), list[HolderOutcome]()
+    (pod,) = api.pods.values()
+    version = pod["metadata"]["resourceVersion"]
+    hands = HolderExecutor(cast(Api, api), HOW, outcomes.append)
+    hands.carry_out((NameDevice("uid-holder-1-1", "holder-1-1", version, "GPU-1", ""),), Term(1e12))
+    hands.close(all_of_it=True)
+    assert [outcome.status for outcome in outcomes] == [200]
+    assert record(pod) == HolderRecord("uid-holder-1-1", "n1", "GPU-1")
+    api.allocate(["GPU-2"])
+    assert record(pod) == HolderRecord("uid-holder-1-1", "n1", "GPU-2"), "the status knows better"
+
+
+def test_one_that_is_to_tell_its_device_has_a_command_an_address_and_a_token_and_nothing_else() -> None:
+    usual = holder_object(CREATE, HOW)["spec"]
+    how = replace(HOW, url="https://muster:8080", authority=lambda: b"PEM")
+    spec = holder_object(CREATE, how)["spec"]
+    first = spec["containers"][0]
+    assert first["command"] == ["muster", "hold"]
+    assert {one["name"]: one["value"] for one in first["env"]} == {
+        "MUSTER_URL": "https://muster:8080",
+        "MUSTER_CA": "PEM",
+    }
+    assert [list(volume) for volume in spec["volumes"]] == [["name", "projected"]]
+    assert "cpu" not in first["resources"]["limits"], "Python would start for 15 s"
+    for name in ("command", "env", "volumeMounts"):
+        del first[name]
+    del spec["volumes"], first["resources"], usual["containers"][0]["resources"]
+    assert spec == usual

@@ -23,6 +23,7 @@ from muster.profiles import Recipe
 from muster.server.agent_endpoint import AgentEndpoint
 from muster.server.device_metrics import DeviceMetrics
 from muster.server.extender_metrics import ExtenderMetrics
+from muster.server.holder_endpoint import HolderEndpoint
 from muster.server.metrics import ViewCollector
 from muster.server.report_endpoint import ReportEndpoint
 from muster.server.tls import Ends
@@ -285,6 +286,7 @@ def metrics() -> dict[str, tuple[str, str, dict[str, list[str]]]]:
     ReportEndpoint(board, None, None, registry)  # type: ignore[arg-type] # nobody reports
     DeviceMetrics(registry)
     AgentEndpoint(board, None, None, None, registry)  # type: ignore[arg-type] # nor has an agent
+    HolderEndpoint(board, None, None, None, None, registry)  # type: ignore[arg-type] # nor a device
     found = {}
     for collector in registry.all:
         for family in collector.collect():

@@ -412,6 +412,18 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "muster.account" . }}
 {{- default (printf "%s://%s.%s.svc:%d" (include "muster.scheme" .) (include "muster.name" .) .Release.Namespace (int .Values.ports.service)) .Values.reporting.url -}}
 {{- end -}}
 
+{{/* Who says which device a pod that holds one got: status, or hold (its container). */}}
+{{- define "muster.devicesReport" -}}
+{{- if ne .Values.devices.report "auto" }}{{ .Values.devices.report }}{{ else }}{{ ternary "hold" "status" (semverCompare "<1.36-0" .Capabilities.KubeVersion.Version) }}{{ end -}}
+{{- end -}}
+
+{{/* The image of pods that hold devices. */}}
+{{- define "muster.holderImage" -}}
+{{- if .Values.devices.image }}{{ .Values.devices.image }}
+{{- else if eq (include "muster.devicesReport" .) "hold" }}{{ include "muster.image" . }}
+{{- else }}registry.k8s.io/pause:3.10.1{{ end -}}
+{{- end -}}
+
 {{/* matchConditions: pods of ours that ask for it and have not got it. */}}
 {{- define "muster.reportConditions" -}}
 {{ include "muster.queuedPodConditions" . }}

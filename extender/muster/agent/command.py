@@ -1,4 +1,4 @@
-"""`muster agent` as a command of `muster`; its options are those of muster_report.agent.arguments."""
+"""`muster agent` and `muster hold` as commands of `muster`; options of the agent: muster_report.agent.arguments."""
 
 from __future__ import annotations
 
@@ -14,3 +14,11 @@ def agent(arguments: tuple[str, ...]) -> None:
     from muster_report.agent.arguments import main
 
     main(list(arguments), "muster agent")
+
+
+@click.command()
+def hold() -> None:
+    """Say which device this container got, and wait: what pods that hold devices run."""
+    from muster_report.hold import main
+
+    main()

@@ -3,6 +3,7 @@
     labels       muster.dev/holder: "true"
     annotations  muster.dev/holds-for: NAMESPACE/NAME (the job on whose account it was made)
                  muster.dev/assigned: {"epoch": 4294967298, "pod": UID, "incarnation": "0f8c..."} (the record)
+                 muster.dev/device: GPU-6a... (where the status does not say it, what its container told)
 
 Its node is required by name, so it is nowhere else, whoever binds it. A pod that others delete or evict keeps its
 device for lease + grace (preStop). Muster, which knows that nobody uses it, takes it away at once. All writes are on
@@ -14,13 +15,13 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import msgspec
 
 from muster.cluster import api_types
 from muster.cluster.api import MERGE, NOT_SENT, Api, Errand, message
+from muster.cluster.holding import Holding, tells
 from muster.cluster.lease import Term
 from muster.cluster.paths import path
 from muster.cluster.worker_pool import WorkerPool
@@ -34,6 +35,7 @@ from muster.types.holders import (
     HolderAction,
     HolderOutcome,
     HolderRecord,
+    NameDevice,
 )
 
 log = logging.getLogger(__name__)
@@ -44,21 +46,12 @@ HOLDS_FOR = "muster.dev/holds-for"
 """Annotation by Muster, NAMESPACE/NAME: the job for which a pod that holds a device was made."""
 ASSIGNED = "muster.dev/assigned"
 """Annotation by Muster, JSON: whose the device of a pod that holds one is, and since which order."""
+DEVICE = "muster.dev/device"
+"""Annotation by Muster: the device of a pod that holds one, as its container told it (`devices.report: hold`)."""
 SPARE = 5
 """Seconds that a holder's own end may take."""
 THREADS = 4
 NODE_NAME = "metadata.name"
-
-
-@dataclass(frozen=True, slots=True)
-class Holding:
-    """How holders are made. scheduler: who binds them; stays: s that one which others delete keeps its device."""
-
-    namespace: str
-    scheduler: str
-    image: str
-    priority_class: str
-    stays: int
 
 
 # ---- written ----
@@ -103,6 +96,8 @@ def holder_object(action: CreateHolder, how: Holding) -> dict[str, Any]:
     }
     if how.priority_class:
         spec["priorityClassName"] = how.priority_class
+    if how.url:
+        tells(spec, how)
     job = action.job
     return {
         "apiVersion": "v1",
@@ -120,13 +115,12 @@ def holder_object(action: CreateHolder, how: Holding) -> dict[str, Any]:
 def assign_patch(action: AssignHolder) -> dict[str, Any]:
     """The record, on the version that was read."""
     record = {"epoch": action.epoch, "pod": action.agent.pod, "incarnation": action.agent.incarnation}
-    return {
-        "metadata": {
-            "uid": action.uid,
-            "resourceVersion": action.version,
-            "annotations": {ASSIGNED: json.dumps(record, separators=(",", ":"))},
-        }
-    }
+    return _noted(action, ASSIGNED, json.dumps(record, separators=(",", ":")))
+
+
+def _noted(action: AssignHolder | NameDevice, name: str, value: str) -> dict[str, Any]:
+    found = {"uid": action.uid, "resourceVersion": action.version}
+    return {"metadata": {**found, "annotations": {name: value}}}
 
 
 # ---- read ----
@@ -186,6 +180,7 @@ def holder_record(data: bytes | msgspec.Raw, phase: Phase) -> HolderRecord | Non
     text = (meta.annotations or {}).get(ASSIGNED)
     record = _assigned.decode(text) if text else None
     device, healthy = _device(found.status)
+    device = device or (meta.annotations or {}).get(DEVICE, "")
     return HolderRecord(
         uid=meta.uid,
         node=found.spec.node_name or _wanted(found.spec),
@@ -273,6 +268,9 @@ class HolderExecutor:
         match action:
             case CreateHolder():
                 return api.request("POST", where, holder_object(action, self._how))
+            case NameDevice():
+                named = path("v1", "pods", self._how.namespace, action.name)
+                return api.request("PATCH", named, _noted(action, DEVICE, action.device), MERGE)
             case AssignHolder():
                 named = path("v1", "pods", self._how.namespace, action.name)
                 return api.request("PATCH", named, assign_patch(action), MERGE)

@@ -73,19 +73,26 @@ class Callers:
 
     async def pod(self, authorization: str) -> tuple[str, JobKey, Job]:
         """The pod that the token is bound to, and its job. Raises Refusal."""
+        uid = await self.caller(authorization, self._jobs.of)
+        key, job = self._jobs.of(uid)
+        return uid, key, job
+
+    async def caller(self, authorization: str, known: Callable[[str], object]) -> str:
+        """The uid of the pod that the token is bound to. known: raises Refusal for a pod that may not call, which the
+        API server is not asked about then. Raises Refusal."""
         scheme, _, token = authorization.partition(" ")
         token = token.strip()
         if scheme.lower() != "bearer" or not token:
             raise unauthorized("expected the pod's token, Authorization: Bearer <token>, found none")
         uid = self._pods.kept(token) if len(token) <= LONGEST else ""
         if uid is None:
-            uid = await self._vouched(token)
+            uid = await self._vouched(token, known)
         if not uid:
             raise unauthorized("the API server does not know this token")
-        key, job = self._jobs.of(uid)
-        return uid, key, job
+        known(uid)
+        return uid
 
-    async def _vouched(self, token: str) -> str:
+    async def _vouched(self, token: str, known: Callable[[str], object]) -> str:
         """The pod's uid by the API server's word, asked only about what may be true. Raises Refusal."""
         said, audiences = claimed(token)
         if not said:
@@ -93,7 +100,7 @@ class Callers:
         if AUDIENCE not in (audiences or ()):
             found = ", ".join(audiences or ())[:200] or "none"
             raise unauthorized(f"expected a token for the audience {AUDIENCE}, found one for {found}")
-        self._jobs.of(said)  # who is in no job is told so
+        known(said)  # who is in no job is told so
         if (wait := self._asked.wait(said)) > 0.0:
             raise flood("too many unknown tokens for this pod", wait, "flood-pod")
         try:

@@ -33,6 +33,7 @@ from muster.server.access import AUDIENCE, Access, FloodError, Verdict, claimed
 from muster.server.agent_endpoint import AgentEndpoint, Hear, agent_route
 from muster.server.agent_orders import AgentOrders
 from muster.server.cluster_pages import add_pages, add_pictures
+from muster.server.holder_endpoint import HolderEndpoint, Holders, holder_route
 from muster.server.kube_scheduler import Beside
 from muster.server.metrics import ViewCollector
 from muster.server.pod_callers import Pods
@@ -59,6 +60,7 @@ def make_service_app(
     reports: Sink | None = None,
     pods: Pods | None = None,
     agents: tuple[AgentOrders, Hear] | None = None,
+    holders: Holders | None = None,
     beside: Beside | None = None,
     ailing: Missing | None = None,
 ) -> FastAPI:
@@ -69,6 +71,7 @@ def make_service_app(
     which an answer is given again.
     reports: where accepted reports of training go, pods: who knows whose a token is; None: no /v1/report.
     agents: what agents beside training are ordered, and where their reports go; None: no /v1/agents.
+    holders: what is known of pods that hold devices, and where it goes what they tell; None: no /v1/holders.
     beside: the kube-scheduler whose liveness is asked here, None: there is none. ailing: what /healthz names, of a
     process that does not do its work any more; nothing else is wrong with it than that it runs on.
     """
@@ -168,6 +171,10 @@ def make_service_app(
     if agents is not None and pods is not None:
         orders, hear = agents
         app.router.routes.insert(0, agent_route(AgentEndpoint(board, pods, orders, hear, registry)))
+        if holders is not None:
+            app.router.routes.insert(
+                0, holder_route(HolderEndpoint(board, pods, orders, *holders, registry=registry))
+            )
 
     add_pictures(app, answers, readable, lambda: _synced(board.view, missing))
     add_pages(app)

@@ -44,6 +44,14 @@ class HolderSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class HolderSaid:
+    """What a holder's container tells: the id of the device that it got."""
+
+    uid: str
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
 class HolderGone:
     """A holder's pod is no more."""
 
@@ -89,6 +97,17 @@ class CreateHolder:
 
 
 @dataclass(frozen=True, slots=True)
+class NameDevice:
+    """Record on a holder, if it still has this resourceVersion, which device its container says that it got."""
+
+    uid: str
+    name: str
+    version: str
+    device: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
 class AssignHolder:
     """Record on a holder, if it still has this resourceVersion, that its device is an agent's from `epoch` on."""
 
@@ -113,5 +132,5 @@ class DeleteHolder:
     leaving: bool = False
 
 
-HolderAction = CreateHolder | AssignHolder | DeleteHolder
+HolderAction = CreateHolder | NameDevice | AssignHolder | DeleteHolder
 HolderEvent = HolderSeen | HolderGone | TrainingEnded | TrainingGone | HolderOutcome
