@@ -234,6 +234,7 @@ def _measured(job: Job, counts: Sequence[int], products: Mapping[str, int]) -> l
         (-speed, config.replicas, config.product)
         for config, speed in job.samples.items()
         if config.replicas in counts and config.product in products and not config.beside
+        if config.batch in (0, job.batch)
     )
 
 

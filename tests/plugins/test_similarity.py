@@ -197,6 +197,13 @@ def test_a_model_like_no_reference_runs_where_it_was_measured_to_be_fastest_and_
     assert granted(jobs, {"A40": 2, "T4": 1, "K40M": 1}) == {"a": ("T4", 1), "b": ("K40M", 1)}
 
 
+def test_speeds_of_another_batch_size_than_it_has_rank_nothing() -> None:
+    samples = {Config((("worker", 1),), (1,), p, b): s for p, b, s in (("A40", 64, 9.0), ("T4", 128, 3.0))}
+    secret = job("j", worker=1, model="secret", samples=samples, batch=128)
+    assert granted([secret], {"A40": 1, "T4": 1}) == {"j": ("T4", 1)}
+    assert granted([replace(secret, batch=64)], {"A40": 1, "T4": 1}) == {"j": ("A40", 1)}
+
+
 def test_only_counts_that_the_owner_allows_are_chosen() -> None:
     rigid = job("j", worker=2, model="VGG16", batch=64, gpus=1)
     assert granted([rigid]) == {"j": ("A40", 2)}

@@ -66,6 +66,11 @@ def test_a_lesson_is_the_speed_by_replicas_of_the_best_placement_and_the_length_
     assert found.curve("worker") == (0.0, 10.0, 19.0)
 
 
+def test_a_lesson_is_of_the_batch_size_that_the_job_had_last() -> None:
+    track = trained({replace(on(2), batch=64): 19.0, replace(on(2), batch=128): 12.0})
+    assert lesson(replace(track, told_batch=128), ended_well=False).points("worker") == ((2, 12.0),)
+
+
 def test_a_job_seen_before_starts_with_what_was_learned() -> None:
     lessons = Lessons()
     lessons.learn(job("first"), trained({on(1): 10.0}), ended_well=True)

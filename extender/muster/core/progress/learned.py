@@ -71,10 +71,12 @@ class Lesson:
 
 
 def lesson(track: Track, *, ended_well: bool) -> Lesson:
-    """What a job's track teaches; of several placements of as many replicas the fastest counts."""
+    """What a job's track teaches, at the batch size that it had last; of several placements of as many replicas the
+    fastest counts."""
     best: dict[tuple[str, int], float] = {}
     for config, speed in track.medians.items():
-        for counted in () if config.beside else config.roles:
+        other = config.beside or config.batch not in (0, track.told_batch)
+        for counted in () if other else config.roles:
             best[counted] = max(speed, best.get(counted, 0.0))
     newest = track.newest
     done = 0.0
