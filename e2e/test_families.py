@@ -12,7 +12,7 @@ import pytest
 from e2e.cluster import Cluster, Json, Pod
 from e2e.elastic import has, only, replayed, settles, shared_by, shares, train
 from e2e.lab import Lab
-from e2e.scenario import delete_job, gated, seen_at_once, stays, wait_until
+from e2e.scenario import delete_job, gang, gated, seen_at_once, stays, wait_until
 from e2e.test_report import tell, token
 
 pytestmark = [pytest.mark.lab, pytest.mark.referee(again=10)]
@@ -110,6 +110,32 @@ def test_optimus_gives_the_next_gpu_to_whoever_it_saves_most_time(
         settles(cluster, namespace, {"long": 14, "short": 1, "unknown": 1})
         delete_job(cluster, namespace, "unknown")
         settles(cluster, namespace, {"long": 14, "short": 2})
+        replayed(lab, cluster)
+
+
+def test_tide_gives_the_shortest_several_gpus_while_longer_ones_wait_where_afs_l_gives_one_each(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    only(lab, cluster, NODE)
+    with shared_by(lab, "tide"):
+        with seen_at_once(lab):
+            cluster.submit(
+                *(train(f"j{n}", most=4, work=20_000.0 * 2.0**n) for n in range(9)), namespace=namespace
+            )
+            all_gated(cluster, namespace, **{f"j{n}": 4 for n in range(9)})
+        settles(cluster, namespace, {"j0": 4, "j1": 4})
+        wait_until(
+            lambda: (
+                "8 jobs have more left than it" in gang(cluster, namespace, "job-j0").get("shareReason", "")
+            ),
+            what="its owner reads how many have more left",
+            also=lambda: str(gang(cluster, namespace, "job-j0")),
+        )
+        delete_job(cluster, namespace, "j0")
+        settles(cluster, namespace, {"j1": 4, "j2": 4})
+        replayed(lab, cluster)
+    with shared_by(lab, "afs-l"):
+        settles(cluster, namespace, {f"j{n}": 1 for n in range(1, 9)})
         replayed(lab, cluster)
 
 
