@@ -9,7 +9,7 @@ bench: lab-build ## Measure: tables on stdout, JSON in out/bench (LONG=1: the lo
 inplace: lab-build ## Measure: one GPU handed from a job to another, in place against evict and gate
 	@$(lab_python) -m e2e.bench inplace
 
-peers: lab-build ## Measure: Kueue, native gangs, the stock scheduler and Muster side by side (hours; PEERS=options); goes on where it was cut off
+peers: lab-build ## Measure: Kueue, Volcano, native gangs, the stock scheduler and Muster side by side (hours; PEERS=options); goes on where it was cut off
 	@$(lab_python) -m e2e.bench peers $(PEERS)
 
 policies: lab-build ## Measure: each family of policies, live and simulated, on the same jobs; goes on where it was cut off

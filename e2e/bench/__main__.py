@@ -259,7 +259,7 @@ def inplace(**options: Any) -> None:
     help="Where figures are kept, and found again.  [default: out/bench/peers.jsonl]",
 )
 def peers(**options: Any) -> None:
-    """Kueue, native gangs, the stock scheduler and Muster on the same lab; (d) needs TRACES. Goes on where
+    """Kueue, Volcano, native gangs, the stock scheduler and Muster on the same lab; (d) needs TRACES. Goes on where
     it was cut off: 15 minutes a peer and round.
 
     \b

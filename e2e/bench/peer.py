@@ -17,6 +17,7 @@ from e2e.operated import path
 from e2e.queued import API as KUEUE
 from e2e.queued import QUEUE, created, kueue_configured, resources
 from e2e.scenario import job
+from e2e.volcano import JOBS, queue_is_open, volcano_job
 
 OF = "bench/job"
 """The label of a job's pods, whoever makes them."""
@@ -27,7 +28,7 @@ Made = list[tuple[str, Json]]
 @dataclass(frozen=True)
 class Waits:
     """Where a peer says that a gang can't start now: the first object of `path` (of a namespace) whose JSON has
-    `needle`; `condition`: the type of the condition with the sentence ("": the status' own message)."""
+    `needle`; `condition`: the type of the condition with the sentence ("": the status' own, or an Event's)."""
 
     path: str
     needle: bytes
@@ -37,7 +38,7 @@ class Waits:
         """The sentence in one such object; "" where there is none."""
         status = item.get("status", {})
         if not self.condition:
-            return str(status.get("message", ""))
+            return str(status.get("message", "") or item.get("message", ""))
         said = (one for one in status.get("conditions") or () if one["type"] == self.condition)
         return next((str(one.get("message", "")) for one in said), "")
 
@@ -71,6 +72,10 @@ def _kueue(namespace: str, name: str, pods: int, **what: Any) -> Made:
     one = _job(name, pods, scheduler=load.STOCK, **what)
     one["metadata"]["labels"] = {QUEUE: "team"}
     return [(BATCH.format(namespace), one)]
+
+
+def _volcano(namespace: str, name: str, pods: int, **what: Any) -> Made:
+    return [(JOBS.format(namespace), volcano_job(name, pods, labels={OF: name}, **what))]
 
 
 def _job(name: str, pods: int, **what: Any) -> Json:
@@ -112,6 +117,8 @@ class Peer:
     def configured(self, lab: Lab, cluster: Cluster, gpus: int) -> Iterator[None]:
         """What is set once in its lab: of Kueue a queue with a quota of all GPUs, and its configuration."""
         if not self.strategy:
+            if "volcano" in self.operators:
+                queue_is_open(cluster)
             yield
             return
         with kueue_configured(lab, **KUEUE_CONFIGURED):
@@ -199,6 +206,19 @@ PEERS: dict[str, Peer] = {
         ),
         _a_kueue("kueue", "BestEffortFIFO"),
         _a_kueue("kueue strict", "StrictFIFO"),
+        Peer(
+            "volcano",
+            "its own Job with minAvailable; its chart's scheduler configuration",
+            (
+                "https://volcano.sh/en/docs/vcjob/",
+                "https://volcano.sh/en/docs/podgroup/",
+                "https://github.com/volcano-sh/volcano/blob/v1.14.1/installer/helm/chart/volcano/config/volcano-scheduler.conf",
+            ),
+            _volcano,
+            Waits("/api/v1/namespaces/{}/events", b'"reason":"Unschedulable"'),
+            ("volcano", "volcano-controllers", "volcano-admission"),
+            operators=("volcano",),
+        ),
     )
 }
 

@@ -1,4 +1,4 @@
-"""Real peers on the same lab, nodes, jobs and client limits: Kueue, native gangs, the stock scheduler and
+"""Real peers on the same lab, nodes, jobs and client limits: Kueue, Volcano, native gangs, the stock scheduler and
 Muster (`peer.py`), one after another, each with a lab of its own.
 
 (a) many gangs submitted at once: pods/s, first and last bind, CPU by process

@@ -4,6 +4,7 @@
 #
 #   pin.sh kubernetes-1.37 k8s.io/kubernetes v1.37.1 kube-apiserver kube-controller-manager kube-scheduler kubectl
 #   pin.sh lws sigs.k8s.io/lws v0.8.0 ./cmd       (a package by its folder; `.` is the module's own)
+#   REPLACE=volcano.sh/apis=volcano.sh/apis@v1.14.0 pin.sh volcano volcano.sh/volcano v1.14.1 scheduler controller-manager webhook-manager
 #
 # k8s.io/kubernetes cannot be required as it is: its go.mod replaces every staging module by a folder of its own
 # repository. We replace the same modules by their published versions (v1.37.1 -> v0.37.1).
@@ -23,7 +24,17 @@ if [ "$module" = k8s.io/kubernetes ]; then
     sed -n 's#^[[:space:]]*\(k8s.io/[a-z-]*\) => \./staging/.*#\1#p' "$gomod" | while read -r name; do
         go mod edit -replace "$name=$name@$staging"
     done
+else
+    # What its own go.mod replaces by other versions (Volcano's does so with Kubernetes' modules) is replaced here, too:
+    # Go reads such lines of the main module only. A folder of its repository is published as a module: REPLACE says which.
+    gomod=$(go mod download -json "$module@$version" | sed -n 's/^.*"GoMod": "\(.*\)",$/\1/p')
+    sed -n 's#^\(replace \|[[:space:]]*\)\([^ ]*\) => \([^ ]*\) \(v[^ ]*\)$#\2=\3@\4#p' "$gomod" | while read -r one; do
+        go mod edit -replace "$one"
+    done
 fi
+for one in ${REPLACE:-}; do
+    go mod edit -replace "$one"
+done
 packages=
 for command in "$@"; do
     case $command in

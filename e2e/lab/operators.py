@@ -21,6 +21,7 @@ from e2e.lab import build, credentials, manifests
 from e2e.lab.api import Api, Json, answers
 from e2e.lab.credentials import Authority
 from e2e.lab.errors import BadRequestError, LabError
+from e2e.lab.limits import CLIENT_BURST, CLIENT_QPS
 from e2e.lab.operator_config import configuration
 from e2e.lab.private_etc import with_etc
 from e2e.lab.programs import output
@@ -28,6 +29,9 @@ from e2e.lab.say import say
 from e2e.lab.versions import MODULES, Binary, pinned
 
 ESTABLISHED_WITHIN = 30.0  # seconds; it takes well under one
+_VOLCANO_ADMISSION = (  # as its chart has it (values.yaml, custom.enabled_admissions)
+    "/jobs/mutate,/jobs/validate,/podgroups/validate,/queues/mutate,/queues/validate,/hypernodes/validate,/cronjobs/validate"
+)
 # The training operator looks for this file, whatever it is told, before it does anything (its webhooks' certificate
 # is read elsewhere: see `environment`). Any file does.
 HARD_CODED_MARK = Path("/tmp/k8s-webhook-server/serving-certs/tls.crt")
@@ -49,12 +53,16 @@ class Operator:
         ""  # the module's kustomization with the namespaces that webhooks leave alone; "": none
     )
     etc: str = ""  # below /etc: where it reads a certificate, and can't be told another place
+    of: str = ""  # the operator that it is a part of, whose module it is built from; "": one by itself
+    parts: tuple[str, ...] = ()  # other processes of it, which run with it
+    health: str = "readyz"  # its own path; "": it is ready when its webhooks are listened for
     version: str = ""  # "v0.10.1", pinned in e2e/binaries/NAME-VERSION; "": the one of e2e/binaries/NAME
 
     @property
     def module(self) -> str:
         """Its folder in e2e/binaries."""
-        return f"{self.name}-{self.version}" if self.version else self.name
+        name = self.of or self.name
+        return f"{name}-{self.version}" if self.version else name
 
     @property
     def binary(self) -> Binary:
@@ -67,6 +75,7 @@ _LWS = "sigs.k8s.io/lws"
 _KUBERAY = "github.com/ray-project/kuberay/ray-operator"
 _TRAINING = "github.com/kubeflow/training-operator"
 _KUEUE = "sigs.k8s.io/kueue"
+_VOLCANO = "volcano.sh/volcano"
 
 OPERATORS: Mapping[str, Operator] = {
     one.name: one
@@ -98,13 +107,36 @@ OPERATORS: Mapping[str, Operator] = {
             # Its certificate for metrics is read from there, served or not, unless it makes certificates itself.
             etc="kueue/metrics/certs",
         ),
+        # Three processes, admission first: the scheduler creates its queues through it.
+        Operator(
+            *("volcano-admission", _VOLCANO, f"{_VOLCANO}/cmd/webhook-manager", ""),
+            webhooks="installer/volcano-development.yaml",
+            of="volcano",
+            health="",
+        ),
+        Operator(
+            *(
+                "volcano-controllers",
+                _VOLCANO,
+                f"{_VOLCANO}/cmd/controller-manager",
+                "config/crd/jobflow/bases",
+            ),
+            of="volcano",
+            health="healthz",
+        ),
+        Operator(
+            *("volcano", _VOLCANO, f"{_VOLCANO}/cmd/scheduler", "config/crd/volcano/bases"),
+            parts=("volcano-admission", "volcano-controllers"),
+            health="healthz",
+        ),
     )
 }
 
 
 def available() -> list[str]:
     """What OPERATORS may name: each operator, and its other versions that are pinned."""
-    return [one for name in OPERATORS for one in (name, *(f"{name}@{version}" for version in _others(name)))]
+    whole = [name for name, operator in OPERATORS.items() if not operator.of]
+    return [one for name in whole for one in (name, *(f"{name}@{version}" for version in _others(name)))]
 
 
 def _others(name: str) -> list[str]:
@@ -122,7 +154,8 @@ def chosen(asked: Sequence[str]) -> dict[str, Operator]:
         name, _, version = one.partition("@")
         if name in found:
             raise BadRequestError(f"OPERATORS={','.join(asked)}: {name} is there twice")
-        found[name] = replace(OPERATORS[name], version=version)
+        for part in (name, *OPERATORS[name].parts):
+            found[part] = replace(OPERATORS[part], version=version)
     for name, operator in found.items():
         for needed in operator.needs:
             if needed not in found:
@@ -171,6 +204,8 @@ class Operators:
             for name in self.names:
                 one = self._chosen[name]
                 module = _module(one)
+                if not one.crds:
+                    continue
                 crds = list(manifests.objects(module / one.crds, "CustomResourceDefinition"))
                 self._call_conversions(crds, one, authority.certificate)
                 for crd in crds:
@@ -207,20 +242,44 @@ class Operators:
                 f"--health-probe-bind-address={health}",
             ],
             "kueue": [f"--config={self._config(name)}", "--feature-gates=VisibilityOnDemand=false"],
+            "volcano-admission": [
+                f"--kubeconfig={self._kubeconfig(name)}",
+                f"--enabled-admission={_VOLCANO_ADMISSION}",
+                *("--listen-address=127.0.0.1", f"--port={webhook}"),
+                f"--webhook-url={self._webhook_root(self._chosen[name])}",
+                f"--tls-cert-file={self._certificates(name) / 'tls.crt'}",
+                f"--tls-private-key-file={self._certificates(name) / 'tls.key'}",
+                f"--ca-cert-file={self.folder / 'pki' / 'ca.crt'}",
+            ],
+            "volcano-controllers": self._volcano(name, health),
+            # The configuration of its own chart; its cycle of one second is its default.
+            "volcano": [*self._volcano(name, health), f"--scheduler-conf={self._config(name)}"],
         }[name]
         command = [str(self.programs[name]), *arguments]
         return with_etc(self._etc(name), command) if self._chosen[name].etc else command
 
+    def _volcano(self, name: str, health: str) -> list[str]:
+        """What its scheduler and its controllers have in common; their clients' limits are those of the schedulers
+        that they are compared with."""
+        return [
+            f"--kubeconfig={self._kubeconfig(name)}",
+            *("--logtostderr", "-v=2", "--leader-elect=false"),
+            *("--enable-healthz=true", f"--healthz-address={health}"),
+            *(f"--kube-api-qps={CLIENT_QPS}", f"--kube-api-burst={CLIENT_BURST}"),
+        ]
+
     def environment(self, name: str) -> dict[str, str]:
         """What is added to a process' environment: who it is, and where controller-runtime looks for the
         webhooks' certificate by itself (not every operator can be told)."""
-        return {"KUBECONFIG": str(self._kubeconfig(name)), "TMPDIR": str(self._home(name))}
+        home = str(self._home(name))
+        # The last is Volcano's: without, a socket in /tmp that the processes of all labs would share.
+        return {"KUBECONFIG": str(self._kubeconfig(name)), "TMPDIR": home, "DEBUG_SOCKET_DIR": home}
 
     def ready(self, name: str) -> bool:
         """Its own word, and that its webhooks are listened for (some say so before)."""
-        return answers(f"http://127.0.0.1:{self.ports[name]}/readyz") and (
-            not self._chosen[name].webhooks or _listens(self.ports[f"{name}-webhook"])
-        )
+        one = self._chosen[name]
+        well = not one.health or answers(f"http://127.0.0.1:{self.ports[name]}/{one.health}")
+        return well and (not one.webhooks or _listens(self.ports[f"{name}-webhook"]))
 
     # --- files ------------------------------------------------------------------------------------------------
 
@@ -248,10 +307,14 @@ class Operators:
         for folder in [self._certificates(name), *([self._etc(name) / one.etc] if one.etc else [])]:
             credentials.write(folder / "tls.crt", serving.certificate)
             credentials.write(folder / "tls.key", serving.key)
-        user = authority.client(f"system:serviceaccount:{name}-system:{name}", ("system:masters",))
+        user = authority.client(f"system:serviceaccount:{one.of or name}-system:{name}", ("system:masters",))
         text = credentials.kubeconfig(self.server, authority.certificate, user)
         credentials.write(self._kubeconfig(name), text)
         ports = self.ports[name], self.ports[f"{name}-webhook"]
+        if name == "volcano":
+            shipped = _module(one) / "installer/helm/chart/volcano/config/volcano-scheduler.conf"
+            credentials.write(self._config(name), shipped.read_text())
+            return
         told = configuration(name, *ports, self._certificates(name), one.version)
         credentials.write(self._config(name), json.dumps(told, indent=1))
 
@@ -281,7 +344,10 @@ class Operators:
             manifests.namespace_selectors(_module(one) / one.webhook_patches) if one.webhook_patches else {}
         )
         for found in manifests.objects(_module(one) / one.webhooks):
-            found["metadata"] = {"name": f"{one.name}-{found['metadata']['name']}"}
+            if not found["kind"].endswith("WebhookConfiguration"):
+                continue  # a file of all objects
+            own = found["metadata"]["name"]  # Volcano's looks for its own by their names
+            found["metadata"] = {"name": own if own.startswith(one.name) else f"{one.name}-{own}"}
             for webhook in found["webhooks"]:
                 service = webhook["clientConfig"]["service"]
                 webhook["clientConfig"] = {"url": root + service["path"], "caBundle": bundle}
@@ -357,4 +423,5 @@ def _listens(port: int) -> bool:
 def missing(asked: Sequence[str]) -> list[str]:
     """Which of these operators would have to be built first."""
     wanted = {one.partition("@")[0]: one for one in asked}
-    return [wanted[name] for name, binary in binaries(asked).items() if not build.is_built(binary)]
+    absent = [name for name, binary in binaries(asked).items() if not build.is_built(binary)]
+    return list(dict.fromkeys(wanted[OPERATORS[name].of or name] for name in absent))
