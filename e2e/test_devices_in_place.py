@@ -198,3 +198,28 @@ def test_each_pod_of_a_job_has_a_device_and_one_that_is_deleted_comes_back_with_
     assert as_they_were(cluster, "g-0") == stays
     assert len(uses(node, "g-0")) == 1, "its sibling went on"
     assert not shared(node, *each)
+
+
+def test_a_quota_of_one_gpu_leaves_a_job_that_can_use_two_with_one_and_its_gang_says_so(
+    real: Lab, cluster: Cluster, tmp_path: Path
+) -> None:
+    node, spec = real.real_nodes[0], {"hard": {"requests.nvidia.com/gpu": "1"}}
+    cluster.submit({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "gpus"}, "spec": spec})
+    try:
+        trains(cluster, "h", "1,2", tmp_path)
+        words = "ResourceQuota gpus allows no more (requests.nvidia.com/gpu: hard 1, used 0, 1 in place)"
+        wait_until(
+            lambda: len(trains_on(node, "h")) == 1 and words in str(gang(cluster, "default", "job-h")),
+            within=SLOW,
+            what="it trains on one device and says why",
+            also=lambda: shown(cluster, node, "h"),
+        )
+    finally:
+        cluster.delete("/api/v1/namespaces/default/resourcequotas/gpus")
+    wait_until(
+        lambda: len(trains_on(node, "h")) == 2,
+        within=SLOW,
+        what="it has both once the quota is gone",
+        also=lambda: shown(cluster, node, "h"),
+    )
+    assert [len(use.devices) for use in uses(node, "h")] == [1, 2]

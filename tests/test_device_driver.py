@@ -17,7 +17,7 @@ from muster.device_driver import FIRST, REFUSED, DeviceDriver, InPlaceSettings
 from muster.points import Profile
 from muster.server.agent_orders import AgentHeard, AgentOrders
 from muster.server.device_metrics import DeviceMetrics
-from muster.types import Owner, OwnerGone, OwnerRecord, PodGone, PodRecord, WriteGang
+from muster.types import Owner, OwnerGone, OwnerRecord, PodGone, PodRecord, QuotasSeen, WriteGang
 from muster.types.devices import PER_TERM, AgentKey, AgentReport, AgentState, Order
 from muster.types.holders import HolderOutcome, HolderSaid
 from muster_plugins.max_min import MaxMin
@@ -89,6 +89,7 @@ class Circle:
             self.cluster.now += 1.0
             now = self.cluster.now
             self.decide()
+            self.ledger.apply(QuotasSeen("team", ()), now)
             snapshot = self.ledger.snapshot(now)
             for action in self.ledger.adopt(snapshot, self.ledger.plan(snapshot)):
                 if isinstance(action, WriteGang):

@@ -140,7 +140,10 @@ def _learn(state: LedgerState, event: Event, now: float) -> None:
         case QuotasSeen(namespace, quotas):
             if state.quotas.get(namespace) != quotas:
                 state.quotas[namespace] = quotas
-                state.dirty |= {key for key in state.short_jobs if key.namespace == namespace}
+                waits = state.short_jobs | (
+                    set(state.in_place.sizes) if state.in_place is not None else set()
+                )
+                state.dirty |= {key for key in waits if key.namespace == namespace}
         case BudgetsSeen(namespace, found):
             budgets_seen(state, namespace, found, now)
         case Unreadable():

@@ -26,9 +26,8 @@ from muster.core.actions.scale_down import begin_change, let_go, overtake, resta
 from muster.core.actions.ungate import ungate, ungated_at_birth
 from muster.core.gang_object.gang_status import ends_told, tell_alike
 from muster.core.progress.estimate import believed
-from muster.core.state import queue_time, restore
+from muster.core.state import blockers, queue_time, restore
 from muster.core.state import snapshot as snapshots
-from muster.core.state.blockers import ask_for_quotas, forget_budgets, forget_quotas, tell_guarded
 from muster.core.state.job_state import JobState
 from muster.core.state.quarantine import PAUSE_MOST, devices_failed, planned, set_aside
 from muster.core.state.reservation_usage import set_holds
@@ -88,7 +87,9 @@ class Ledger(LedgerState):
         if self.in_place is None:
             return found
         try:
-            return self.in_place.snapshot(found, snapshots.in_place(self), self.charges.charged)
+            jobs = snapshots.in_place(self)
+            quotas = blockers.quotas_in_place(self, jobs, now)
+            return self.in_place.snapshot(found, jobs, self.charges.charged, quotas)
         except Exception as error:
             devices_failed(self, self.in_place.culprits(found) or {None: error}, now)
             return found
@@ -137,7 +138,7 @@ class Ledger(LedgerState):
             if job_state is None or job_state.job is None:
                 continue
             if status.reason in (Reason.PODS_MISSING, Reason.QUOTA) and job_state.job.expects:
-                ask_for_quotas(self, job_state, now)
+                blockers.ask_for_quotas(self, job_state, now)
             if (
                 not plan.shared
                 and status.reason is Reason.SHARE
@@ -155,7 +156,7 @@ class Ledger(LedgerState):
             steps.of(key, partial(self._tell, job_state, job_state.job, status, now))
         self._tell_all(steps, snapshot, plan)
         self.recorded.clear()
-        forget_quotas(self)
+        blockers.forget_quotas(self, now)
         return tuple(steps.actions)
 
     def _tell_all(self, steps: Adoption, snapshot: Snapshot, plan: Plan) -> None:
@@ -170,9 +171,9 @@ class Ledger(LedgerState):
         for uid in sorted(self.half_done):
             key = self.job_of[uid]
             steps.of(key, partial(put_back, self, key, uid, now))
-        forget_budgets(self)
+        blockers.forget_budgets(self)
         for key in sorted(self.guarded_jobs):
-            steps.of(key, partial(tell_guarded, self, key, now))
+            steps.of(key, partial(blockers.tell_guarded, self, key, now))
         chosen = steps.over(plan.order, partial(chosen_for_nodes, self, snapshot, plan)) or ()
         for key in sorted(self.asked):
             steps.of(key, partial(drop_nodes, self, key, chosen, now))
@@ -183,9 +184,8 @@ class Ledger(LedgerState):
         self.to_tell.clear()
         for key in list(turns_told(self, plan, steps.actions, now)):
             steps.of(key, partial(tell_turn, self, plan, key, now))
-        steps.actions += teach(
-            self, now
-        )  # of jobs that are no more: floats and texts, over which nothing raises
+        # of jobs that are no more: floats and texts, over which nothing raises
+        steps.actions += teach(self, now)
 
     def _undo(self, undo: Unpin, now: float) -> Iterator[Action]:
         leave_out(self, undo.job, undo.role, undo.node, now)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from muster.core.devices.coordinator import Coordinator
 from muster.core.devices.device_ledger import DeviceLedger
 from muster.points import Profile, Share
-from muster.types import GPU, Owner, OwnerRecord, Phase, PodRecord, Shape
+from muster.types import GPU, Owner, OwnerRecord, Phase, PodRecord, Quota, QuotasSeen, Shape
 from muster.types.holders import (
     AssignHolder,
     CreateHolder,
@@ -55,6 +55,7 @@ class Circle(Muster):
         self.late: set[str] = set()
         self.ill: set[str] = set()
         self.refuse = 0
+        self.quotas: tuple[Quota, ...] = ()
         self.restart()
 
     def restart(self) -> None:
@@ -128,6 +129,7 @@ class Circle(Muster):
         now = self.cluster.now
         self.sync()
         self.watch()
+        self.ledger.apply(QuotasSeen("team", self.quotas), now)
         snapshot = self.ledger.snapshot(now)
         plan = self.ledger.plan(snapshot)
         before = states(self.ledger)

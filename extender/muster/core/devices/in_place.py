@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from muster.core.culprit import culprit
+from muster.core.devices.charged import Allowed, Quotas, allowances
 from muster.core.devices.coordinator import Change
 from muster.core.devices.device_ledger import DeviceLedger
 from muster.core.devices.granted import Granted
@@ -37,7 +39,7 @@ class InPlace:
     """sizes: by job, numbers of GPUs that it can train on; granted: what the last plan grants; planned: whether there
     was one in this term, before which nothing is taken from anybody; slotted: whether the last snapshot has slots;
     changes: the last one of each pod's devices, and when that was seen, Unix s; hand_overs: the last KEPT of them;
-    held: GPUs of holders that the last snapshot charged, by node;
+    held: GPUs of holders that the last snapshot charged, by node; allowed: what quotas leave jobs;
     aside: pods over which deciding raised, with until when nothing is decided about them and how long that is;
     failed: what it raised since that was last taken, by job (None: of a pod of no job that is planned)."""
 
@@ -52,6 +54,7 @@ class InPlace:
     changes: dict[str, tuple[Change, float]] = field(default_factory=dict)
     hand_overs: tuple[HandOver, ...] = ()
     held: Mapping[str, int] = field(default_factory=dict)
+    allowed: Mapping[JobKey, Allowed] = field(default_factory=dict)
     aside: dict[str, tuple[float, float]] = field(default_factory=dict)
     failed: dict[JobKey | None, Exception] = field(default_factory=dict)
 
@@ -60,9 +63,10 @@ class InPlace:
         found: Snapshot,
         declared: Mapping[JobKey, tuple[int, ...]],
         charged: Callable[[str], bool],
+        quotas: Quotas = MappingProxyType({}),
     ) -> Snapshot:
         """With slots. declared: by job, what its pods say; a job without a pod keeps what they said. charged: whether
-        a holder's GPU counts in the snapshot."""
+        a holder's GPU counts in the snapshot; quotas: of the jobs' namespaces."""
         self.slotted = False
         self.sizes = {key: of for key, of in {**self.sizes, **declared}.items() if key in found.jobs}
         self.jobs = found.jobs
@@ -78,7 +82,8 @@ class InPlace:
             if charged(uid):
                 held[known.node] = held.get(known.node, 0) + 1
         self.held = held
-        found = with_slots(found, self.sizes, self.granted, used, held)
+        self.allowed = allowances(found.jobs, self.sizes, self.granted, quotas)
+        found = with_slots(found, self.sizes, self.granted, used, held, self.allowed)
         self.slotted = True
         return found
 
@@ -132,7 +137,7 @@ class InPlace:
         stands."""
         if not self.slotted:
             return plan
-        plan, granted = taken_out(snapshot, self.sizes, plan, self.changes)
+        plan, granted = taken_out(snapshot, self.sizes, plan, self.changes, self.allowed)
         aside = {key: of for key, of in self.granted.items() if snapshot.jobs[key].quarantined}
         self.granted = {**aside, **granted}
         self.jobs, self.planned = snapshot.jobs, True

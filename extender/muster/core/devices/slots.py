@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
+from muster.core.devices.charged import Allowed
 from muster.core.devices.coordinator import Change
 from muster.core.devices.granted import PARTS, Granted, Grants, Sizes
 from muster.core.devices.hand_over import Want
@@ -68,14 +70,16 @@ def with_slots(
     granted: Grants,
     used: Mapping[tuple[str, str], int],
     held: Mapping[str, int],
+    allowed: Mapping[JobKey, Allowed] = MappingProxyType({}),
 ) -> Snapshot:
-    """The snapshot as the planner is to see it. held: GPUs of holders that are charged, by node."""
+    """The snapshot as the planner is to see it. held: GPUs of holders that are charged, by node; allowed: what quotas
+    leave jobs."""
     if not sizes and not held:
         return snapshot
     jobs = dict(snapshot.jobs)
     for key, of in sizes.items():
         if key in jobs and not jobs[key].quarantined:
-            jobs[key] = _slotted(jobs[key], of, granted.get(key, ()), snapshot.now)
+            jobs[key] = _slotted(jobs[key], of, granted.get(key, ()), snapshot.now, allowed.get(key))
     nodes, free = snapshot.nodes, snapshot.free.copy()
     taken: dict[str, int] = {}
     for (_, node), count in used.items():
@@ -101,7 +105,9 @@ def to_vacate(snapshot: Snapshot) -> dict[str, int]:
     return {name: -int(left[row]) for name, row in nodes.index.items() if left[row] < 0}
 
 
-def _slotted(job: Job, sizes: tuple[int, ...], granted: Sequence[Granted], now: float) -> Job:
+def _slotted(
+    job: Job, sizes: tuple[int, ...], granted: Sequence[Granted], now: float, allowed: Allowed | None = None
+) -> Job:
     if job.invalid or not job.roles:
         return job
     why = _unplannable(job)
@@ -121,6 +127,16 @@ def _slotted(job: Job, sizes: tuple[int, ...], granted: Sequence[Granted], now: 
     counts = tuple(number * size for size in sizes)
     if 0 < len(granted) < number:  # pods that it lost come back with as many as the others have
         counts = (number * granted[0].count,)
+    quota = job.quota
+    if allowed is not None and number:
+        within = tuple(count for count in counts if count <= allowed.gpus)
+        if not within and not quota[0]:
+            quota = (
+                f"needs {counts[0]} GPU{'s' if counts[0] > 1 else ''} in place; {allowed.why}",
+                "",
+                False,
+            )
+        counts = within or counts
     slots = Role(
         pods.name + SUFFIX,
         counts[0] if number else 0,
@@ -138,6 +154,7 @@ def _slotted(job: Job, sizes: tuple[int, ...], granted: Sequence[Granted], now: 
         topology_required=job.topology_required if number > 1 else HOSTNAME,
         expects=True,
         newest_pod=now,
+        quota=quota,
         request=job.request * number if job.request in sizes else 0,
     )
 
@@ -162,10 +179,14 @@ def number_of(job: Job) -> int:
 
 
 def taken_out(
-    snapshot: Snapshot, sizes: Sizes, plan: Plan, changes: Mapping[str, tuple[Change, float]] | None = None
+    snapshot: Snapshot,
+    sizes: Sizes,
+    plan: Plan,
+    changes: Mapping[str, tuple[Change, float]] | None = None,
+    allowed: Mapping[JobKey, Allowed] = MappingProxyType({}),
 ) -> tuple[Plan, dict[JobKey, tuple[Granted, ...]]]:
     """The plan without slots, and what it grants. snapshot: the one with slots that it was made of; changes: the last
-    one of each pod, and when that was, Unix s.
+    one of each pod, and when that was, Unix s; allowed: what quotas leave jobs.
 
     A job whose GPUs others are still to give has its pods' places now, where there is room for all: they are to be
     there before anybody gives (`core.devices.hand_over`).
@@ -201,6 +222,9 @@ def taken_out(
                 bool(pods.bound),
                 starts=bool(then),
                 changes=last,
+                limit=allowed[key].why
+                if key in allowed and allowed[key].gpus < of[-1] * number_of(job)
+                else "",
             )
     return (
         replace(

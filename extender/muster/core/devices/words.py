@@ -19,12 +19,15 @@ def told(
     *,
     starts: bool,
     changes: Sequence[tuple[Change, float]] = (),
+    limit: str = "",
 ) -> Status:
-    """The status in GPUs: those that it uses, as far as that is known, else those that it is to have. gpus: of
+    """The status in GPUs: those that it uses, as far as that is known, else those that it is to have. limit: what
+    keeps it from more; gpus: of
     the node of its first pod; changes: the last one of each of its pods."""
+    more = f"; {limit}" if limit else ""
     if status.state in (State.RUNNING, State.RESIZING) and runs:
         if len(changes) < len(grants):
-            return Status(State.RUNNING, status.reason, f"in place: {_of(grants, gpus)}")
+            return Status(State.RUNNING, status.reason, f"in place: {_of(grants, gpus)}{more}")
         when = calendar(max(at for _, at in changes))
         since = f" since {when:%H:%MZ}" if when is not None else ""
         took = max(last.took for last, _ in changes)
@@ -33,7 +36,7 @@ def told(
         else:
             how = f"taken up in {took:.1f} s"
         uses = [replace(one, count=last.count) for one, (last, _) in zip(grants, changes, strict=True)]
-        return Status(State.RUNNING, status.reason, f"in place: {_of(uses, gpus)}{since}; {how}")
+        return Status(State.RUNNING, status.reason, f"in place: {_of(uses, gpus)}{since}; {how}{more}")
     if starts:
         pods, are = ("its pod starts", "it is") if len(grants) == 1 else ("its pods start", "all of them are")
         return Status(

@@ -44,6 +44,9 @@ def is_ready(run: CycleState, job: Job) -> bool:
             return False
         if role.ready < role.min:
             short, in_order = True, in_order and role.ordered
+    if job.quota[0] and all(role.devices or role.ready >= role.min for role in job.roles):
+        run.statuses[job.key] = Status(State.WAITING, Reason.QUOTA, job.quota[0])  # of its GPUs in place
+        return False
     if short:
         held_back = sum([r.held for r in job.roles])
         waits_for_us = job.expects and not held_back and (ready or job.restarting)

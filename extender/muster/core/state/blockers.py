@@ -5,13 +5,13 @@ Both are read by name, only while they stand in some job's way; what they say is
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from muster.core.state.job_state import JobState
 from muster.core.state.state import QUIET, LedgerState
 from muster.core.workload import disruption_budgets
 from muster.core.workload.job_events import told
-from muster.types import Action, Budget, Job, JobKey, Outcome
+from muster.types import Action, Budget, Job, JobKey, Outcome, Quota
 
 KEEPS_ANYWAY = 600.0
 """Seconds: what a budget keeps for longer (a job that was to go whole) does not end with one eviction allowed."""
@@ -21,6 +21,9 @@ BUDGETS_READ = 2.0
 
 QUOTAS_READ = 2.0
 """Seconds that "3 of 12 pods exist" waits for what the quotas say: else two Events tell of one thing."""
+
+CHARGES_READ = 30.0
+"""Seconds that a job in place gets no GPUs while the quotas to which they are charged can't be read."""
 
 KEEPS_FIRST, KEEPS_MOST, KEEPS_WHOLE = 5.0, 300.0, 1800.0
 """Seconds for which a job is not made smaller after a refused eviction: the first time, doubling up to the most; and
@@ -96,9 +99,12 @@ def ask_for_quotas(state: LedgerState, job_state: JobState, now: float) -> None:
         state.requeue_at.add(job_state.newest_pod + QUIET)
 
 
-def forget_quotas(state: LedgerState) -> None:
-    """Those of namespaces where no job is short of pods any more, and which are to be read now."""
-    wanted = frozenset((key.namespace,) for key in state.short_jobs)
+def forget_quotas(state: LedgerState, now: float) -> None:
+    """Those of namespaces where no job is short of pods or in place any more, and which are to be read now."""
+    charged = {key.namespace for key in state.in_place.sizes} if state.in_place is not None else set()
+    for namespace in charged:
+        state.short_since.setdefault(namespace, now)
+    wanted = frozenset({(key.namespace,) for key in state.short_jobs} | {(name,) for name in charged})
     if wanted != state.short:
         state.short = wanted
         names = {name for (name,) in wanted}
@@ -106,6 +112,22 @@ def forget_quotas(state: LedgerState) -> None:
             del state.quotas[namespace]
         for namespace in state.short_since.keys() - names:
             del state.short_since[namespace]
+
+
+def quotas_in_place(
+    state: LedgerState, jobs: Iterable[JobKey], now: float
+) -> dict[str, tuple[Quota, ...] | None]:
+    """Quotas to which jobs in place are charged, by namespace; None where they are still awaited."""
+    found: dict[str, tuple[Quota, ...] | None] = {}
+    known = state.in_place.sizes if state.in_place is not None else {}
+    for name in sorted({key.namespace for key in (*jobs, *known)}):
+        until = state.short_since.get(name, now) + CHARGES_READ
+        if name in state.quotas:
+            found[name] = state.quotas[name]
+        elif now < until:
+            found[name] = None
+            state.requeue_at.add(until)
+    return found
 
 
 def quotas_awaited(state: LedgerState, job_state: JobState) -> float:

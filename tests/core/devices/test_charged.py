@@ -1,0 +1,124 @@
+"""A grant in place is charged to the ResourceQuota of the job's namespace (tests/core/devices/circle.py)."""
+
+from __future__ import annotations
+
+import pytest
+
+from muster.core.devices.charged import Allowed, allowances
+from muster.core.devices.granted import Granted
+from muster.types import Job, JobKey, Phase, Quota, QuotasSeen, Reason, Role, Shape, State
+from tests.core.devices.circle import Circle
+
+FIELD = "requests.nvidia.com/gpu"
+
+
+def quota(hard: int, used: int = 0, name: str = "gpus") -> Quota:
+    return Quota(name, FIELD, "nvidia.com/gpu", hard, used)
+
+
+def test_a_quota_of_two_lets_a_job_that_can_use_four_have_two_and_the_job_says_so() -> None:
+    circle = Circle()
+    circle.quotas = (quota(2),)
+    circle.train("a", "1-4")
+    circle.seconds(8)
+    assert circle.using("a") == 2
+    status = circle.plan.statuses[circle.key("job-a")]
+    assert status.state is State.RUNNING
+    assert status.message.endswith(
+        f"; ResourceQuota gpus allows no more ({FIELD}: hard 2, used 0, 2 in place)"
+    )
+    circle.quotas = (quota(3),)
+    circle.seconds(8)
+    assert circle.using("a") == 3
+
+
+def test_a_job_that_needs_more_than_its_quota_leaves_waits_and_takes_nothing() -> None:
+    circle = Circle()
+    circle.quotas = (quota(5, used=3),)
+    circle.train("a", "4")
+    circle.seconds(8)
+    status = circle.plan.statuses[circle.key("job-a")]
+    assert (status.state, status.reason) == (State.WAITING, Reason.QUOTA)
+    assert status.message == (
+        f"needs 4 GPUs in place; ResourceQuota gpus allows no more ({FIELD}: hard 5, used 3, 0 in place)"
+    )
+    assert circle.cluster.pods[circle.pod("a").uid].phase is Phase.GATED
+    assert circle.records == {}
+    circle.quotas = (quota(5, used=1),)
+    circle.seconds(8)
+    assert circle.using("a") == 4
+
+
+def test_all_jobs_in_place_of_a_namespace_are_charged_together() -> None:
+    circle = Circle(gpus=8)
+    circle.quotas = (quota(5),)
+    circle.train("a", "1,2,4")
+    circle.seconds(8)
+    assert circle.using("a") == 4
+    circle.train("b", "1,2", pods=2)
+    circle.seconds(8)
+    assert (circle.using("a"), circle.using("b")) == (4, 0), "two pods need two, and one is left"
+    circle.cluster.end(circle.pod("a").uid)
+    circle.seconds(8)
+    assert circle.uses("b") == [2, 2]
+
+
+def test_nobody_loses_gpus_to_a_quota_that_is_lowered() -> None:
+    circle = Circle()
+    circle.train("a", "1-4")
+    circle.seconds(8)
+    circle.quotas = (quota(1),)
+    for _ in range(20):
+        circle.second()
+        assert circle.using("a") == 4
+
+
+def test_a_crash_of_muster_grants_nothing_beyond_a_quota() -> None:
+    circle = Circle()
+    circle.quotas = (quota(2),)
+    circle.train("a", "1-4")
+    circle.seconds(8)
+    circle.restart()
+    for _ in range(10):
+        circle.second()
+        assert circle.using("a") == 2
+
+
+@pytest.mark.parametrize(("waits", "using"), [(20, 0), (40, 4)])
+def test_quotas_that_cannot_be_read_hold_a_job_for_half_a_minute(
+    waits: int, using: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    circle = Circle()
+    monkeypatch.setattr("tests.core.devices.circle.QuotasSeen", lambda *_: QuotasSeen("another", ()))
+    circle.train("a", "1-4")
+    circle.seconds(waits)
+    assert circle.using("a") == using
+    if not using:
+        assert circle.plan.statuses[circle.key("job-a")].message.endswith("are being read")
+
+
+def a_job(name: str, submitted: float, pods: int = 1) -> Job:
+    key = JobKey("team", name)
+    return Job(key, submitted=submitted, roles=(Role("worker", pods, pods, Shape()),))
+
+
+def test_who_waits_has_its_least_before_others_grow_and_the_tightest_quota_counts() -> None:
+    jobs = {job.key: job for job in (a_job("a", 1.0), a_job("b", 2.0, pods=2), a_job("c", 3.0))}
+    a, b, c = jobs
+    sizes = {a: (1, 2, 4, 8), b: (1, 2), c: (4,)}
+    granted = {a: (Granted("pod-a", "n0", 2),)}
+    quotas = {"team": (quota(100, name="large"), quota(9, used=3)), "other": (quota(0),)}
+    why = f"ResourceQuota gpus allows no more ({FIELD}: hard 9, used 3, 2 in place)"
+    # 4 are left: b's two pods need 2 of them, a grows by 2, c's 4 don't fit
+    assert allowances(jobs, sizes, granted, quotas) == {
+        a: Allowed(4, why),
+        b: Allowed(2, why),
+        c: Allowed(0, why),
+    }
+
+
+def test_without_a_quota_of_gpus_nothing_is_limited() -> None:
+    jobs = {JobKey("team", "a"): a_job("a", 1.0)}
+    cpus = Quota("cpus", "requests.cpu", "cpu", 1, 1)
+    assert allowances(jobs, {JobKey("team", "a"): (1, 2)}, {}, {"team": (cpus,)}) == {}
+    assert allowances(jobs, {JobKey("team", "a"): (1, 2)}, {}, {"team": ()}) == {}
