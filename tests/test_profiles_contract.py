@@ -133,3 +133,65 @@ def test_no_policy_fails_on_a_disturbed_job_or_grants_what_it_may_not_have(
     """More than there is may be promised (coach guesses at places); then the last in the queue wait."""
     plugin_errors = cycle(before, profile(name, live=live)).plugin_errors
     assert not [words for words in plugin_errors if "clipped" in words or "left out" in words]
+
+
+LIVE = sorted(name for name, recipe in profiles.NAMED.items() if not recipe.simulation_only)
+
+
+@st.composite
+def lies(draw: st.DrawFn) -> Report:
+    """Numbers that no training has, as far as the filter of reports lets them by: finite, only losses below 0."""
+    huge = st.sampled_from([0.0, 1e-9, 1.0, 1e9, 1e15])
+    return Report(
+        at=NOW,
+        step=draw(huge),
+        total=draw(huge),
+        epoch=int(draw(huge)),
+        steps_per_epoch=draw(huge),
+        loss=draw(st.sampled_from([None, -1e15, 0.0, 1e15])),
+        speed=draw(huge),
+        target=draw(st.sampled_from([None, 0.0, 1e15])),
+        samples=draw(huge),
+        workers=int(draw(huge)),
+    )
+
+
+@pytest.mark.parametrize("name", LIVE)
+@given(lie=lies(), more=lies(), running=st.integers(1, 3), waiting=st.integers(0, 3))
+@settings(max_examples=8)
+def test_a_job_that_lies_and_one_that_reports_nothing_harm_no_rigid_one_and_stop_no_cycle(
+    name: str, lie: Report, more: Report, running: int, waiting: int
+) -> None:
+    known = {"remaining_work": 500.0, "speed": ((1, 1.0), (2, 1.9), (4, 3.2))}
+    ran = Facts(first_start=NOW - 600.0, run_start=NOW - 600.0)
+    jobs = [
+        job(
+            "liar", roles=[role("worker", 4, least=1, on=["n0"] * running, job="liar")], report=lie, facts=ran
+        ),
+        job("silent", roles=[role("worker", 4, least=1, on=["n1"], job="silent")], facts=ran, **known),
+        job(
+            "rigid",
+            roles=[role("worker", 2, on=["n1", "n1"], job="rigid")],
+            facts=ran,
+            rigid="it has one size",
+        ),
+        *(
+            job(
+                f"w{i}",
+                roles=[role("worker", 4, least=1 + i, job=f"w{i}")],
+                report=more if i else None,
+                **known,
+            )
+            for i in range(waiting)
+        ),
+    ]
+    before = snapshot(
+        [node("n0", 4, labels={PRODUCT: "V100"}), node("n1", 4, labels={PRODUCT: "V100"})], jobs=jobs
+    )
+    plan = cycle(before, profile(name, live=True))
+    assert not [words for words in plan.plugin_errors if "left out" in words]
+    assert {key.name for key in plan.statuses} == {each.key.name for each in jobs}, (
+        "each is told how it stands"
+    )
+    assert "rigid" not in {shrink.job.name for shrink in plan.shrinks}
+    assert plan.requeue_at is None or NOW < plan.requeue_at < float("inf")

@@ -1,9 +1,12 @@
 """Estimate `measured`: speeds as they were measured, too high at first (papers/afs-coddl, section 4.5).
 
 "Overestimate first and re-adjust later": a job of which nothing is measured is believed to grow linearly, but not
-beyond its fair part M/n of the GPUs. Once it has run, it is believed as measured at every smaller unit (shrinking
-costs milliseconds, so CoDDL measures them all; a speed that was not measured is interpolated in the time of an
-iteration), and linear from the largest measured one on.
+beyond its fair part M/n of the GPUs. Once it has run, it is believed as measured at the sizes that it had (a speed
+that was not measured is interpolated in the time of an iteration), and linear from the largest measured one on.
+
+CoDDL makes a new job run at "all allocatable units that are smaller than the given share" in turn. Muster does not:
+that rests on shrinking that costs milliseconds, and here each size is a restart (seconds to minutes on all its GPUs).
+So sizes are measured as shares change, and those between are interpolated until then, on a cluster (`reported`) too.
 
 Choices: the fair part is rounded down, at least 1, and bounds only jobs of which nothing is measured. A cycle is
 asked for `settle` seconds after a start or a change, when there is something to read. Lengths are what the owner

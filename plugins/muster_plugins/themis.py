@@ -137,8 +137,8 @@ def _fair(
     """(J,) replicas of which the product of 1 / rho over `rows` is largest, GPU by GPU."""
     table = snapshot.table
     place = {int(row): n for n, row in enumerate(rows)}
-    with np.errstate(divide="ignore"):
-        value = -np.log(rho[rows])
+    # A job that says it has nothing left, and none of it done, has a rho of inf or 0 at every size: it gains nothing.
+    value = -np.log(np.clip(rho[rows], 1e-300, 1e300))
 
     def gain(row: int, here: int, following: int) -> float:
         n = place[row]
