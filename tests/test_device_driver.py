@@ -33,7 +33,7 @@ class Orders(AgentOrders):
     def __init__(self) -> None:
         super().__init__()
         self.terms: list[int] = []
-        self.heard = 0
+        self.heard = self.published = 0
         self.told: Mapping[AgentKey, Order | None] = {}
 
     def begin(self, term: int, lease: float, lasts: object) -> None:
@@ -43,6 +43,11 @@ class Orders(AgentOrders):
     def publish(self, heard: int, orders: Mapping[AgentKey, Order | None]) -> None:
         super().publish(heard, orders)
         self.heard, self.told = heard, orders
+        self.published += 1
+
+    def took_in(self, heard: int) -> None:
+        super().took_in(heard)
+        self.heard = heard
 
 
 class Circle:
@@ -221,6 +226,23 @@ def test_an_agent_of_a_pod_that_is_not_in_place_is_told_that_it_gets_none() -> N
     circle.driver.hear(AgentHeard(1, "a-pod-of-others", AgentReport("run", AgentState.READY)))
     circle.decide()
     assert (circle.orders.heard, circle.orders.told) == (1, {})
+
+
+def test_who_only_asks_again_is_answered_and_nothing_is_decided() -> None:
+    circle = Circle()
+    a = circle.train("a", "1,2")
+    circle.turn(4)
+    assert len(circle.runs(a)) == 2
+    assert circle.says(a) is None, "its order is carried out"
+    (key,) = circle.orders.told
+    known = circle.driver._devices.coordinator.agents[key]  # type: ignore[union-attr]
+    decided = circle.orders.published
+    circle.cluster.now += 1.0
+    circle.driver.hear(AgentHeard(circle.serial + 1, a.uid, known.report))
+    circle.decide()
+    assert (circle.orders.heard, circle.orders.published) == (circle.serial + 1, decided)
+    heard = circle.driver._devices.coordinator.agents[key].heard  # type: ignore[union-attr]
+    assert heard == circle.cluster.now, "its lease counts from then"
 
 
 def test_the_next_leader_has_a_higher_term_and_takes_nothing_from_whom_it_has_not_heard_of() -> None:

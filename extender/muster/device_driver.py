@@ -54,6 +54,8 @@ log = logging.getLogger(__name__)
 
 REFUSED = 0.5
 """Seconds until a record that was refused counts as not written: the watch tells the holder's version meanwhile."""
+LOOK = 1.0
+"""Seconds between looks for the metrics while nothing is new."""
 FIRST, LONGEST = 1.0, 64.0
 """Seconds before a term is begun again, or decided in again, that failed; doubling."""
 
@@ -112,6 +114,7 @@ class DeviceDriver:
         self._wake: float | None = None
         self._pauses = 0
         self._not_before = 0.0
+        self._looked = -math.inf
         self._later: list[tuple[float, int, HolderOutcome]] = []
         self._count = itertools.count()
         self.metrics: DeviceMetrics | None = None
@@ -187,9 +190,12 @@ class DeviceDriver:
     def hear(self, heard: AgentHeard) -> None:
         """An agent's report. Of a pod that is not in place nothing is kept: its agent gets no orders."""
         self._serial = max(self._serial, heard.serial)
-        self._news = True
         if self._devices is not None and heard.pod in self._ended:
+            known = self._devices.coordinator
+            before, steps = known.agents.get(AgentKey(heard.pod, heard.report.incarnation)), known.steps
             self._devices.heard(heard.pod, heard.report, self._clock())
+            # Who only asks again has its lease renewed; with 1,000 agents that is most of what is heard.
+            self._news |= before is None or before.report != heard.report or known.steps != steps
 
     def holder(self, uid: str) -> HolderRecord | None:
         """What the watch tells of a holder. From any thread."""
@@ -270,7 +276,8 @@ class DeviceDriver:
         where it may go; failed: with what raised."""
         now = self._clock()
         term = self._term
-        if self.metrics is not None:
+        if self.metrics is not None and (self._news or now - self._looked >= LOOK):
+            self._looked = now
             self.metrics.look(self._devices.coordinator if self._devices is not None else None, now)
         if term is None or not term.open():
             return
@@ -301,6 +308,9 @@ class DeviceDriver:
         while self._later and self._later[0][0] <= now:
             self._tell(devices, heapq.heappop(self._later)[2], now)
         if not self._news and (self._wake is None or now < self._wake):
+            if self._serial != self._published:
+                self._published = self._serial
+                self._orders.took_in(self._serial)
             return
         self._news = False
         actions, found = ledger.in_place.adopt(now)

@@ -89,6 +89,8 @@ class Driver:
         self._inbox: queue.SimpleQueue[Sequence[Event | AgentHeard | HolderOutcome | HolderSaid]] = (
             queue.SimpleQueue()
         )
+        self._urgent = threading.Event()
+        """Set where an agent, or the API about who has a device, said something: trainings wait for what follows."""
         self._past = threading.Event()
         """Set where the API server was set back: what the Ledger has learned is not true any more."""
         self.orders = AgentOrders()
@@ -96,9 +98,7 @@ class Driver:
         space = ""
         if settled.devices is not None:
             space = settled.devices.holding.namespace
-            self._devices = DeviceDriver(
-                api, settled.devices, self.orders, lambda found: self._inbox.put([found])
-            )
+            self._devices = DeviceDriver(api, settled.devices, self.orders, self._put)
             self._devices.rest(self._ledger)
         resources = watched(settled.scheduler, namespaces=profile.namespaces.by_labels, holders=space)
         self._reflectors = [Reflector(api, r, self.take, self._past.set) for r in resources]
@@ -150,7 +150,11 @@ class Driver:
 
     def hear(self, heard: AgentHeard) -> None:
         """Called from the thread of the service port, with each report of an agent."""
-        self._inbox.put([heard])
+        self._put(heard)
+
+    def _put(self, found: AgentHeard | HolderOutcome) -> None:
+        self._inbox.put([found])
+        self._urgent.set()
 
     def holder(self, uid: str) -> HolderRecord | None:
         """A pod that holds a device, by uid. Called from the thread of the service port."""
@@ -291,7 +295,8 @@ class Driver:
             pause = until - time.monotonic()
             if pause <= 0 or self._now() is not self._term:
                 break
-            time.sleep(min(pause, COALESCE))
+            self._urgent.wait(min(pause, COALESCE))
+            self._urgent.clear()
             self._drain(0.0)
             term = self._term
             if term is not None and term.open() and not self._settled.observe:

@@ -146,6 +146,13 @@ def test_a_request_without_news_gets_the_lease_when_its_time_is_over(muster: Mus
     assert muster.post() == (200, {"term": 3, "lease": 60.0, "order": None})
 
 
+def test_who_is_taken_in_without_news_is_told_what_it_has_not_carried_out(muster: Muster) -> None:
+    muster.orders.publish(0, {muster.key(): order(9)})
+    asked = muster.asks()
+    muster.orders.took_in(1)
+    assert asked.result(PATIENT)[1]["order"]["number"] == 9
+
+
 @pytest.mark.parametrize("muster", [0.3], indirect=True)
 def test_what_was_not_taken_in_gets_no_lease(muster: Muster) -> None:
     """Whoever decides might give its devices on at that moment."""

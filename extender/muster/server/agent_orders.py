@@ -15,6 +15,7 @@ import contextlib
 import enum
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -93,6 +94,7 @@ class AgentOrders:
         self._serial = 0
         self._term: _Term | None = None
         self._held: dict[AgentKey, Held] = {}
+        self._new: deque[Held] = deque()  # not taken in yet
 
     # ---- of whoever decides ----
 
@@ -101,6 +103,7 @@ class AgentOrders:
         What came before is not answered any more."""
         with self._lock:
             self._term = _Term(term, lease, lasts, self._serial)
+            self._new.clear()
             self._wake(lambda _: True)
 
     def publish(self, heard: int, orders: Mapping[AgentKey, Order | None]) -> None:
@@ -115,7 +118,18 @@ class AgentOrders:
                 for key, order in orders.items()
                 if order is not None
             }
+            while self._new and self._new[0].serial <= heard:
+                self._new.popleft()
             self._wake(lambda held: self._look(held, patient=True) is not Unanswered.WAITS)
+
+    def took_in(self, heard: int) -> None:
+        """All up to serial `heard` is taken in, and orders are as they were. Raises ValueError as publish."""
+        with self._lock:
+            if self._term is None:
+                raise ValueError("expected a term that has begun, found none")
+            self._term.heard = heard
+            while self._new and self._new[0].serial <= heard:
+                self._new.popleft().wake()
 
     def _given(self, before: _Given | None, number: int) -> _Given:
         return before if before is not None and before.number == number else _Given(number, self._clock())
@@ -124,6 +138,7 @@ class AgentOrders:
         """The term is over."""
         with self._lock:
             self._term = None
+            self._new.clear()
             self._wake(lambda _: True)
 
     def _wake(self, fits: Callable[[Held], bool]) -> None:
@@ -155,6 +170,7 @@ class AgentOrders:
                 given.arrived = True
                 round_trip = self._clock() - given.at
             held = self._held[key] = Held(key, report, self._serial, self._term, round_trip)
+            self._new.append(held)
             if before is not None:
                 before.wake()
             return held

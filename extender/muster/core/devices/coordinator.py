@@ -122,6 +122,7 @@ class Coordinator:
     asked: dict[str, float] = field(default_factory=dict)
     changes: dict[str, Change] = field(default_factory=dict)
     given: int = 0  # numbers given out in this term
+    steps: int = 0  # of devices and pods from a state to another: what is decided may depend on each
 
     def number(self) -> int:
         """The next number of an order or epoch."""
@@ -130,6 +131,7 @@ class Coordinator:
 
     def moved(self, device: HeldDevice, event: DeviceEvent, now: float, **changes: object) -> HeldDevice:
         """The device after an event, with other changes."""
+        self.steps += 1
         state = device_after(device.id, device.state, event)
         idle = now if state is DeviceState.IDLE and device.state is not state else device.idle_since
         after = replace(device, state=state, idle_since=idle, **changes)  # type: ignore[arg-type]
@@ -138,6 +140,7 @@ class Coordinator:
 
     def pod_moved(self, pod: str, event: PodEvent) -> None:
         """A pod's state after an event."""
+        self.steps += 1
         self.pods[pod] = pod_after(pod, self.pods.get(pod, PodState.SUBMITTED), event)
 
     def copy(self) -> Coordinator:
@@ -169,6 +172,7 @@ class Coordinator:
 def drop_user(memory: Coordinator, device: HeldDevice, key: AgentKey, now: float, event: DeviceEvent) -> None:
     users = device.users - {key}
     if users:
+        memory.steps += 1
         memory.devices[device.id] = replace(device, users=users)
     else:
         # Who let a reserved one go has not used it.
