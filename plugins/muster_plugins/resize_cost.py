@@ -14,7 +14,9 @@ running job whose number of replicas would change, in this order:
 
    with remaining in s on one replica; of unknown length the horizon counts. A growth that is not is left out.
 3. *Need*: any other shrink, and every stop, is kept only as far as starts and the growths of 2. need the GPUs. What
-   they don't need is given back, first to who loses most of its speed (who would be stopped: all of it).
+   they don't need is given back, first to who loses most of its speed (who would be stopped: all of it). Where one of
+   them is in place: to who loses most GPU-seconds within the horizon, those of the change itself among them. All GPUs
+   of a job stand still meanwhile, also the seven that it keeps of eight, so another one's only GPU may be cheaper.
 4. Where even that leaves too few GPUs, since those who should give them can't change yet: growths go first (those of
    least gain), then the starts of the last in the queue become smaller, then wait. A start that fits is never
    withheld.
@@ -97,7 +99,10 @@ class ResizeCost:
                 growths[row] = gain
             else:
                 plan.keep(row, _words(to, gain, within, cost))
-        plan.give_back(givers)  # 3
+        in_place = any(
+            role is not None and role.devices for role in (plan.job(row).elastic for row in givers)
+        )
+        plan.give_back(givers, partial(self.gpu_seconds, plan) if in_place else plan.part_lost)  # 3
         for row in sorted(growths, key=lambda row: (growths[row], -row)):  # 4
             if plan.free < 0:
                 plan.grow_less(row, partial(self.worth, table, row, self.cost_of(plan.job(row))))
@@ -160,6 +165,12 @@ class ResizeCost:
         left = float(table.remaining[row]) / before
         within = self.horizon if math.isnan(left) else min(self.horizon, left)
         return (after - before) / before * within, within
+
+    def gpu_seconds(self, plan: _Plan, row: int) -> float:
+        """GPU-seconds that a job loses by becoming as small as planned: (3)."""
+        table, job = plan.table, plan.job(row)
+        gain, _ = self.gain(table, row, int(plan.replicas[row]))
+        return (self.cost_of(job) - gain) * plan.gpus(row, int(table.have[row]))
 
     def worth(self, table: Table, row: int, cost: float, to: int) -> bool:
         """Whether a change to so many replicas gains more than it costs."""
@@ -232,17 +243,15 @@ class _Plan(GpuBudget):
             if role in grant.roles:
                 self.details[row] = replace(grant, roles={**grant.roles, role: count})
 
-    def give_back(self, rows: list[int]) -> None:
+    def part_lost(self, row: int) -> float:
+        """Of its speed, by becoming as small as planned."""
+        speeds, have = self.table.curves[self.table.curve[row]], self.table.have[row]
+        if speeds[have] <= 0.0:
+            return 0.0
+        return float((speeds[have] - speeds[self.replicas[row]]) / speeds[have])
+
+    def give_back(self, rows: list[int], loss: Callable[[int], float]) -> None:
         """GPUs that nobody needs go back to those who were to give them, first to who loses most (then by row)."""
-
-        def loss(row: int) -> float:
-            speeds, have = self.table.curves[self.table.curve[row]], self.table.have[row]
-            return (
-                float((speeds[have] - speeds[self.replicas[row]]) / speeds[have])
-                if speeds[have] > 0.0
-                else 0.0
-            )
-
         for row in sorted(rows, key=lambda row: (-loss(row), row)):
             have, to = int(self.table.have[row]), int(self.replicas[row])
             if self.gpus(row, have) - self.gpus(row, to) <= self.free:

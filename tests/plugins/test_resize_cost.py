@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from muster.core.progress import learned
 from muster.core.reasons.words import clock
 from muster.core.sharing import chain
-from muster.types import Config, Facts, Grant, Grants, Job, SharingSnapshot, Table
+from muster.types import Config, Facts, Grant, Grants, Job, Role, Shape, SharingSnapshot, Table
 from muster_plugins.resize_cost import ResizeCost
 from tests import tables
 from tests.scenario import job as job_of
@@ -84,6 +84,25 @@ def test_a_job_that_became_slower_by_growing_comes_back_although_nobody_needs_it
 
 
 # ---- need ----
+
+
+def test_one_of_eight_gpus_in_place_costs_more_than_the_only_replica_of_another_job() -> None:
+    # A start of one needs one of the two that are proposed; linear, so a GPU loses either the same work.
+    linear = [float(n) for n in range(9)]
+    of = tables.table(
+        10,
+        most=[8, 2, 1],
+        have=[8, 2, 0],
+        remaining=np.nan,
+        run_start=[*long_ago(2), np.inf],
+        curves=[linear] * 3,
+    )
+    assert granted(of, [7, 1, 1])[0] == [7, 2, 1], "by evict, the part of its speed that each loses"
+    slots = Role("worker.gpus", 1, 8, Shape((("nvidia.com/gpu", 1),)), devices=True)
+    pod = Role("worker", 1, 1, Shape(()))
+    assert granted(of, [7, 1, 1], roles={0: (pod, slots)})[0] == [8, 1, 1], "840 GPU-seconds against 660"
+    quick = {0: Facts(last_cost=1.0)}  # it changes without a restart
+    assert granted(of, [7, 1, 1], roles={0: (pod, slots)}, facts=quick)[0] == [7, 2, 1], "608 against 660"
 
 
 def test_a_shrink_that_nobody_needs_is_given_back() -> None:
