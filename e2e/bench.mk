@@ -6,8 +6,8 @@ LONG =
 bench: lab-build ## Measure: tables on stdout, JSON in out/bench (LONG=1: the long ones too; one: python -m e2e.bench --help)
 	@$(lab_python) -m e2e.bench all $(if $(filter 1,$(LONG)),--long)
 
-inplace: lab-build ## Measure: one GPU handed from a job to another, in place against evict and gate
-	@$(lab_python) -m e2e.bench inplace
+inplace: lab-build ## Measure: one GPU handed from a job to another, in place against evict and gate (INPLACE="--in-a-row 50")
+	@$(lab_python) -m e2e.bench inplace $(INPLACE)
 
 peers: lab-build ## Measure: Kueue, Volcano, native gangs, the stock scheduler and Muster side by side (hours; PEERS=options); goes on where it was cut off
 	@$(lab_python) -m e2e.bench peers $(PEERS)

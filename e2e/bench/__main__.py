@@ -1,3 +1,4 @@
+# Over 300 lines: every measure is a command with its options.
 """`python -m e2e.bench`: one measure, or all of them. Tables on stdout, progress on stderr, JSON in out/bench;
 exit 0, 1 failed, 2 bad usage. A figure that misses its aim is shown, and is no failure."""
 
@@ -11,6 +12,7 @@ from typing import Any
 
 import click
 
+from e2e.bench import agents as many_agents
 from e2e.bench import calls as api_calls
 from e2e.bench import crowd as crowds
 from e2e.bench import elastic as elastic_jobs
@@ -233,6 +235,14 @@ def calls(**options: Any) -> None:
 
 @main.command()
 @click.option("--hand-overs", default=20, show_default=True, type=click.IntRange(1), help="Of each kind.")
+@click.option(
+    "--in-a-row",
+    default=0,
+    show_default=True,
+    type=click.IntRange(0),
+    help="Then so many of four devices at once.",
+)
+@click.option("--only-row", is_flag=True, help="Only those.")
 @_keep
 def inplace(**options: Any) -> None:
     """One GPU from a job to another on a real node: in place, with --preload, and by evict and gate."""
@@ -268,6 +278,16 @@ def peers(**options: Any) -> None:
     options["peers"] = options["peers"] or tuple(all_peers.PEERS)
     options["parts"] = options["parts"] or all_peers.PARTS
     _finish(all_peers.measure, **options)
+
+
+@main.command()
+@click.option("--nodes", default=500, show_default=True, type=click.IntRange(1), help="Two agents on each.")
+@click.option("--hand-overs", default=50, show_default=True, type=click.IntRange(1))
+@click.option("--seconds", default=60.0, show_default=True, help="For which agents only ask.")
+@_keep
+def agents(**options: Any) -> None:
+    """A thousand agents in place on fake nodes: order to arrival, Muster's CPU, what a hand-over writes."""
+    _finish(many_agents.measure, **options)
 
 
 @main.command("all")

@@ -105,3 +105,11 @@ def ticks(stat: str) -> int:
     """CPU time that a process has used, in clock ticks, from its /proc/PID/stat."""
     fields = stat[stat.rindex(")") + 2 :].split()
     return int(fields[11]) + int(fields[12])
+
+
+def resident(status: str) -> int:
+    """Resident bytes of a process, from its /proc/PID/status. ValueError where it has ended."""
+    for line in status.splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    raise ValueError("expected a line VmRSS, found none: the process has ended")

@@ -1,3 +1,4 @@
+# Over 300 lines: the training that is started and what is read from its words belong together.
 """One GPU handed from a job to another and back, on a real node: in place, with and without --preload, and by evict
 and gate. How long GPUs idle, and whether a step of training is lost.
 
@@ -13,7 +14,7 @@ import itertools
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ from e2e.lab.realnode import PYTHON
 from e2e.scenario import delete_job, job, wait_until
 
 DEVICES = 2
+ROW = 8
+"""Devices of the node on which many hand-overs follow each other."""
 IMPORTS, STEP = 2.0, 0.02
 WITHIN = 180.0
 TOLD = "told.log"
@@ -39,7 +42,8 @@ import imports
 name, index = os.environ["NAME"], os.environ.get("JOB_COMPLETION_INDEX", "")
 devices = os.environ.get("CUDA_VISIBLE_DEVICES") or os.environ["NVIDIA_VISIBLE_DEVICES"]
 saved, told = Path(f"/state/{{name}}-{{index}}"), Path("/state/{TOLD}")
-step, ending = int(saved.read_text()) if saved.exists() else 0, False
+step, weight = saved.read_text().split() if saved.exists() else (0, 1.0)
+step, weight, ending = int(step), float(weight), False
 
 def end(*_):
     global ending
@@ -47,7 +51,7 @@ def end(*_):
 
 def tell(what, at, age):
     with told.open("a") as file:
-        file.write(f"{{at:.6f}} {{what}} {{name}}-{{index}} {{step}} {{devices}} {{age:.3f}}\\n")
+        file.write(f"{{at:.6f}} {{what}} {{name}}-{{index}} {{step}} {{devices}} {{age:.3f}} {{weight * weight}}\\n")
 
 def age():
     ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
@@ -58,11 +62,12 @@ first = True
 while not ending:
     time.sleep({STEP})
     step += 1
+    weight *= 0.9999  # gradient descent to 0
     at = time.time()
     if first:
         tell("first", at, age())
         first = False
-saved.write_text(str(step))
+saved.write_text(f"{{step}} {{weight}}")
 tell("last", at, 0)
 raise SystemExit(143)
 """
@@ -71,7 +76,7 @@ raise SystemExit(143)
 @dataclass(frozen=True)
 class Span:
     """A start of a training on a device. last: of its last step, None while it runs; age: of its process at its first
-    step, s."""
+    step, s; loss, last_loss: at those steps."""
 
     training: str
     device: str
@@ -80,31 +85,32 @@ class Span:
     age: float
     last: float | None = None
     last_step: int = 0
+    loss: float = 0.0
+    last_loss: float = 0.0
 
 
 def spans(text: str) -> list[Span]:
     """Every start on every device, in the order of the first steps. text: what trainings have told."""
     found: list[Span] = []
     for line in text.splitlines():
-        at, what, training, step, devices, age = line.split(" ")
+        at, what, training, step, devices, age, loss = line.split(" ")
         for device in devices.split(","):
             if what == "first":
-                found.append(Span(training, device, float(at), int(step), float(age)))
+                found.append(Span(training, device, float(at), int(step), float(age), loss=float(loss)))
             else:
                 which = max(
                     i for i, one in enumerate(found) if (one.training, one.device) == (training, device)
                 )
-                open_ = found[which]
-                found[which] = Span(
-                    training, device, open_.first, open_.step, open_.age, float(at), int(step)
+                found[which] = replace(
+                    found[which], last=float(at), last_step=int(step), last_loss=float(loss)
                 )
     return sorted(found, key=lambda one: (one.first, one.device))
 
 
 @dataclass(frozen=True)
 class HandOver:
-    """What became of one. idle: of the device that b gets, s; both: of all devices, device-seconds; started: from b's
-    submission to its first step; own: age of b's process then."""
+    """What became of one. idle: of the devices that b gets, the longest, s; both: of all devices, device-seconds;
+    started: from b's submission to its first step; own: age of b's process then."""
 
     idle: float
     both: float
@@ -114,7 +120,7 @@ class HandOver:
 
 def hand_over(found: Sequence[Span], submitted: float, training: str) -> HandOver:
     """That to a training which was submitted then: from the last steps before its first one."""
-    (b,) = [one for one in found if one.training == training and one.first > submitted]
+    mine = [one for one in found if one.training == training and one.first > submitted]
     both = 0.0
     for device in {one.device for one in found}:
         on = [one for one in found if one.device == device]
@@ -123,8 +129,11 @@ def hand_over(found: Sequence[Span], submitted: float, training: str) -> HandOve
             for before, after in itertools.pairwise(on)
             if before.last is not None and submitted < before.last <= after.first
         )
-    before = max(one.last for one in found if one.device == b.device and one.last and one.last < b.first)
-    return HandOver(b.first - before, both, b.first - submitted, b.age)
+    idle = [
+        one.first - max(o.last for o in found if o.device == one.device and o.last and o.last < one.first)
+        for one in mine
+    ]
+    return HandOver(max(idle), both, mine[0].first - submitted, mine[0].age)
 
 
 def lost(found: Sequence[Span]) -> int:
@@ -139,9 +148,51 @@ def lost(found: Sequence[Span]) -> int:
     return steps
 
 
-def measure(progress: Progress, *, hand_overs: int = 20, keep: bool = False) -> Result:
-    """`hand_overs` of each kind, and as many back."""
-    result = Result("inplace", f"One GPU from a job to another on a real node, {hand_overs} times each way")
+def rises(found: Sequence[Span]) -> int:
+    """Starts of trainings whose loss was not below that of their last step before."""
+    count = 0
+    for training in {one.training for one in found}:
+        starts = {one.first: one for one in found if one.training == training}
+        mine = [starts[at] for at in sorted(starts)]
+        count += sum(after.loss >= before.last_loss for before, after in itertools.pairwise(mine))
+    return count
+
+
+def measure(
+    progress: Progress, *, hand_overs: int = 20, in_a_row: int = 0, only_row: bool = False, keep: bool = False
+) -> Result:
+    """`hand_overs` of each kind, and as many back; then `in_a_row` of half of a node's devices at once."""
+    result = Result("inplace", "GPUs from a job to another on a real node")
+    if not only_row:
+        _each(result, progress, hand_overs, keep)
+    if in_a_row:
+        _row(result, progress, in_a_row, keep)
+    return result
+
+
+def _row(result: Result, progress: Progress, count: int, keep: bool) -> None:
+    """Half of 8 devices at once, in place; imports take a tenth of what they take elsewhere."""
+    wanted = Shape(groups=(), racks=0, real=1, real_gpus=ROW, pod_network=True, set_values=VALUES)
+    with (
+        lab_of("bench-in-a-row", wanted, keep) as lab,
+        tempfile.TemporaryDirectory(prefix="muster-in-place-") as state,
+    ):
+        kind = _Kind(lab, Path(state), (), has=ROW, gives=ROW // 2, imports=IMPORTS / 10)
+        found, again, changes = kind.run(progress, f"{ROW // 2} devices at once", count)
+        result.data["in a row"] = {"hand_overs": [vars(one) for one in found], "steps_lost": again}
+        idle = [one.idle for one in found]
+        result.row(f"{ROW // 2} devices at once, {count} in a row: they idle, p50 (p90)", _seconds(idle))
+        lost_text = f"{again} in {changes}"
+        result.row(
+            "    steps lost beyond the last checkpoint, in so many changes of a", lost_text, "0", again == 0
+        )
+        result.row(
+            "    starts at which the loss was not lower than before", str(kind.rises), "0", kind.rises == 0
+        )
+
+
+def _each(result: Result, progress: Progress, hand_overs: int, keep: bool) -> None:
+    """One device, in place and by evict and gate."""
     result.data["arguments"] = {"hand_overs": hand_overs, "imports_s": IMPORTS, "step_s": STEP}
     wanted = Shape(groups=(), racks=0, real=1, real_gpus=DEVICES, pod_network=True, set_values=VALUES)
     found: dict[str, list[HandOver]] = {}
@@ -156,34 +207,45 @@ def measure(progress: Progress, *, hand_overs: int = 20, keep: bool = False) -> 
                 "changes_of_a": changes,
             }
     _rows(result, found)
-    return result
 
 
 class _Kind:
-    """Hand-overs of one kind. options: of the agents; None: by evict and gate."""
+    """Hand-overs of one kind. options: of the agents; None: by evict and gate. has, gives: devices of a, and those of
+    them that b gets; imports: s."""
 
-    def __init__(self, lab: Lab, state: Path, options: Sequence[str] | None) -> None:
+    def __init__(
+        self,
+        lab: Lab,
+        state: Path,
+        options: Sequence[str] | None,
+        *,
+        has: int = DEVICES,
+        gives: int = 1,
+        imports: float = IMPORTS,
+    ) -> None:
         self._cluster, self._state, self._options = Cluster(lab.kubeconfig), state, options
+        self._whole, self._gives, self.rises = has, gives, 0
         self._told = state / TOLD
         self._told.touch()
         (state / "train.py").write_text(TRAINING)
-        (state / "imports.py").write_text(f"import time\ntime.sleep({IMPORTS})\n")
+        (state / "imports.py").write_text(f"import time\ntime.sleep({imports})\n")
 
     def run(self, progress: Progress, name: str, count: int) -> tuple[list[HandOver], int, int]:
         """The hand-overs, steps lost in them and on the way back, and how often a's devices changed."""
         found = []
-        self._submit("a", DEVICES)
-        self._has({"a": DEVICES})
+        every, given = self._whole, self._gives
+        self._submit("a", f"{every - given},{every}")
+        self._has({"a": every})
         with progress.reading(f"hand-overs, {name}", count) as reading:
             for number in range(count):
                 submitted = time.time()
-                self._submit(f"b{number}", 1)
-                self._has({"a": DEVICES - 1, f"b{number}": 1})
+                self._submit(f"b{number}", f"{given}")
+                self._has({"a": every - given, f"b{number}": given})
                 found.append(hand_over(self._spans(), submitted, f"b{number}-0"))
                 delete_job(self._cluster, "default", f"b{number}")
-                self._has({"a": DEVICES})
+                self._has({"a": every})
                 reading(number + 1)
-        again = lost(self._spans())
+        again, self.rises = lost(self._spans()), rises(self._spans())
         changes = len({one.first for one in self._spans() if one.training.startswith("a-")}) - 1
         delete_job(self._cluster, "default", "a")
         wait_until(
@@ -203,10 +265,9 @@ class _Kind:
 
         wait_until(lambda: now() == counts, within=WITHIN, what=f"devices in use: {counts}", also=now)
 
-    def _submit(self, name: str, most: int) -> None:
+    def _submit(self, name: str, gpus: str) -> None:
         environment = {"NAME": name, "PYTHONPATH": "/muster:/state"}
         if self._options is not None:
-            gpus = f"1-{most}" if most > 1 else "1"
             trains(
                 self._cluster,
                 name,
@@ -217,6 +278,7 @@ class _Kind:
                 **environment,
             )
         else:
+            most = int(gpus.rpartition(",")[2])
             self._cluster.submit(_replicas(name, most, self._state, environment))
 
 

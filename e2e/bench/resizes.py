@@ -25,7 +25,6 @@ from e2e.bench.report import Progress, Result
 from e2e.cluster import Cluster
 from e2e.elastic import INDEX
 from e2e.lab import Lab, NodeGroup, Shape
-from e2e.lab.errors import LabError
 from e2e.scenario import RUN_SECONDS, job, wait_until
 
 NAMESPACE = "bench-resizes"
@@ -249,10 +248,7 @@ def _proc(lab: Lab) -> Path:
 
 def _memory(lab: Lab) -> int:
     """Resident bytes of muster."""
-    for line in (_proc(lab) / "status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) * 1024
-    raise LabError("resizes: muster's memory can't be read")
+    return figures.resident((_proc(lab) / "status").read_text())
 
 
 def _quantile(metrics: str, name: str, share: float) -> float:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -64,13 +65,14 @@ def flags(policy_file: Path, log: Path) -> list[str]:
 @dataclass(frozen=True)
 class Written:
     """One request that was answered. who: muster, kube-scheduler, job-controller, kwok, ...; what: "eviction", else
-    verb and resource as "patch pods/status"; name: the object's, of an Event that of what it is about."""
+    verb and resource as "patch pods/status"; name: the object's, of an Event that of what it is about; at: Unix s."""
 
     who: str
     what: str
     namespace: str
     name: str
     code: int
+    at: float = field(default=0.0, compare=False)
 
     @property
     def done(self) -> bool:
@@ -115,6 +117,7 @@ def named(event: Mapping[str, Any]) -> Written:
         about.get("namespace", ""),
         name,
         int((event.get("responseStatus") or {}).get("code", 0)),
+        datetime.fromisoformat(event["stageTimestamp"]).timestamp() if "stageTimestamp" in event else 0.0,
     )
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from e2e.bench.in_place import HandOver, hand_over, lost, spans
+from e2e.bench.in_place import HandOver, hand_over, lost, rises, spans
 from e2e.lab.errors import LabError
 
 TOLD = """\
-100.0 first a-0 1 G0,G1 2.1
-110.0 last a-0 500 G0,G1 0
-112.5 first b-0 1 G1 2.2
-112.0 first a-0 501 G0 2.0
+100.0 first a-0 1 G0,G1 2.1 1.0
+110.0 last a-0 500 G0,G1 0 0.5
+112.5 first b-0 1 G1 2.2 1.0
+112.0 first a-0 501 G0 2.0 0.4
 """
 
 
@@ -26,4 +26,9 @@ def test_steps_that_are_taken_again_are_lost() -> None:
 
 def test_a_training_that_was_killed_is_no_figure() -> None:
     with pytest.raises(LabError, match="a-0 was killed"):
-        lost(spans(TOLD.replace("110.0 last a-0 500 G0,G1 0\n", "")))
+        lost(spans(TOLD.replace("110.0 last a-0 500 G0,G1 0 0.5\n", "")))
+
+
+def test_a_loss_that_is_not_below_that_of_the_last_step_before_is_a_rise() -> None:
+    assert rises(spans(TOLD)) == 0
+    assert rises(spans(TOLD.replace("0.4", "0.6"))) == 1
