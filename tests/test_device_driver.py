@@ -324,6 +324,29 @@ def test_a_fault_in_deciding_takes_no_device_and_stops_nobody_else() -> None:
     assert len(circle.runs(a)) == 1, "hand-overs go on"
 
 
+def test_what_a_fault_kept_from_being_decided_is_decided_although_nobody_says_anything_new() -> None:
+    circle = Circle()
+    circle.train("a", "1,2")
+    circle.turn(4)
+    assert circle.ledger.in_place is not None
+    devices = circle.ledger.in_place.devices
+    adopt = devices.adopt
+    tried: list[float] = []
+
+    def breaks_once(*about: object) -> object:
+        tried.append(circle.cluster.now)
+        if len(tried) == 1:
+            raise RuntimeError("a fault")
+        return adopt(*about)  # type: ignore[arg-type]
+
+    devices.adopt = breaks_once  # type: ignore[method-assign, assignment]
+    circle.driver.planned()
+    circle.decide()
+    circle.cluster.now += 3.0
+    circle.decide()
+    assert len(tried) == 2
+
+
 def test_while_deciding_about_devices_fails_agents_are_answered_all_the_same() -> None:
     circle = Circle()
     a = circle.train("a", "1,2")

@@ -290,6 +290,7 @@ class DeviceDriver:
                 self._begin(term, now)
             self._turn(term, now, show)
         except Exception as error:
+            self._news = True  # what was not decided is still to be
             self._pauses += 1
             self._not_before = now + min(LONGEST, FIRST * 2.0 ** min(self._pauses - 1, 10))
             if isinstance(error, ClusterError):

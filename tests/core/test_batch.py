@@ -88,6 +88,32 @@ def test_a_job_that_goes_on_with_its_own_counts_as_one_that_has_no_other_and_so_
     assert (policy.seen[0].batch, policy.seen[0].batch_sizes) == (64, ())
 
 
+def test_a_job_that_took_its_size_and_begins_again_with_its_own_has_as_long_as_one_that_is_told_first(
+    policy: Larger,
+) -> None:
+    cluster = FakeCluster(nodes=1)
+    train(cluster)
+    muster = circle(cluster, policy)
+    muster.settle()
+    for _ in range(2):  # as a training does that reads its answer only after its first report
+        tell(muster, 3 * TAKES, batch=128)
+        tell(muster, TAKES - 20.0, batch=64)
+        assert policy.seen[0].batch_sizes == (64, 128)
+    tell(muster, 60.0, batch=64)
+    assert policy.seen[0].batch_sizes == ()
+
+
+def test_a_job_that_is_granted_no_size_is_not_judged(policy: Larger) -> None:
+    cluster = FakeCluster(nodes=1)
+    train(cluster)
+    muster = Muster(cluster, Profile(name="plain", scores=((Pack(), 1.0),), shares=(MaxMin(),)))
+    muster.settle()
+    tell(muster, 3 * TAKES, batch=128)
+    tell(muster, 3 * TAKES, batch=64)
+    (job,) = muster.ledger.entries.values()
+    assert not job.facts.batch_ignored
+
+
 def test_a_job_that_is_restarted_for_changes_is_judged_only_by_a_run_that_began_with_what_it_was_told(
     policy: Larger,
 ) -> None:
@@ -100,5 +126,5 @@ def test_a_job_that_is_restarted_for_changes_is_judged_only_by_a_run_that_began_
     tell(muster, 3 * TAKES, batch=64)
     assert policy.seen[0].batch_sizes == (64, 128)
     job.desired.batch_since = 0.0
-    tell(muster, 20.0, batch=64)
+    tell(muster, TAKES + 20.0, batch=64)
     assert policy.seen[0].batch_sizes == ()

@@ -410,6 +410,16 @@ def test_what_would_fail_at_each_cycle_keeps_muster_from_starting() -> None:
     }
 
 
+@pytest.mark.parametrize("version", ["v1.38.0", "v2.0.0", "unknown"])
+def test_a_control_plane_that_is_newer_keeps_no_muster_from_starting(version: str) -> None:
+    cluster = Cluster()
+    cluster.answers["/version"] = {"gitVersion": version}
+    assert before(cluster)["kubernetes"] == (
+        Level.WARN,
+        f"{version} is not supported: 1.34 to 1.37 are",
+    )
+
+
 def test_an_api_server_that_does_not_answer_or_tell_keeps_nobody_from_starting() -> None:
     away = Cluster()
     away.answers["/version"] = ClusterError("the API server does not answer", 0)
@@ -419,7 +429,7 @@ def test_an_api_server_that_does_not_answer_or_tell_keeps_nobody_from_starting()
     busy = Cluster()
     busy.answers |= {"/version": 503, SERVED: 429}
     assert {about: level for about, (level, _) in before(busy).items()} == {
-        "kubernetes": Level.UNKNOWN,
+        "kubernetes version": Level.UNKNOWN,
         "definition": Level.UNKNOWN,
         "rights": Level.OK,
     }

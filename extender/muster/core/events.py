@@ -242,16 +242,8 @@ def _reported(state: LedgerState, uid: str, report: Report, now: float) -> None:
         return
     before = job_state.track
     job_state.track = report_filter.follow(before, report, before.config, now)
-    job, since = job_state.job, job_state.desired.batch_since
-    if (
-        report.batch
-        and job is not None
-        and since is not None
-        and not job_state.facts.batch_ignored
-        and batch.ignores(job, report.batch, since, now)
-    ):
-        job_state.facts = replace(job_state.facts, batch_ignored=True)
-        state.dirty.add(key)
+    if report.batch:
+        _reported_batch(state, job_state, report.batch, now)
     if report_filter.worth_telling(before, job_state.track):
         state.dirty.add(key)
         state.told.append(now)
@@ -259,3 +251,18 @@ def _reported(state: LedgerState, uid: str, report: Report, now: float) -> None:
         if not state.heard:
             state.requeue_at.add(now + HEARD)
         state.heard.add(key)
+
+
+def _reported_batch(state: LedgerState, job_state: JobState, reported: int, now: float) -> None:
+    """A job that goes on with its own batch size for long although it is told another one takes none."""
+    job, desired = job_state.job, job_state.desired
+    if job is None or desired.batch_since is None or job_state.facts.batch_ignored:
+        return
+    if not batch.differs(job, reported):
+        desired.batch_differs = None
+        return
+    if desired.batch_differs is None:
+        desired.batch_differs = now
+    if batch.ignores(job, desired.batch_since, desired.batch_differs, now):
+        job_state.facts = replace(job_state.facts, batch_ignored=True)
+        state.dirty.add(job_state.key)

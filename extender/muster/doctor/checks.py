@@ -14,7 +14,7 @@ from muster.cluster.api import message
 from muster.core.reasons.words import plural
 from muster.doctor import rights
 from muster.doctor.admission import admission
-from muster.doctor.finding import Finding, fail, fine, may_not, warn
+from muster.doctor.finding import Finding, Level, fail, fine, may_not, warn
 from muster.doctor.patient import Json, Patient, ask
 from muster.errors import ClusterError
 from muster.types import counts_as_gpu
@@ -37,6 +37,15 @@ def kubernetes(patient: Patient) -> Iterator[Finding]:
         yield fail("kubernetes", f"{told} is not supported: {span} are", "take a Muster that supports it")
     else:
         yield fine("kubernetes", f"{told}; {span} are supported")
+
+
+def kubernetes_version(patient: Patient) -> Iterator[Finding]:
+    """The API server's version, before Muster starts. Only one that is too old keeps it from starting: a control plane
+    is upgraded before the nodes, and whoever moves then would never start again."""
+    for found in kubernetes(patient):
+        minor = _minor(found.says)
+        newer = minor is None or minor > NEWEST
+        yield warn(found.about, found.says, found.do) if found.level is Level.FAIL and newer else found
 
 
 def programs(patient: Patient) -> Iterator[Finding]:
@@ -254,7 +263,7 @@ CHECKS: Sequence[Callable[[Patient], Iterator[Finding]]] = (
 )
 """In the order in which they are told."""
 
-BEFORE_START: Sequence[Callable[[Patient], Iterator[Finding]]] = (kubernetes, definition, own_account)
+BEFORE_START: Sequence[Callable[[Patient], Iterator[Finding]]] = (kubernetes_version, definition, own_account)
 """Those that Muster's own account can ask before it starts: what fails there would fail at each of its cycles."""
 
 

@@ -62,7 +62,7 @@ def _checked(patient: Patient, checks: Sequence[Callable[[Patient], Iterable[Fin
     """ClusterError where the API server does not answer at all."""
     found: list[Finding] = []
     for check in checks:
-        about = check.__name__
+        about = check.__name__.replace("_", " ")
         try:
             found.extend(check(patient))
         except ClusterError as error:

@@ -3,7 +3,7 @@
 A job declares the global batch sizes that it can train with (annotation `muster.dev/batch-sizes`). The granted one
 (`Grant.batch`) is told in the answer to each report, and where a pod starts in its annotation `muster.dev/batch`,
 which admission gives to it as MUSTER_BATCH. Its training reports which one it has (`Report.batch`). A job that was
-told another one for TAKES seconds and still reports its own does not take it: from then on it counts as one that has
+told another one and reports its own for TAKES seconds on end does not take it: from then on it counts as one that has
 no other, so that policies rank it with its own.
 """
 
@@ -28,16 +28,19 @@ def told(job: Job, grant: Grant | None) -> int:
     return size if size in job.batch_sizes else 0
 
 
-def ignores(job: Job, reported: int, since: float, now: float) -> bool:
-    """Whether a job that reports a batch size of `reported` goes on with it although it was told another one.
+def differs(job: Job, reported: int) -> bool:
+    """Whether a job reports another global batch size than a policy granted and it is told."""
+    size = told(job, job.grant) if granted(job.grant) else 0
+    return bool(reported and size and reported != size)
 
-    since: when that was told first (s). A job that is restarted for each change reads it where it starts: it is
-    judged only by a run that began with it.
+
+def ignores(job: Job, told_since: float, differs_since: float, now: float) -> bool:
+    """Whether a job goes on with its own batch size although it was told another one.
+
+    Since when it was told that one, and since when it reports another on end (s). A job that is restarted for each
+    change reads it where it starts: it is judged only by a run that began with it.
     """
-    size = told(job, job.grant)
-    if not reported or not size or reported == size:
-        return False
     began = job.facts.run_start
-    if job.resize == "restart":
-        return began is not None and began >= since and now - began > TAKES
-    return now - max(since, began or 0.0) > TAKES
+    if job.resize == "restart" and (began is None or began < told_since):
+        return False
+    return now - max(told_since, differs_since, began or 0.0) > TAKES

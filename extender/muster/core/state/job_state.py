@@ -83,6 +83,8 @@ class Desired:
     """What the Share plugins granted it."""
     batch_since: float | None = None
     """When the granted batch size became what it is (s); None: this leader has not told one yet."""
+    batch_differs: float | None = None
+    """Since when training reports another batch size than it is told (s); None: it does not, as far as is known."""
     restart_on: tuple[str, ...] = ()
     """All of it leaves to start again: a node for each replica of its elastic role, some of them not free yet."""
     why: str = ""
