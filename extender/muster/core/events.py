@@ -9,6 +9,7 @@ from functools import partial
 from muster.core.actions.outcomes import answered
 from muster.core.progress import batch, report_filter
 from muster.core.state.blockers import budgets_seen
+from muster.core.state.job_state import JobState
 from muster.core.state.pods import claim_seen, join, place_orphans, pod_gone, pod_seen, rejoin
 from muster.core.state.quarantine import set_aside, stumbled
 from muster.core.state.restore import gang_gone, gang_seen

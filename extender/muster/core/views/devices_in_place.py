@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -87,11 +87,28 @@ class InPlaceReading:
             found.setdefault(name, OnNode()).held = count
         return found
 
+    @cached_property
+    def nodes_of(self) -> Mapping[JobKey, Sequence[str]]:
+        """Names of the nodes where each job uses a device or is to have one."""
+        found: dict[JobKey, list[str]] = {}
+        for name, node in self.nodes.items():
+            for key in node.uses.keys() | node.due.keys():
+                found.setdefault(key, []).append(name)
+        return found
+
+    @cached_property
+    def changes_of(self) -> Mapping[JobKey, tuple[Change, float]]:
+        """The last change of any pod of each job, and when that was (Unix s)."""
+        found: dict[JobKey, tuple[Change, float]] = {}
+        for pod, change in self._seen.changes.items():
+            key = self.job_of.get(pod)
+            if key is not None and (key not in found or change[1] > found[key][1]):
+                found[key] = change
+        return found
+
     def of(self, job: Job) -> bool:
         """Whether a job's GPUs are in place."""
-        return any(role.devices for role in job.roles) or any(
-            job.key in node.uses or job.key in node.due for node in self.nodes.values()
-        )
+        return job.key in self.nodes_of or any(role.devices for role in job.roles)
 
     def _jobs(self, device: HeldDevice) -> tuple[JobKey, ...]:
         pods = {user.pod for user in device.users}
@@ -104,14 +121,14 @@ class InPlaceReading:
 
 
 def told_devices(here: OnNode, number: Mapping[JobKey, int]) -> Json:
-    """Of a node where Muster holds devices: each one's id, its state and the jobs that use it or are about to."""
-    if not here.devices:
-        return {}
+    """Of a node where Muster holds devices: each one's id, its state and the jobs that use it or are about to. Left
+    out are those that only jobs use which the reader may not see; beside one that he may, others are OTHERS once."""
     told = [
-        [device.id, str(device.state), [number.get(key, OTHERS) for key in jobs]]
+        [device.id, str(device.state), list(dict.fromkeys(number.get(key, OTHERS) for key in jobs))]
         for device, jobs in here.devices
+        if not jobs or any(key in number for key in jobs)
     ]
-    return {"devices": told}
+    return {"devices": told} if told else {}
 
 
 def told_in_place(view: View, found: Job, devices: InPlaceReading) -> Json | None:
@@ -119,17 +136,14 @@ def told_in_place(view: View, found: Job, devices: InPlaceReading) -> Json | Non
     if view.in_place is None or not devices.of(found):
         return None
     slots = next((role for role in found.roles if role.devices), None)
-    here = [(name, node) for name, node in devices.nodes.items() if found.key in {*node.uses, *node.due}]
+    here = [(name, devices.nodes[name]) for name in devices.nodes_of.get(found.key, ())]
     mine = [
         {"id": device.id, "node": device.node, "state": str(device.state), "jobs": len(jobs)}
         for _, node in here
         for device, jobs in node.devices
         if found.key in jobs
     ]
-    pods = {pod for pod, key in devices.job_of.items() if key == found.key}
-    last = max(
-        (devices.seen.changes[pod] for pod in pods & devices.seen.changes.keys()), key=_when, default=None
-    )
+    last = devices.changes_of.get(found.key)
     bound = sum(node.uses.get(found.key, 0) for _, node in here)
     return {
         "min": slots.min if slots is not None else bound,
@@ -143,10 +157,6 @@ def told_in_place(view: View, found: Job, devices: InPlaceReading) -> Json | Non
         "handOver": plain_number(last[0].took) if last is not None and last[0].handed else None,
         "idle": plain_number(last[0].idle) if last is not None and last[0].handed else None,
     }
-
-
-def _when(change: tuple[Change, float]) -> float:
-    return change[1]
 
 
 def told_hand_overs(devices: InPlaceReading, number: Mapping[JobKey, int]) -> list[Json]:
