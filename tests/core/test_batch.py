@@ -103,7 +103,7 @@ def test_a_job_that_took_its_size_and_begins_again_with_its_own_has_as_long_as_o
     assert policy.seen[0].batch_sizes == ()
 
 
-def test_a_job_that_is_granted_no_size_is_not_judged(policy: Larger) -> None:
+def test_a_job_that_is_granted_no_size_is_not_judged() -> None:
     cluster = FakeCluster(nodes=1)
     train(cluster)
     muster = Muster(cluster, Profile(name="plain", scores=((Pack(), 1.0),), shares=(MaxMin(),)))

@@ -40,8 +40,8 @@ def kubernetes(patient: Patient) -> Iterator[Finding]:
 
 
 def kubernetes_version(patient: Patient) -> Iterator[Finding]:
-    """The API server's version, before Muster starts. Only one that is too old keeps it from starting: a control plane
-    is upgraded before the nodes, and whoever moves then would never start again."""
+    """The API server's version, before Muster starts. Only one that is too old keeps it from starting: a control
+    plane is upgraded before the nodes, and whoever moves then would never start again."""
     for found in kubernetes(patient):
         minor = _minor(found.says)
         newer = minor is None or minor > NEWEST
