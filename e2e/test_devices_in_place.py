@@ -31,13 +31,16 @@ from e2e.test_say_why import account, ask
 
 pytestmark = ON_A_REAL_NODE
 SLOW = 300.0
+LEASE = "90s"
+"""Longer than a busy machine takes until another muster leads: trainings outlive that."""
 
 
 @pytest.fixture(scope="module")
 def real() -> Iterator[Lab]:
     lab = Lab(f"e2e-{os.getpid()}-in-place")
     try:
-        lab.up(Shape(groups=(), racks=0, real=1, real_gpus=2, pod_network=True, set_values=VALUES))
+        values = (*VALUES, f"devices.lease={LEASE}")
+        lab.up(Shape(groups=(), racks=0, real=1, real_gpus=2, pod_network=True, set_values=values))
         yield lab
     finally:
         lab.down()
@@ -158,7 +161,15 @@ def test_a_leader_that_is_killed_in_a_hand_over_ends_no_training_and_the_next_on
     )
     made, first = names_of(holders(cluster)), as_they_were(cluster, "c")
     trains(cluster, "d", "1,2", tmp_path)
-    wait_until(lambda: as_they_were(cluster, "d"), what="d has a pod")
+    wait_until(
+        lambda: (
+            as_they_were(cluster, "d")
+            and "handed over once it is ready" in str(gang(cluster, "default", "job-d"))
+        ),
+        within=SLOW,
+        what="d is to have one of them",
+        also=lambda: shown(cluster, node, "c", "d"),
+    )
     real.kill("muster-0")
     steps = said(node, "c").count("muster: step=")
     wait_until(
@@ -206,6 +217,8 @@ def test_a_quota_of_one_gpu_leaves_a_job_that_can_use_two_with_one_and_its_gang_
     node, spec = real.real_nodes[0], {"hard": {"requests.nvidia.com/gpu": "1"}}
     cluster.submit({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "gpus"}, "spec": spec})
     try:
+        path = "/api/v1/namespaces/default/resourcequotas/gpus"
+        wait_until(lambda: cluster.get(path).get("status", {}).get("hard"), what="the quota is in force")
         trains(cluster, "h", "1,2", tmp_path)
         words = "ResourceQuota gpus allows no more (requests.nvidia.com/gpu: hard 1, used 0, 1 in place)"
         wait_until(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import groupby
 from typing import Any
 
@@ -154,6 +154,7 @@ def stream(on: On, seconds: float) -> Found:
             watch = raw.bound(on.wire, big)
             began = time.monotonic()
             submitted, number = 0.0, 0
+            small_ones: list[Future[None]] = []
             while (now := time.monotonic() - began) < FIRST + seconds:
                 if not submitted and now >= FIRST:
                     submitted = time.monotonic()
@@ -166,10 +167,12 @@ def stream(on: On, seconds: float) -> Found:
                         gpus=SMALL_GPUS,
                         annotations={RUN_SECONDS: str(SMALL_SECONDS)},
                     )
-                    callers.submit(on.submit, made)
+                    small_ones.append(callers.submit(on.submit, made))
                     number += 1
                 time.sleep(0.01)
             ended = time.monotonic()
+            for one in small_ones:
+                one.result()  # one that was refused makes the stream smaller than it is said to be
             within = sorted(at - submitted for at in watch.seen.values() if at <= ended)
             whole = len(within) >= pods
             try:
