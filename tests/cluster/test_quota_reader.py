@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any, cast
 
+import pytest
+
 from muster.cluster.api import Api
 from muster.cluster.quota_reader import limits, quotas
+from muster.errors import ClusterError
 from muster.types import GPU, Quota, QuotasSeen
 
 
@@ -36,6 +39,11 @@ def test_a_quota_with_a_scope_may_not_be_about_the_pod() -> None:
     assert limits(quota("q", {"pods": "0"}, scopeSelector={"matchExpressions": []})) == []
 
 
+def test_a_limit_counts_before_what_is_used_of_it_was_counted() -> None:
+    made = {"metadata": {"name": "q"}, "spec": {"hard": {f"requests.{GPU}": "2"}}}
+    assert limits(made) == [Quota("q", f"requests.{GPU}", GPU, 2, 0)]
+
+
 def test_quotas_that_may_not_be_read_are_none() -> None:
     class FakeApi:
         def __init__(self, status: int, *items: Any) -> None:
@@ -47,5 +55,9 @@ def test_quotas_that_may_not_be_read_are_none() -> None:
 
     read = quotas(cast(Api, FakeApi(403)))
     assert read(("team",))[0] == QuotasSeen("team", ())
+    with pytest.raises(
+        ClusterError
+    ):  # asked again soon: a token that is not known yet says nothing of quotas
+        quotas(cast(Api, FakeApi(401)))(("team",))
     read = quotas(cast(Api, FakeApi(200, quota("b", {"pods": "1"}), quota("a", {"pods": "2"}))))
     assert [q.name for q in read(("team",))[0].quotas] == ["a", "b"]

@@ -24,7 +24,7 @@ def quotas(api: Api) -> Callable[[tuple[str]], tuple[QuotasSeen, float]]:
     def read(key: tuple[str]) -> tuple[QuotasSeen, float]:
         (namespace,) = key
         status, data = api.request("GET", path("v1", "resourcequotas", namespace))
-        if status in (401, 403, 404):
+        if status in (403, 404):
             return QuotasSeen(namespace, ()), AGAIN
         if status != 200:
             raise ClusterError(message(data), status)
@@ -37,6 +37,7 @@ def quotas(api: Api) -> Callable[[tuple[str]], tuple[QuotasSeen, float]]:
 def limits(item: Json) -> list[Quota]:
     """What a ResourceQuota says of pods' requests, one entry a resource.
 
+    A limit counts from when it is declared, also before the controller manager has counted what is used of it.
     Left out: quotas with scopes, which may not be about the pod, and limits.*, which the planner does not read.
     """
     spec, status = item.get("spec", {}), item.get("status", {})
@@ -44,7 +45,8 @@ def limits(item: Json) -> list[Quota]:
         return []
     used = status.get("used", {})
     result = []
-    for name, hard in sorted(status.get("hard", {}).items()):
+    declared = {**spec.get("hard", {}), **status.get("hard", {})}
+    for name, hard in sorted(declared.items()):
         resource = resource_of(name)
         if resource:
             result.append(
