@@ -15,7 +15,7 @@ import pytest
 from muster.asking import Asking
 from muster.core import cycle as cycling
 from muster.core import events, ledger
-from muster.core.state import job_builder, pods, quarantine
+from muster.core.state import blockers, job_builder, pods, quarantine
 from muster.core.state.quarantine import PAUSE_FIRST, sentence
 from muster.points import Profile
 from muster.types import Grants, JobKey, Phase, Plan, Reason, SharingSnapshot, Snapshot, State, Status
@@ -269,7 +269,7 @@ def test_what_raises_beside_the_plan_puts_its_own_job_aside(
 
     muster.ledger.snapshot(cluster.now)
     BESIDE[name](cluster, muster)
-    monkeypatch.setattr(ledger, name, step)
+    monkeypatch.setattr(ledger if hasattr(ledger, name) else blockers, name, step)
     muster.turn()
     assert sorted(reached)[:: len(reached) - 1] == ["job-bad", "job-good"]
     assert [(f.stage, f.subject) for f in muster.ledger.take_faults() if not f.again] == [
