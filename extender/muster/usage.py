@@ -19,6 +19,7 @@ EXAMPLES = {
     "agent": "muster agent python train.py",
     "doctor": "muster doctor --probe-namespace team",
     "explain": "muster explain job-train -n team",
+    "hold": "muster hold",
     "release": "muster release job-train -n team",
     "replay": "muster replay dump.json --profile gang-pack",
     "serve": "muster serve --config muster.yaml",
