@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import combinations
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -57,10 +60,11 @@ def trains(
     image: str = PYTHON,
     restart: str = "Never",
     pods: int = 1,
+    notes: Mapping[str, str] = MappingProxyType({}),
     **environment: str,
 ) -> None:
     """A Job that trains in place on these numbers of GPUs, each of its pods by itself. options: of its agent;
-    restart: its pods' policy."""
+    restart: its pods' policy; notes: more annotations of its pods."""
     made = job(
         name,
         pods,
@@ -68,7 +72,7 @@ def trains(
         gpus=0,
         cpu="10m",
         memory="128Mi",
-        annotations={GPU_NUMBERS: gpus},
+        annotations={GPU_NUMBERS: gpus, **notes},
     )
     folders = {**FOLDERS, "/state": state}
     known = {
@@ -149,12 +153,14 @@ def trains_on(node: RealNode, name: str) -> frozenset[str]:
     return found[-1].devices if found and found[-1].steps else frozenset()
 
 
-def shared(node: RealNode, *names: str) -> list[str]:
-    """Devices that two starts of trainings used at one time, in words: to be none, whatever happened."""
+def shared(node: RealNode, *names: str, pairs: AbstractSet[frozenset[str]] = frozenset()) -> list[str]:
+    """Devices that two starts of trainings used at one time, in words: to be none, whatever happened. pairs: jobs
+    that are to share theirs."""
     every = [use for name in names for use in uses(node, name)]
     return [
         f"{a.job} and {b.job} on {', '.join(sorted(a.devices & b.devices))} at {max(a.first, b.first)}"
         for a, b in combinations(every, 2)
+        if frozenset((a.job, b.job)) not in pairs
         if a.devices & b.devices and max(a.first, b.first) < min(a.last, b.last)
     ]
 

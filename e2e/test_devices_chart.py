@@ -21,7 +21,8 @@ from e2e.lab import Lab, NodeGroup, Shape
 from e2e.scenario import bound, job, pod, show, wait_until
 from e2e.test_admission import MUSTER, Kubectl
 from e2e.test_report import token
-from muster.cluster.holders import ASSIGNED, holder_object
+from muster.cluster.holder_records import ASSIGNED
+from muster.cluster.holders import holder_object
 from muster.cluster.holding import Holding
 from muster.types import JobKey
 from muster.types.holders import CreateHolder

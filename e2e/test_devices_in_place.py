@@ -26,7 +26,7 @@ from e2e.in_place import (
 from e2e.lab import Lab, Shape
 from e2e.lab.devices import device_ids
 from e2e.lab.realnode import RealNode
-from e2e.scenario import gang, show, wait_until
+from e2e.scenario import configured, gang, show, wait_until
 from e2e.test_say_why import account, ask
 
 pytestmark = ON_A_REAL_NODE
@@ -236,3 +236,77 @@ def test_a_quota_of_one_gpu_leaves_a_job_that_can_use_two_with_one_and_its_gang_
         also=lambda: shown(cluster, node, "h"),
     )
     assert [len(use.devices) for use in uses(node, "h")] == [1, 2]
+
+
+PAIRS = {
+    "profile": "pairs",
+    "profiles": [
+        {"name": "pairs", "scores": [{"name": "pack", "weight": 1}], "shares": ["similarity"], "round": 4}
+    ],
+    "pluginArgs": {"similarity": {"jp": True, "mode": "gpu"}},
+}
+"""The similarity policy puts two jobs on a GPU where nothing else is free, in rounds of 4 s."""
+
+
+def needs(memory: str) -> dict[str, str]:
+    """Annotations of a model that the policy knows."""
+    return {"muster.dev/model": "MobileNet", "muster.dev/gpu-memory": memory}
+
+
+def message(cluster: Cluster, name: str) -> str:
+    """What the owner of a job is told."""
+    return str(gang(cluster, "default", f"job-{name}").get("message", ""))
+
+
+def test_two_jobs_that_fit_share_a_device_until_one_ends_and_who_does_not_fit_is_told(
+    real: Lab, cluster: Cluster, tmp_path: Path
+) -> None:
+    node = real.real_nodes[0]
+    # Its GPUs have 1,024 MiB by the lab's label; of their product the policy knows what others did.
+    labels = {"metadata": {"labels": {"nvidia.com/gpu.product": "Tesla-T4"}}}
+    cluster.patch(f"/api/v1/nodes/{node.name}", labels)
+    with configured(real, **PAIRS):
+        trains(cluster, "p", "1", tmp_path, notes={"muster.dev/model": "MobileNet"})
+        trains(cluster, "q", "1", tmp_path, notes=needs("400Mi"))
+        both_train(cluster, node, "p", "q")
+        made, first = names_of(holders(cluster)), as_they_were(cluster, "q")
+        # more than is left: it waits, and its owner is told
+        trains(cluster, "s", "1", tmp_path, notes=needs("700Mi"))
+        wait_until(
+            lambda: "needs 700 MiB of its memory: 624 of 1024 MiB are left" in message(cluster, "s"),
+            within=SLOW,
+            what="the owner of s is told why it waits",
+            also=lambda: shown(cluster, node, "p", "q", "s"),
+        )
+        # it fits beside q, and p says nothing of memory
+        trains(cluster, "r", "1", tmp_path, notes=needs("500Mi"))
+        wait_until(
+            lambda: trains_on(node, "r") == trains_on(node, "q"),
+            within=SLOW,
+            what="r trains on the device of q",
+            also=lambda: shown(cluster, node, "p", "q", "r", "s"),
+        )
+        steps = said(node, "q").count("muster: step=")
+        wait_until(
+            lambda: said(node, "q").count("muster: step=") > steps + 20, within=SLOW, what="q trains on"
+        )
+        assert as_they_were(cluster, "q") == first
+        assert said(node, "q").count("from step ") == 1, "q was not started again for it"
+        assert names_of(holders(cluster)) == made, "the device has one holder for both"
+        # one ends, the other has it alone
+        second, device = as_they_were(cluster, "r"), trains_on(node, "q")
+        cluster.delete("/apis/batch/v1/namespaces/default/jobs/q", propagationPolicy="Background")
+        wait_until(lambda: not as_they_were(cluster, "q"), within=SLOW, what="the pod of q is gone")
+        steps = said(node, "r").count("muster: step=")
+        wait_until(
+            lambda: said(node, "r").count("muster: step=") > steps + 20,
+            within=SLOW,
+            what="r trains on, alone",
+            also=lambda: shown(cluster, node, "r"),
+        )
+        assert trains_on(node, "r") == device
+        assert said(node, "r").count("from step ") == 1
+        assert as_they_were(cluster, "r") == second
+        assert names_of(holders(cluster)) == made
+        assert not uses(node, "s"), "nobody has so much memory left"
+    assert not shared(node, "p", "q", "r", "s", pairs={frozenset("qr")})

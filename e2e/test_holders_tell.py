@@ -18,7 +18,7 @@ from e2e.lab.devices import device_ids
 from e2e.lab.places import CHECKOUT
 from e2e.lab.realnode import RealNode, contents, python_image
 from e2e.scenario import show, wait_until
-from muster.cluster.holders import DEVICE
+from muster.cluster.holder_records import DEVICE
 
 pytestmark = ON_A_REAL_NODE
 SLOW = 300.0

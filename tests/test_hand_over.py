@@ -13,8 +13,9 @@ import pytest
 
 from muster.core.devices.agents import answer_to, heard
 from muster.core.devices.coordinator import Coordinator
-from muster.core.devices.hand_over import Want, decide
+from muster.core.devices.hand_over import decide
 from muster.core.devices.holders import holder_seen, recorded
+from muster.core.devices.on_node import Want
 from muster.core.devices.transitions import PodState
 from muster.types import JobKey
 from muster.types.devices import AgentKey, plain_answer, read_agent_report

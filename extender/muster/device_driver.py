@@ -147,7 +147,8 @@ class DeviceDriver:
         self._looked_on = None
 
     def _begin(self, term: Term, now: float) -> None:
-        epochs = [pod.holder.epoch for pod in self._holders.values() if pod.holder is not None]
+        holders = [pod.holder for pod in self._holders.values() if pod.holder is not None]
+        epochs = [max(holder.epoch, holder.second_epoch) for holder in holders]
         least = max(epochs, default=0) // PER_TERM + 1
         number = next_term(self._api, self._settings.holding.namespace, least)
         of = self._settings
@@ -237,7 +238,9 @@ class DeviceDriver:
         """Whether an assignment is to another pod than the last one that the watch has told of."""
         known = self._holders.get(action.uid) if isinstance(action, AssignHolder) else None
         before = known.holder.agent if known is not None and known.holder is not None else None
-        return isinstance(action, AssignHolder) and before is not None and before.pod != action.agent.pod
+        if not isinstance(action, AssignHolder) or action.second or before is None:
+            return False  # nobody gives a seat beside himself up
+        return before.pod != action.agent.pod
 
     def _tell(
         self,

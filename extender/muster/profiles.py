@@ -20,7 +20,8 @@ class Recipe:
 
     arguments: plugins' parameters where the profile needs other than their defaults; a configuration's own
     `pluginArgs` win over them. round (s), resize, planner, conserving: as in `Profile`. order: where it needs one.
-    simulation_only: why no cluster runs it, and what to take there instead; empty: clusters run it.
+    simulation_only: why no cluster runs it, and what to take there instead; empty: clusters run it. pairs: what to
+    take where no devices are given in place, of a profile that puts two jobs on a GPU; empty: it puts none.
     """
 
     sort: str = ""
@@ -36,6 +37,7 @@ class Recipe:
     planner: str = "cycle"
     conserving: bool = False
     simulation_only: str = ""
+    pairs: str = ""
     arguments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
@@ -45,7 +47,7 @@ PACK = (("pack", 1.0),)
 MEASURING = ("reshape", "termination")
 """Plugins that predict with seconds of a paper, and with measured ones where they are told to (`measured`)."""
 
-PAIRS = "two jobs share a GPU in the simulator only"
+PAIRS = "on a cluster two jobs share a GPU in place only (muster.dev/gpus): set devices.enabled, or take"
 
 NAMED: Mapping[str, Recipe] = {
     # the default: priority, submission, and nodes filled one after another
@@ -113,7 +115,7 @@ NAMED: Mapping[str, Recipe] = {
             shares=(f"gavel-{name}",),
             round=360.0,
             arguments={f"gavel-{name}": {"perf": bool(ending), "packed": ending == "-packed"}},
-            simulation_only=f"{PAIRS}; take gavel-{name}-perf" if ending == "-packed" else "",
+            pairs=f"gavel-{name}-perf" if ending == "-packed" else "",
         )
         for name in ("max-min", "ftf", "min-total-duration")
         for ending in ("", "-perf", "-packed")
@@ -173,21 +175,27 @@ def on_a_cluster(recipe: Recipe, resize_cost: bool, estimate: str) -> Recipe:
     )
 
 
-def not_on_a_cluster(name: str, known: Recipe, arguments: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Faults: what of a profile and its plugins' arguments runs in simulations only, and what to take instead."""
+def not_on_a_cluster(
+    name: str, known: Recipe, arguments: Mapping[str, Mapping[str, Any]], *, devices: bool = False
+) -> list[str]:
+    """Faults: what of a profile and its plugins' arguments does not run on a cluster, and what to take instead.
+    devices: they are given in place."""
     if known.simulation_only:
         return [f"profile: {name!r} runs in simulations only: {known.simulation_only}"]
     faults = []
+    if known.pairs and not devices:
+        return [f"profile: {name!r}: {PAIRS} {known.pairs}"]
     if known.resize == "hand-over":
         faults.append(
             f"profile: {name!r} has resize hand-over: devices of a running process change hands in the simulator "
             "only; take restart or in-place"
         )
-    for plugin in sorted({*known.shares} & {*arguments, *known.arguments} & {*points.installed()}):
+    asked = {*known.shares} & {*arguments, *known.arguments} & {*points.installed()} if not devices else set()
+    for plugin in sorted(asked):
         given = {**known.arguments.get(plugin, {}), **arguments.get(plugin, {})}
         known_here = {f.name for f in fields(points.installed()[plugin].load())}
         faults += [
-            f"pluginArgs.{plugin}.{key}: {PAIRS}; take false"
+            f"pluginArgs.{plugin}.{key}: {PAIRS} false"
             for key in ("jp", "packed")
             if key in known_here and given.get(key) is True
         ]

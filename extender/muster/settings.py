@@ -396,7 +396,10 @@ def profile_of(settings: Settings) -> Profile:
         known = profiles.recipe(settings.profile, own)
     except ConfigurationError as unknown:
         raise ConfigurationError("\n".join([str(unknown), *faults])) from unknown
-    faults = [*profiles.not_on_a_cluster(settings.profile, known, settings.plugin_args), *faults]
+    where = profiles.not_on_a_cluster(
+        settings.profile, known, settings.plugin_args, devices=settings.devices.enabled
+    )
+    faults = [*where, *faults]
     if faults:
         raise ConfigurationError("\n".join(faults))
     own = {**own, settings.profile: profiles.on_a_cluster(known, settings.resize_cost, settings.estimate)}

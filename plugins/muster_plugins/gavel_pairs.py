@@ -29,7 +29,7 @@ def with_pairs(market: Market, jobs: Sequence[Job], names: Sequence[str]) -> Mar
 
     for second, other in enumerate(jobs):
         for first in range(second):
-            if market.gpus[first] != market.gpus[second]:
+            if market.gpus[first] != market.gpus[second] or not (jobs[first].shareable and other.shareable):
                 continue
             gpus = float(market.gpus[first])
             both = [beside(jobs[first], other, gpus), beside(other, jobs[first], gpus)]

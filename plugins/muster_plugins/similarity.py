@@ -171,6 +171,8 @@ class Similarity:
                 return
             if first.gpus != 1 or first.beside is not None or table.keys[row] in taken or not first.model:
                 continue
+            if not snapshot.jobs[table.keys[row]].shareable:
+                continue
             pairs = [p for other in waiting for p in self._pairs(row, first, other, snapshot)]
             if pairs:
                 best = max(pairs, key=lambda p: (p.own, p.both, -places[p.row]))
@@ -184,12 +186,15 @@ class Similarity:
         model = self.reference(job)
         if model is None or int(table.unit[other]) != 1 or 1 not in self._counts(table, other):
             return
+        if not job.shareable:
+            return
         here = snapshot.jobs[table.keys[row]]
         used = here.gpu_memory if not first.batch and here.gpu_memory else first.memory
+        # What its owner declares is of its own batch size, whatever that is; a trace says of which.
+        declared = job.gpu_memory if job.batch or elastic_role(job).devices else 0
         for size, memory, own, both in pairings(
             self.references, self.unit, first.product, (first.model, first.size), used,
-            (model, self._own(job)), job.gpu_memory if job.batch else 0,
-            job.batch_sizes, self.mode == "gpu_ngpu_bs",
+            (model, self._own(job)), declared, job.batch_sizes, self.mode == "gpu_ngpu_bs",
         ):  # fmt: skip
             batch = 0 if size == job.batch or not job.batch_sizes else size
             choice = Choice(first.product, 1, batch, memory, model, size, table.keys[row])

@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from muster.cluster.api import Api
-from muster.cluster.holders import HolderExecutor, assign_patch, holder_object, holder_record
+from muster.cluster.holder_records import holder_record
+from muster.cluster.holders import HolderExecutor, assign_patch, holder_object
 from muster.cluster.holding import Holding
 from muster.cluster.lease import Term
 from muster.types import JobKey, Phase, PodSeen

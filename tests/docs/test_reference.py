@@ -37,12 +37,19 @@ def test_no_metric_of_the_code_is_missing() -> None:
 @pytest.mark.parametrize("name", sorted(profiles.NAMED))
 def test_of_each_profile_it_is_said_what_was_seen_of_it_on_a_cluster(name: str) -> None:
     """That those which run in simulations only are refused is in tests/server/test_settings.py."""
-    said = [name in tried.TRIED, name in tried.AS, bool(profiles.NAMED[name].simulation_only)]
-    assert sum(said) == 1, f"expected one of TRIED, AS and simulation_only; found {said}"
+    recipe = profiles.NAMED[name]
+    said = [name in tried.TRIED, name in tried.AS, bool(recipe.simulation_only), bool(recipe.pairs)]
+    assert sum(said) == 1, f"expected one of TRIED, AS, simulation_only and pairs; found {said}"
     if name in tried.AS:
         assert tried.AS[name] in tried.TRIED
     elif name in tried.TRIED and name != "fifo":  # the default needs no name
         assert f'"{name}"' in (TOP / "e2e" / f"test_{tried.TRIED[name]}.py").read_text()
+
+
+def test_what_is_said_of_profiles_that_pair_was_tried() -> None:
+    tried_by = (TOP / "e2e/test_devices_in_place.py").read_text()
+    assert f'"shares": ["{tried.PAIRS}"]' in tried_by
+    assert '"jp": True' in tried_by
 
 
 def test_nothing_is_said_of_profiles_that_are_not_there() -> None:

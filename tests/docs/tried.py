@@ -51,6 +51,9 @@ AS: Mapping[str, str] = {
 }  # fmt: skip
 """By profile without a scenario: the one that is carried out in the same way (grants of the same kind, or none)."""
 
+PAIRS = "similarity"
+"""The profile whose pairs, with `jp`, were tried in place."""
+
 NEAR: Mapping[str, float] = {
     "fifo": 2.0,
     "afs-l": -0.1,
@@ -66,6 +69,9 @@ def words(name: str, recipe: Recipe) -> str:
     """Whether a profile runs on a cluster, and what was seen of it there. KeyError where nothing is said of it."""
     if recipe.simulation_only:
         return f"simulation only: {recipe.simulation_only}"
+    if recipe.pairs:
+        where = "e2e/test_devices_in_place.py"
+        return f"live with `devices.enabled`: pairs as `{PAIRS}` does (`{where}`), not tried itself"
     if name not in TRIED:
         return f"live as `{AS[name]}`, not tried itself"
     near = f"JCT {NEAR[name]:+.1f} % of simulated" if name in NEAR else "JCT not compared"

@@ -183,12 +183,31 @@ def test_on_a_cluster_changes_have_to_be_worth_their_cost_and_speeds_are_as_repo
         profile_of(load_settings("profile: afs-l\nestimate: guess"))
 
 
+DEVICES = "devices: {enabled: true, image: registry.example/pause}\nreporting: {enabled: true}"
+
+
+def test_where_devices_are_given_in_place_policies_may_put_two_jobs_on_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(points, "installed", REAL)
+    made = profile_of(
+        load_settings(f"profile: similarity\npluginArgs: {{similarity: {{jp: true}}}}\n{DEVICES}")
+    )
+    assert "jp=True" in repr(made.shares[0])
+
+
 @pytest.mark.parametrize("name", sorted(profiles.NAMED))
 def test_a_named_profile_runs_on_a_cluster_or_names_what_does(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(points, "installed", REAL)
     why = profiles.NAMED[name].simulation_only
+    if instead := profiles.NAMED[name].pairs:
+        says = f"^profile: '{name}': .*: set devices.enabled, or take {instead}$"
+        with pytest.raises(ConfigurationError, match=says):
+            profile_of(load_settings(f"profile: {name}"))
+        assert profile_of(load_settings(f"profile: {name}\n{DEVICES}")).name == name
+        return
     if not why:
         assert profile_of(load_settings(f"profile: {name}")).name == name
         return
@@ -203,11 +222,11 @@ def test_a_named_profile_runs_on_a_cluster_or_names_what_does(
     [
         (
             "profile: similarity\npluginArgs: {similarity: {jp: true}}",
-            "pluginArgs.similarity.jp: two jobs share a GPU in the simulator only; take false",
+            f"pluginArgs.similarity.jp: {profiles.PAIRS} false",
         ),
         (
             "profile: gavel-ftf-perf\npluginArgs: {gavel-ftf: {packed: true}}",
-            "pluginArgs.gavel-ftf.packed: two jobs share a GPU in the simulator only; take false",
+            f"pluginArgs.gavel-ftf.packed: {profiles.PAIRS} false",
         ),
         (
             "profile: own\nprofiles: [{name: own, shares: [max-min], resize: hand-over}]",

@@ -1,8 +1,9 @@
-"""Pods that hold devices: how they are written and read, and the requests for what the core decides about them.
+"""Pods that hold devices: how they are written (holder_records reads them), and what the core decides is sent.
 
     labels       muster.dev/holder: "true"
     annotations  muster.dev/holds-for: NAMESPACE/NAME (the job on whose account it was made)
                  muster.dev/assigned: {"epoch": 4294967298, "pod": UID, "incarnation": "0f8c..."} (the record)
+                 muster.dev/assigned-second: likewise, of the second seat (two jobs share the device)
                  muster.dev/device: GPU-6a... (where the status does not say it, what its container told)
 
 Its node is required by name, so it is nowhere else, whoever binds it. A pod that others delete or evict keeps its
@@ -14,44 +15,35 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
 
-from muster.cluster import api_types
 from muster.cluster.api import MERGE, NOT_SENT, Api, Errand, message
+from muster.cluster.holder_records import ASSIGNED, DEVICE, LABEL, NODE_NAME, SECOND, version_of
 from muster.cluster.holding import Holding, tells
 from muster.cluster.lease import Term
 from muster.cluster.paths import path
 from muster.cluster.worker_pool import WorkerPool
 from muster.errors import ClusterError
-from muster.types import GPU, Phase
-from muster.types.devices import AgentKey, MalformedError, device_id
+from muster.types import GPU
 from muster.types.holders import (
     AssignHolder,
     CreateHolder,
     DeleteHolder,
     HolderAction,
     HolderOutcome,
-    HolderRecord,
     NameDevice,
 )
 
 log = logging.getLogger(__name__)
 
-LABEL = "muster.dev/holder"
-"""Label by Muster, `true`: a pod of Muster's own that holds a device, in `devices.namespace`."""
 HOLDS_FOR = "muster.dev/holds-for"
 """Annotation by Muster, NAMESPACE/NAME: the job for which a pod that holds a device was made."""
-ASSIGNED = "muster.dev/assigned"
-"""Annotation by Muster, JSON: whose the device of a pod that holds one is, and since which order."""
-DEVICE = "muster.dev/device"
-"""Annotation by Muster: the device of a pod that holds one, as its container told it (`devices.report: hold`)."""
 SPARE = 5
 """Seconds that a holder's own end may take."""
 THREADS = 4
-NODE_NAME = "metadata.name"
 
 
 # ---- written ----
@@ -115,105 +107,16 @@ def holder_object(action: CreateHolder, how: Holding) -> dict[str, Any]:
 def assign_patch(action: AssignHolder) -> dict[str, Any]:
     """The record, on the version that was read."""
     record = {"epoch": action.epoch, "pod": action.agent.pod, "incarnation": action.agent.incarnation}
-    return _noted(action, ASSIGNED, json.dumps(record, separators=(",", ":")))
+    mine, other = (SECOND, ASSIGNED) if action.second else (ASSIGNED, SECOND)
+    written: dict[str, str | None] = {mine: json.dumps(record, separators=(",", ":"))}
+    if action.clears:
+        written[other] = None
+    return _noted(action, written)
 
 
-def _noted(action: AssignHolder | NameDevice, name: str, value: str) -> dict[str, Any]:
+def _noted(action: AssignHolder | NameDevice, notes: Mapping[str, str | None]) -> dict[str, Any]:
     found = {"uid": action.uid, "resourceVersion": action.version}
-    return {"metadata": {**found, "annotations": {name: value}}}
-
-
-# ---- read ----
-
-
-class _Struct(msgspec.Struct, rename="camel", gc=False):
-    pass
-
-
-class _Device(_Struct):
-    resource_i_d: str = msgspec.field(default="", name="resourceID")
-    health: str = ""
-
-
-class _Allocated(_Struct):
-    name: str = ""
-    resources: list[_Device] | None = None
-
-
-class _Container(_Struct):
-    allocated: list[_Allocated] | None = msgspec.field(default=None, name="allocatedResourcesStatus")
-
-
-class _Status(_Struct):
-    container_statuses: list[_Container] | None = None
-
-
-class _Spec(_Struct):
-    node_name: str = ""
-    affinity: api_types.Affinity | None = None
-
-
-class _Holder(_Struct):
-    metadata: api_types.Meta
-    spec: _Spec = msgspec.field(default_factory=_Spec)
-    status: _Status = msgspec.field(default_factory=_Status)
-
-
-class _Assigned(msgspec.Struct, gc=False):
-    epoch: int
-    pod: str
-    incarnation: str
-
-
-_holder = msgspec.json.Decoder(_Holder)
-_assigned = msgspec.json.Decoder(_Assigned)
-_terms = msgspec.json.Decoder(list[api_types.SelectorTerm])
-
-
-def holder_record(data: bytes | msgspec.Raw, phase: Phase) -> HolderRecord | None:
-    """What a pod says as a holder, None where it is none. Raises msgspec.DecodeError for a record that can't be read:
-    somebody may use that device."""
-    found = _holder.decode(data)
-    meta = found.metadata
-    if (meta.labels or {}).get(LABEL) != "true":
-        return None
-    text = (meta.annotations or {}).get(ASSIGNED)
-    record = _assigned.decode(text) if text else None
-    device, healthy = _device(found.status)
-    device = device or (meta.annotations or {}).get(DEVICE, "")
-    return HolderRecord(
-        uid=meta.uid,
-        node=found.spec.node_name or _wanted(found.spec),
-        device=device,
-        healthy=healthy,
-        leaving=meta.deletion_timestamp is not None or phase.ended,
-        epoch=record.epoch if record is not None else 0,
-        agent=AgentKey(record.pod, record.incarnation) if record is not None else None,
-    )
-
-
-def _device(status: _Status) -> tuple[str, bool]:
-    """The id of its device and whether that is healthy; "" while there is none, or it is a part of one."""
-    for container in status.container_statuses or ():
-        for resource in container.allocated or ():
-            for device in resource.resources or () if resource.name == GPU else ():
-                try:
-                    return device_id("resourceID", device.resource_i_d), device.health != "Unhealthy"
-                except MalformedError as error:
-                    log.warning("a holder's device can't be given to a training: %s", error)
-    return "", True
-
-
-def _wanted(spec: _Spec) -> str:
-    """The node that it is bound to, once it is."""
-    affinity = spec.affinity.node_affinity if spec.affinity is not None else None
-    if affinity is None or affinity.required is None:
-        return ""
-    fields = [
-        r for term in _terms.decode(affinity.required.node_selector_terms) for r in term.match_fields or ()
-    ]
-    names = [value for r in fields if r.key == NODE_NAME for value in r.values or ()]
-    return names[0] if len(names) == 1 else ""
+    return {"metadata": {**found, "annotations": notes}}
 
 
 # ---- sent ----
@@ -270,7 +173,7 @@ class HolderExecutor:
                 return api.request("POST", where, holder_object(action, self._how))
             case NameDevice():
                 named = path("v1", "pods", self._how.namespace, action.name)
-                return api.request("PATCH", named, _noted(action, DEVICE, action.device), MERGE)
+                return api.request("PATCH", named, _noted(action, {DEVICE: action.device}), MERGE)
             case AssignHolder():
                 named = path("v1", "pods", self._how.namespace, action.name)
                 return api.request("PATCH", named, assign_patch(action), MERGE)
@@ -288,6 +191,6 @@ class HolderExecutor:
 
 def _version(data: bytes) -> str:
     try:
-        return _holder.decode(data).metadata.resource_version
+        return version_of(data)
     except msgspec.DecodeError:
         return ""

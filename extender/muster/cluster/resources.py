@@ -8,7 +8,7 @@ from dataclasses import replace
 import msgspec
 
 from muster.cluster import api_types, decode, decode_pods
-from muster.cluster.holders import holder_record
+from muster.cluster.holder_records import holder_record
 from muster.cluster.paths import path
 from muster.cluster.watch import Resource
 from muster.types import (

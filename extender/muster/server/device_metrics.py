@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from muster.core.devices.coordinator import Change, Coordinator
+from muster.core.devices.coordinator import Change, Coordinator, whole
 from muster.core.devices.transitions import DeviceState
 from muster.types.devices import AgentKey
 
@@ -71,7 +71,7 @@ class DeviceMetrics:
         """How it stands, None where another replica leads. now: of the Coordinator's clock."""
         since, self._at = self._at, now if known is not None else None
         counts = dict.fromkeys(DeviceState, 0)
-        for device in known.devices.values() if known is not None else ():
+        for device in whole(known.devices).values() if known is not None else ():
             counts[device.state] += 1
             if since is not None and (cause := _unused(known, device.state, device.id, device.users)):
                 self._unused.labels(cause).inc(max(0.0, now - since))

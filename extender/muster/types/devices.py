@@ -5,6 +5,8 @@ An agent asks `POST /v1/agents` with its pod's report token, which says whose it
     {"incarnation": "0f8c...", "state": "running", "order": 4294967299, "gpus": [1, 2, 4],
      "devices": [{"id": "GPU-6a...", "epoch": 4294967298}]}
 
+A device that two jobs share has `"second": true` in the order of the one on its second seat: its lock is another one.
+
 The answer (`AgentAnswer`) comes at once, or up to HOLD seconds (a sixth of the lease, if that is less) later where
 there is no order newer than `order`:
 
@@ -62,10 +64,12 @@ class AgentState(enum.StrEnum):
 
 
 class Device(NamedTuple):
-    """A device as an order hands it out: its id (an NVIDIA UUID), and the epoch of its assignment."""
+    """A device as an order hands it out: its id (an NVIDIA UUID), the epoch of its assignment, and whether that is of
+    its second seat."""
 
     id: str
     epoch: int
+    second: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +167,7 @@ def read_order(field: str, found: object) -> Order:
     return Order(
         _number(f"{field}.number", body.get("number"), 1),
         _text(f"{field}.incarnation", body.get("incarnation"), INCARNATION_LENGTH),
-        _devices(f"{field}.devices", body.get("devices")),
+        _devices(f"{field}.devices", body.get("devices"), ordered=True),
     )
 
 
@@ -173,7 +177,7 @@ def plain_report(report: AgentReport) -> dict[str, Any]:
         "incarnation": report.incarnation,
         "state": str(report.state),
         "order": report.order,
-        "devices": [device._asdict() for device in report.devices],
+        "devices": [{"id": device.id, "epoch": device.epoch} for device in report.devices],
         "gpus": list(report.gpus),
     }
 
@@ -184,9 +188,14 @@ def plain_answer(answer: AgentAnswer) -> dict[str, Any]:
     told = order and {
         "number": order.number,
         "incarnation": order.incarnation,
-        "devices": [device._asdict() for device in order.devices],
+        "devices": [_plain_device(device) for device in order.devices],
     }
     return {"term": answer.term, "lease": answer.lease, "order": told}
+
+
+def _plain_device(device: Device) -> dict[str, Any]:
+    plain: dict[str, Any] = {"id": device.id, "epoch": device.epoch}
+    return {**plain, "second": True} if device.second else plain
 
 
 def _mapping(field: str, found: object, names: set[str]) -> Mapping[str, object]:
@@ -217,14 +226,18 @@ def _text(field: str, found: object, most: int, fits: Callable[[str], bool] = st
     return found
 
 
-def _devices(field: str, found: object) -> tuple[Device, ...]:
+def _devices(field: str, found: object, *, ordered: bool = False) -> tuple[Device, ...]:
     devices = []
     for i, one in enumerate(_sequence(field, found)):
-        body = _mapping(f"{field}[{i}]", one, {"id", "epoch"})
+        body = _mapping(f"{field}[{i}]", one, {"id", "epoch", "second"} if ordered else {"id", "epoch"})
+        second = body.get("second", False)
+        if not isinstance(second, bool):
+            raise MalformedError(f"{field}[{i}].second", "true or false", second)
         devices.append(
             Device(
                 device_id(f"{field}[{i}].id", body.get("id")),
                 _number(f"{field}[{i}].epoch", body.get("epoch"), 1),
+                second,
             )
         )
     twice = [a.id for a, b in zip(sorted(devices), sorted(devices)[1:], strict=False) if a.id == b.id]

@@ -19,7 +19,8 @@ class HolderRecord:
     """A holder as the API has it.
 
     device: the id of what the kubelet gave it, "" = nothing yet; healthy: by the pod's status; leaving: it is being
-    deleted, or has ended; epoch and agent: of the last assignment that was recorded on it, 0 and None = none.
+    deleted, or has ended; epoch and agent: of the last assignment that was recorded on it, 0 and None = none;
+    second_epoch and second: likewise of the second seat, where two jobs share the device.
     """
 
     uid: str
@@ -29,6 +30,8 @@ class HolderRecord:
     leaving: bool = False
     epoch: int = 0
     agent: AgentKey | None = None
+    second_epoch: int = 0
+    second: AgentKey | None = None
 
 
 # ---- what is heard ----
@@ -109,7 +112,9 @@ class NameDevice:
 
 @dataclass(frozen=True, slots=True)
 class AssignHolder:
-    """Record on a holder, if it still has this resourceVersion, that its device is an agent's from `epoch` on."""
+    """Record on a holder, if it still has this resourceVersion, that its device is an agent's from `epoch` on.
+    second: on its second seat, which two that share it have; clears: what is recorded of the other seat, on which
+    nobody is, is taken off."""
 
     uid: str
     name: str
@@ -118,6 +123,8 @@ class AssignHolder:
     epoch: int
     agent: AgentKey
     cause: str
+    second: bool = False
+    clears: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -220,17 +220,14 @@ class Job:
     not_before: float = 0.0  # back-off after a start that failed
     preempted: str = ""  # why it goes back whole, while some of it is still out
     ends: EndReason | None = None  # the machine's word for that, or for why its last start was given up
-    quota: tuple[str, str, bool] = (
-        "",
-        "",
-        False,
-    )  # what keeps its missing pods out: words, numbers, for ever
+    quota: tuple[str, str, bool] = ("", "", False)  # what keeps missing pods out: words, numbers, for ever
     memory: Mapping[str, object] = field(default_factory=dict)  # by plugin: what its `observe` returned
     request: int = 0
     model: str = ""
     batch: int = 0  # global batch size, as submitted or last reported, 0 = unknown
     batch_sizes: tuple[int, ...] = ()  # global ones that it can train with, rising; empty: its own only
     gpu_memory: int = 0  # MiB of GPU memory that a replica uses on each GPU, 0 = unknown
+    shareable: bool = True  # another job may be placed on the same GPUs
     resize_at: str = ""  # "boundary": only when it reports one
     resize: str = ""  # "restart": a change of its size ends all of its replicas; else survivors go on
     image: str = ""  # of its pods: with the model, what a job that was seen before is known by

@@ -54,6 +54,7 @@ class Circle(Muster):
         self.imageless: set[str] = set()
         self.late: set[str] = set()
         self.ill: set[str] = set()
+        self.pairs: set[frozenset[str]] = set()
         self.refuse = 0
         self.quotas: tuple[Quota, ...] = ()
         self.restart()
@@ -117,7 +118,7 @@ class Circle(Muster):
                     status = 409 if held else 404
                 else:
                     version = cluster.update(held).version
-                    self.records[uid] = replace(self.records[uid], epoch=action.epoch, agent=action.agent)
+                    self.records[uid] = world.with_record(self.records[uid], action)
             case DeleteHolder(uid):
                 status = 200 if cluster.pods.pop(uid, None) else 404
         self.devices.apply(HolderOutcome(action, status, version=version), cluster.now)
@@ -223,19 +224,30 @@ class Circle(Muster):
             if agent.alive and self.cluster.pods[agent.pod].name.startswith(name)
         )
 
+    def note_pairs(self) -> None:
+        """Which pods are to share GPUs by the last plan."""
+        planned = self.ledger.in_place
+        assert planned is not None
+        for key, other in planned.beside.items():
+            self.pairs.add(frozenset(planned.granted[one][0].pod for one in (key, other)))
+
     def check(self) -> None:
-        """No device is used by two, none that no bound holder keeps, and no node is over-committed."""
+        """No device is used by two that never were to be a pair, none that no bound holder keeps, and no node is
+        over-committed."""
         bound = {
             record.device
             for uid, record in self.records.items()
             if record.device and uid in self.cluster.pods
         }
-        users: dict[str, str] = {}
+        self.note_pairs()
+        users: dict[str, set[str]] = {}
         for agent in self.agents:
             for device in agent.using:
-                assert device.id not in users, f"{device.id} is used by {users[device.id]} and {agent.pod}"
+                known = users.setdefault(device.id, set())
+                both = {*known, agent.pod}
+                assert not known or both in self.pairs, f"{device.id} is used by {sorted(both)}"
                 assert device.id in bound, f"{agent.pod} uses {device.id}, which no holder keeps"
-                users[device.id] = agent.pod
+                known.add(agent.pod)
         for name, found in self.cluster.nodes.items():
             used = sum(p.shape.gpus for p in self.cluster.pods.values() if p.phase.on_node and p.node == name)
             assert used <= found.allocatable[GPU], f"{name} holds {used} GPUs"

@@ -7,8 +7,9 @@ import pytest
 
 from muster.core.devices.agents import heard, pod_ended
 from muster.core.devices.coordinator import Change, Coordinator
-from muster.core.devices.hand_over import Decisions, Want, decide
+from muster.core.devices.hand_over import Decisions, decide
 from muster.core.devices.holders import holder_seen, recorded
+from muster.core.devices.on_node import Want
 from muster.core.devices.transitions import DeviceState, PodState
 from muster.types import JobKey
 from muster.types.devices import AgentKey, AgentReport, AgentState, Device, Order, numbered

@@ -1,5 +1,5 @@
-"""In any interleaving no device is used by two processes, and everybody gets what the plan says once messages come
-through: hypothesis plays the network, the API, the clock, crashes and leaders (tests/core/devices/world.py)."""
+"""In any interleaving no device is used by two that are no pair, and everybody gets what the plan says once messages
+come through: hypothesis plays the network, the API, the clock, crashes and leaders (tests/core/devices/world.py)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,17 @@ PODS = st.sampled_from(sorted(SIZES))
 ANY = st.integers(0, 1000)
 
 
-PLANS = tuple(
-    {"a": a, "b": b, "c": c}
-    for a, b, c in product(*((0, *SIZES[pod]) for pod in sorted(SIZES)))
-    if a + b + c <= DEVICES
+Planned = tuple[dict[str, int], dict[str, str]]
+"""Devices by pod, and the partner of a pod that shares its own."""
+COUNTS = tuple(product(*((0, *SIZES[pod]) for pod in sorted(SIZES))))
+ALONE: tuple[Planned, ...] = tuple(
+    ({"a": a, "b": b, "c": c}, {}) for a, b, c in COUNTS if a + b + c <= DEVICES
 )
-"""All that fits on the node, in sizes that the pods have."""
+PAIRS: tuple[Planned, ...] = tuple(
+    ({"a": a, "b": b, "c": c}, {"b": "a"}) for a, b, c in COUNTS if a == b > 0 and a + c <= DEVICES
+)
+PLANNED = st.one_of(st.sampled_from(ALONE), st.sampled_from(PAIRS))
+"""All that fits on the node, in sizes that the pods have; b alone and beside a."""
 
 
 STEPS = ("decide", "land", "watch", "ask", "receive", "deliver", "step", "wait")
@@ -33,16 +38,19 @@ class Interleavings(RuleBasedStateMachine):
         super().__init__()
         self.world = World()
 
-    @initialize(plan=st.sampled_from(PLANS))
-    def running(self, plan: dict[str, int]) -> None:
+    def adopt(self, plan: Planned) -> None:
+        self.world.wants, self.world.beside = dict(plan[0]), dict(plan[1])
+
+    @initialize(plan=PLANNED)
+    def running(self, plan: Planned) -> None:
         """What must not break is there from the beginning."""
         for pod in SIZES:
             self.world.start_agent(pod)
-        self.world.wants = dict(plan)
+        self.adopt(plan)
         self.world.calm(6)
 
     @rule(
-        plan=st.none() | st.sampled_from(PLANS),
+        plan=st.none() | PLANNED,
         seconds=st.sampled_from([1, 2, 4, 40, 64, 70]),
         cut=st.frozensets(PODS, max_size=2),
         slow=st.frozensets(PODS, max_size=1),
@@ -50,21 +58,22 @@ class Interleavings(RuleBasedStateMachine):
     )
     def time_passes(
         self,
-        plan: dict[str, int] | None,
+        plan: Planned | None,
         seconds: int,
         cut: frozenset[str],
         slow: frozenset[str],
         leader: bool,
     ) -> None:
         """Perhaps with another plan and another leader, while some are cut off or hang."""
-        self.world.wants = dict(plan) if plan is not None else self.world.wants
+        if plan is not None:
+            self.adopt(plan)
         if leader:
             self.world.lead()
         self.world.calm(seconds, cut, slow)
 
-    @rule(plan=st.sampled_from(PLANS))
-    def plan(self, plan: dict[str, int]) -> None:
-        self.world.wants = dict(plan)
+    @rule(plan=PLANNED)
+    def plan(self, plan: Planned) -> None:
+        self.adopt(plan)
 
     @rule(
         steps=st.lists(st.tuples(st.sampled_from(STEPS), PODS, ANY, st.booleans()), min_size=4, max_size=24)
@@ -128,7 +137,10 @@ class Interleavings(RuleBasedStateMachine):
             (agent,) = world.living(pod)
             wanted = world.wants.get(pod, 0)
             assert len(agent.using) == wanted, f"{pod} is to have {wanted} devices and has {agent.using}"
-        assert len(world.stored) == sum(world.wants.values()), "idle holders go"
+        alone = sum(count for pod, count in world.wants.items() if pod not in world.beside)
+        assert len(world.stored) == alone, "idle holders go"
+        shared = sum(world.wants[pod] for pod in world.beside)
+        assert len(world.shared()) == shared, f"who is to share {shared} devices shares {world.shared()}"
 
 
 Interleavings.TestCase.settings = settings(

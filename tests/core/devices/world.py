@@ -7,11 +7,12 @@ from dataclasses import dataclass, field, replace
 
 from muster.core.devices.agents import answer_to, heard
 from muster.core.devices.coordinator import Assign, Coordinator
-from muster.core.devices.hand_over import Decisions, Want, decide
+from muster.core.devices.hand_over import Decisions, decide
 from muster.core.devices.holders import holder_gone, holder_seen, recorded
+from muster.core.devices.on_node import Want
 from muster.types import JobKey
 from muster.types.devices import AgentAnswer, AgentReport, AgentState, Device, plain_answer
-from muster.types.holders import HolderRecord
+from muster.types.holders import AssignHolder, HolderRecord
 from muster_report.agent.standing import Standing, read_answer
 
 LEASE, GRACE, KEEP = 60.0, 5.0, 10.0
@@ -70,6 +71,15 @@ class Agent:
         self.alive, self.using, self.stopping = False, frozenset(), False
 
 
+def with_record(record: HolderRecord, assign: Assign | AssignHolder) -> HolderRecord:
+    """A holder once an assignment is written on it, as cluster/holders.py writes it."""
+    if assign.second:
+        return replace(record, second_epoch=assign.epoch, second=assign.agent)
+    if assign.clears:
+        record = replace(record, second_epoch=0, second=None)
+    return replace(record, epoch=assign.epoch, agent=assign.agent)
+
+
 @dataclass
 class World:
     """All of it. `fault` methods are what may go wrong."""
@@ -80,6 +90,8 @@ class World:
     history: list[HolderRecord] = field(default_factory=list)
     agents: list[Agent] = field(default_factory=list)
     wants: dict[str, int] = field(default_factory=dict)
+    beside: dict[str, str] = field(default_factory=dict)
+    pairs: set[frozenset[str]] = field(default_factory=set)
     requests: list[tuple[str, AgentReport, float]] = field(default_factory=list)
     answers: list[tuple[str, AgentAnswer, float]] = field(default_factory=list)
     writes: list[tuple[Coordinator, Assign, int]] = field(default_factory=list)
@@ -107,9 +119,10 @@ class World:
 
     def decide(self) -> Decisions:
         wants = [
-            Want(JobKey("team", pod), pod, NODE, count, SIZES[pod])
+            Want(JobKey("team", pod), pod, NODE, count, SIZES[pod], beside=self.beside.get(pod, ""))
             for pod, count in sorted(self.wants.items())
         ]
+        self.pairs |= {frozenset(pair) for pair in self.beside.items()}
         found = decide(self.leader, wants, self.now)
         self.writes += [(self.leader, assign, self.versions[assign.holder]) for assign in found.assigns]
         return found
@@ -120,7 +133,7 @@ class World:
         known = self.stored.get(assign.holder)
         written = known is not None and known[0] == version
         if written and known is not None:
-            record = replace(known[1], epoch=assign.epoch, agent=assign.agent)
+            record = with_record(known[1], assign)
             self.stored[assign.holder] = (version + 1, record)
             self.history.append(record)
         if leader is self.leader:
@@ -186,6 +199,10 @@ class World:
 
     # ---- what must hold ----
 
+    def shared(self) -> list[str]:
+        """Devices that two use."""
+        return sorted(device for device, users in self.in_use().items() if len(users) > 1)
+
     def in_use(self) -> dict[str, list[str]]:
         """Incarnations by the device that their child uses."""
         users: dict[str, list[str]] = {}
@@ -195,9 +212,12 @@ class World:
         return users
 
     def check(self) -> None:
-        """No device is used by two, and whoever uses one is known to by the leader."""
+        """No device is used by two that never were to be a pair."""
         for device, users in self.in_use().items():
-            assert len(users) == 1, f"{device} is used by {users}"
+            pods = frozenset(user.split("-")[0] for user in users)
+            assert len(users) == 1 or (len(users) == len(pods) == 2 and pods in self.pairs), (
+                f"{device} is used by {users}"
+            )
 
     def calm(
         self, seconds: int, cut: frozenset[str] = frozenset(), slow: frozenset[str] = frozenset()

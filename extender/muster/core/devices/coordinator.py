@@ -8,10 +8,15 @@ Safety rests on four rules, and on nothing that a message could lose:
    (RELEASED), says that he has ended, or was not heard of for lease + grace.
 3. Who was never heard of by this leader was last answered before it took over: lease + grace count from then.
 4. Only what nobody may use is recorded for another one, on the version of the record that was read.
+
+A device has two *seats*, of which each is all of the above for itself: its state, its epoch, its record on the
+holder. One job sits alone on the first. A second seat is there once two jobs are to share a device, and is recorded
+only for the partner of whoever sits on the other one; nobody else is given either of them while one is taken.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from muster.core.devices.transitions import (
@@ -27,18 +32,36 @@ from muster.types.devices import AgentKey, AgentReport, AgentState, Order, numbe
 
 @dataclass(frozen=True, slots=True)
 class Assign:
-    """To be recorded on a holder, on the version of it that was read: its device is `agent`'s from `epoch` on."""
+    """To be recorded on a holder, on the version of it that was read: its device is `agent`'s from `epoch` on.
+    second: on the second seat; clears: what is recorded of the other seat, on which nobody is, is taken off."""
 
     holder: str
     device: str
     epoch: int
     agent: AgentKey
+    second: bool = False
+    clears: bool = False
+
+    @property
+    def key(self) -> str:
+        """Of its seat, in `Coordinator.devices`."""
+        return seat(self.device, second=self.second)
+
+
+SECOND = "::2"
+"""Ends the key of a second seat: no id of a device has it (types.devices.device_id)."""
+
+
+def seat(device: str, *, second: bool) -> str:
+    """The key of a seat in `Coordinator.devices`."""
+    return device + SECOND if second else device
 
 
 @dataclass(frozen=True, slots=True)
 class HeldDevice:
-    """One device. users: agents that may use it, or stand in its record; epoch: of the record; recording: what is
-    being written; holder: "" = none has it any more; last: the pod that used it last, "" = none did."""
+    """One seat of a device. users: agents that may use it, or stand in its record; epoch: of the record; recording:
+    what is being written; holder: "" = none has it any more; last: the pod that used it last, "" = none did;
+    second: which seat."""
 
     id: str
     node: str
@@ -51,6 +74,18 @@ class HeldDevice:
     healthy: bool = True
     leaving: bool = False
     last: str = ""
+    second: bool = False
+
+    @property
+    def key(self) -> str:
+        """In `Coordinator.devices`."""
+        return seat(self.id, second=self.second)
+
+    @property
+    def pods(self) -> frozenset[str]:
+        """Whose it is, or on its way to be."""
+        bound_for = () if self.recording is None else (self.recording.agent.pod,)
+        return frozenset((*bound_for, *(user.pod for user in self.users)))
 
     @property
     def usable(self) -> bool:
@@ -59,8 +94,22 @@ class HeldDevice:
 
     def of_pod(self, pod: str) -> bool:
         """Whether it is a pod's, or on its way to it."""
-        bound_for = self.recording is not None and self.recording.agent.pod == pod
-        return bound_for or any(user.pod == pod for user in self.users)
+        return pod in self.pods
+
+
+def whole(seats: Mapping[str, HeldDevice]) -> dict[str, HeldDevice]:
+    """Each device once, by its id: of one that two share with the users of both seats, in the state of one in use."""
+    found = {}
+    for device in seats.values():
+        other = seats.get(seat(device.id, second=True))
+        if device.second:
+            continue
+        if other is not None and other.pods:
+            state = device.state if device.pods else other.state
+            recording = device.recording or other.recording
+            device = replace(device, state=state, users=device.users | other.users, recording=recording)
+        found[device.id] = device
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +153,10 @@ class Coordinator:
     """All that is known, since this leader took over at `since`. All times are seconds of one clock
     that nobody sets and that goes on while the machine sleeps, as those of leases are (CLOCK_BOOTTIME).
 
-    term: rises with each leader; lease: how long an agent goes on without an answer; grace: what clocks may differ by
-    over a lease; keep: how long an idle device stays. pending: node of each holder that has no device yet; current:
-    the agent that speaks for a pod; asked: since when a pod whose agent is ready is to have other devices.
+    devices: seats, by their keys. term: rises with each leader; lease: how long an agent goes on without an answer;
+    grace: what clocks may differ by over a lease; keep: how long an idle device stays. pending: node of each holder
+    that has no device yet; current: the agent that speaks for a pod; asked: since when a pod whose agent is ready is
+    to have other devices.
     """
 
     term: int
@@ -135,8 +185,20 @@ class Coordinator:
         state = device_after(device.id, device.state, event)
         idle = now if state is DeviceState.IDLE and device.state is not state else device.idle_since
         after = replace(device, state=state, idle_since=idle, **changes)  # type: ignore[arg-type]
-        self.devices[device.id] = after
+        self.devices[device.key] = after
         return after
+
+    def other(self, device: HeldDevice) -> HeldDevice | None:
+        """The other seat of its device, None where there is none yet."""
+        return self.devices.get(seat(device.id, second=not device.second))
+
+    def seat_beside(self, device: HeldDevice, now: float) -> HeldDevice:
+        """The other seat of a device, from now on where there was none."""
+        known = self.other(device)
+        if known is not None:
+            return known
+        made = HeldDevice(device.id, device.node, device.holder, second=not device.second)
+        return self.moved(made, DeviceEvent.FOUND, now)
 
     def pod_moved(self, pod: str, event: PodEvent) -> None:
         """A pod's state after an event."""
@@ -173,26 +235,26 @@ def drop_user(memory: Coordinator, device: HeldDevice, key: AgentKey, now: float
     users = device.users - {key}
     if users:
         memory.steps += 1
-        memory.devices[device.id] = replace(device, users=users)
+        memory.devices[device.key] = replace(device, users=users)
     else:
         # Who let a reserved one go has not used it.
         last = device.last if device.state is DeviceState.RESERVED else key.pod
         memory.moved(device, event, now, users=users, last=last)
-        settle(memory, device.id, now)
+        settle(memory, device.key, now)
 
 
 def withdraw(memory: Coordinator, device: HeldDevice, now: float) -> None:
     """A reserved device that stands in no order is nobody's again."""
     memory.moved(device, DeviceEvent.WITHDRAWN, now, users=frozenset())
-    settle(memory, device.id, now)
+    settle(memory, device.key, now)
 
 
-def settle(memory: Coordinator, id_: str, now: float) -> None:
+def settle(memory: Coordinator, key: str, now: float) -> None:
     """A device that nobody uses any more: forgotten where it has no holder, healed where it is healthy."""
-    device = memory.devices[id_]
+    device = memory.devices[key]
     if device.healthy and not device.leaving and device.holder:
         heal(memory, device, now)
-    forget(memory, id_)
+    forget(memory, key)
 
 
 def heal(memory: Coordinator, device: HeldDevice, now: float) -> None:
@@ -200,7 +262,7 @@ def heal(memory: Coordinator, device: HeldDevice, now: float) -> None:
         memory.moved(device, DeviceEvent.HEALED, now)
 
 
-def forget(memory: Coordinator, id_: str) -> None:
-    device = memory.devices[id_]
+def forget(memory: Coordinator, key: str) -> None:
+    device = memory.devices[key]
     if not device.holder and not device.users and device.recording is None:
-        del memory.devices[id_]
+        del memory.devices[key]

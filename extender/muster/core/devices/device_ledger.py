@@ -3,14 +3,16 @@ way on the API. Nothing here knows a client or a clock; `now` is of the Coordina
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 from muster.core.devices.agents import answer_to, heard, pod_ended, pod_gone
 from muster.core.devices.coordinator import Assign, Coordinator
-from muster.core.devices.hand_over import Decisions, Want, decide
+from muster.core.devices.hand_over import Decisions, decide
 from muster.core.devices.holders import holder_gone, holder_seen, recorded
+from muster.core.devices.on_node import Want
 from muster.types import JobKey
 from muster.types.devices import AgentAnswer, AgentReport
 from muster.types.holders import (
@@ -160,19 +162,29 @@ class DeviceLedger:
         """Devices that a pod uses, may use or is about to get, by the pod's uid and the node."""
         counts: dict[tuple[str, str], int] = {}
         for device in self.coordinator.devices.values():
-            pods = {user.pod for user in device.users}
-            if device.recording is not None:
-                pods.add(device.recording.agent.pod)
-            for pod in pods:
+            for pod in device.pods:
                 counts[pod, device.node] = counts.get((pod, device.node), 0) + 1
         return counts
+
+    def taken(self) -> Mapping[str, int]:
+        """Devices that anybody uses, may use or is about to get, by node: one that two share counts once."""
+        found = {device.id: device.node for device in self.coordinator.devices.values() if device.pods}
+        return Counter(found.values())
 
     def _assign(self, assign: Assign) -> AssignHolder:
         known = self.holders[assign.holder]
         self.assigning[assign.holder] = assign
         cause = f"its device is to be that of pod {assign.agent.pod}"
         return AssignHolder(
-            assign.holder, known.name, known.version, assign.device, assign.epoch, assign.agent, cause
+            assign.holder,
+            known.name,
+            known.version,
+            assign.device,
+            assign.epoch,
+            assign.agent,
+            cause,
+            second=assign.second,
+            clears=assign.clears,
         )
 
     def _create(self, node: str, wants: Sequence[Want], now: float) -> CreateHolder:
@@ -210,6 +222,6 @@ def _older(version: str, known: str) -> bool:
 
 
 def _short_of(wants: Sequence[Want], node: str, used: Mapping[tuple[str, str], int]) -> JobKey:
-    """The first job on the node that has fewer devices than it is to have."""
-    here = [want for want in wants if want.node == node]
+    """The first job on the node that has fewer devices of its own than it is to have."""
+    here = [want for want in wants if want.node == node and not want.beside]
     return next((want.job for want in here if used.get((want.pod, node), 0) < want.count), here[0].job)

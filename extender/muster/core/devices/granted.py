@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from muster.types import JobKey
+from muster.types import Job, JobKey, Phase
 
 PARTS = "/"
 """Between a pod's uid and the number of its slot, in a slot's uid."""
@@ -24,3 +24,29 @@ Grants = Mapping[JobKey, tuple[Granted, ...]]
 """By job in place: what each of its pods is to have, all of them alike."""
 Sizes = Mapping[JobKey, tuple[int, ...]]
 """By job in place: numbers of GPUs that each of its pods can train on, rising."""
+
+
+def standing(
+    jobs: Mapping[JobKey, Job], sizes: Sizes, granted: Grants, used: Mapping[tuple[str, str], int]
+) -> dict[JobKey, tuple[Granted, ...]]:
+    """What of the grants still holds: their pod is there, and on its way to that node or on it. A pod that runs and
+    has none (Muster was started again) has the largest of its sizes that it uses. used: devices by pod and node."""
+    found: dict[JobKey, tuple[Granted, ...]] = {}
+    for key, of in sizes.items():
+        job, before = jobs.get(key), granted.get(key, ())
+        if job is not None and job.quarantined and before:
+            found[key] = before  # an error of ours: what runs of it goes on
+        if job is None or job.invalid or job.preempted:
+            continue
+        places = {h.uid: h.node for h in job.reservations}
+        members = [m for role in job.roles for m in role.members if m.phase is not Phase.ENDING]
+        on = {m.uid: node for m in members if (node := m.node or places.get(m.uid, ""))}
+        kept = tuple(grant for grant in before if on.get(grant.pod) == grant.node)
+        if not kept:
+            uses = {pod: used.get((pod, node), 0) for pod, node in on.items()}
+            fewest = min((count for count in uses.values() if count), default=0)
+            count = max((n for n in of if n <= fewest), default=0)
+            kept = tuple(Granted(pod, node, count) for pod, node in on.items() if uses[pod] >= count > 0)
+        if kept:
+            found[key] = kept
+    return found

@@ -7,6 +7,8 @@ another: it gives all of its surplus at once, and takes what it is to have once 
 
 A job of several pods does so whole: no device is taken for it before the agents of all of its pods are ready, none of
 them starts or grows before all have what they are to have, and they give together: where one has to, the others, too.
+A pod that is to share a device with its partner takes the other seat of one that its partner sits on, and no other;
+the pair is apart again once the plan says so, and then the later one in its order takes another device, or none.
 
 Everything is decided afresh from what is known, so a crash or a change of mind at any point needs no undoing.
 """
@@ -21,22 +23,10 @@ from dataclasses import dataclass, field, replace
 from muster.core.devices.agents import expire, expires
 from muster.core.devices.coordinator import Agent, Assign, Coordinator, HeldDevice, withdraw
 from muster.core.devices.givers import Givers, who_gives
+from muster.core.devices.on_node import OnNode, Want
 from muster.core.devices.transitions import DeviceEvent, DeviceState, PodEvent
 from muster.types import JobKey
 from muster.types.devices import Device, Order
-
-
-@dataclass(frozen=True, slots=True)
-class Want:
-    """Devices that the plan grants a pod on its node. sizes: numbers that it can train on; pods: of the job, each of
-    which has a want of its own once it has a place."""
-
-    job: JobKey
-    pod: str
-    node: str
-    count: int
-    sizes: tuple[int, ...]
-    pods: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +93,15 @@ def decide(
             here = sorted(uid for uid, where in memory.pending.items() if where == name)
             unwanted += here[missing:]
         spare += node.spare()
-    gone = [d for d in memory.devices.values() if _done_with(d)]
+    gone = [d for d in memory.devices.values() if _done_with(memory, d)]
     leave = tuple(sorted({*unwanted, *(d.holder for d in (*spare, *gone) if d.holder)}))
     return Decisions(tuple(assigns), create, leave, tuple(told), _wake(memory, now))
 
 
-def _done_with(device: HeldDevice) -> bool:
-    """Whether it is lost and nobody uses it: its holder may go."""
-    return not device.usable and not device.users and device.recording is None
+def _done_with(memory: Coordinator, device: HeldDevice) -> bool:
+    """Whether it is lost and nobody uses either seat of it: its holder may go."""
+    other = memory.other(device)
+    return not device.usable and not device.pods and (other is None or not other.pods)
 
 
 def _wake(memory: Coordinator, now: float) -> float | None:
@@ -133,25 +124,15 @@ class _Node:
         gang: AbstractSet[JobKey],
     ) -> None:
         self._memory, self._vacate, self._now, self._gang = memory, vacate, now, gang
-        self._ids = sorted(device.id for device in devices if device.usable)
-        pods = {user.pod for device in devices for user in device.users}
-        strangers = sorted(pods - {want.pod for want in wants})
-        self._wants = [*wants, *(Want(JobKey("", ""), pod, "", 0, ()) for pod in strangers)]
+        self._there = OnNode(memory, devices, wants)
 
-    # ---- what is there ----
+    @property
+    def _wants(self) -> list[Want]:
+        return self._there.wants
 
     @property
     def _devices(self) -> list[HeldDevice]:
-        return [self._memory.devices[id_] for id_ in self._ids]
-
-    def _idle(self) -> list[HeldDevice]:
-        return [d for d in self._devices if d.state is DeviceState.IDLE]
-
-    def _held(self, want: Want) -> int:
-        return sum(device.of_pod(want.pod) for device in self._devices)
-
-    def _short(self, want: Want) -> int:
-        return max(0, want.count - self._held(want))
+        return self._there.devices
 
     def _ready(self, want: Want) -> Agent | None:
         """Its agent, where that can be told to start."""
@@ -177,61 +158,71 @@ class _Node:
     # ---- steps ----
 
     def withdraw(self) -> None:
-        """Reserved devices that stand in no order, of pods that have more than they are to have, or of an agent that
-        speaks for its pod no more."""
+        """Reserved devices that stand in no order, of pods that have more than they are to have or are not to share
+        them, or of an agent that speaks for its pod no more."""
         for want in self._wants:
-            over = self._held(want) - want.count
-            for device in reversed(self._devices):
+            here = self._there.of(want)
+            over = sum(self._there.fits(want, device) for device in here) - want.count
+            for device in reversed(here):
                 if device.state is not DeviceState.RESERVED or device.recording is not None:
                     continue
-                if not device.of_pod(want.pod):
-                    continue
+                fits = self._there.fits(want, device)
                 replaced = self._memory.current.get(want.pod) not in device.users
-                if over > 0 or replaced:
+                if over > 0 or replaced or not fits:
                     withdraw(self._memory, device, self._now)
-                    over -= 1
+                    over -= fits
 
     def assign(self) -> list[Assign]:
         """Records for pods that are short and whose agent is ready."""
         found = []
-        idle = self._idle()
+        idle = self._there.idle()
         idle = idle[: max(0, len(idle) - self._vacate)]
         for want in self._wants:
             agent = self._ready(want)
             if agent is None:
                 continue
-            if self._short(want):
+            if self._there.short(want):
                 if not self._takes(want):
                     continue
                 self._memory.asked.setdefault(want.pod, self._now)
             elif agent.settled:
                 self._memory.asked.pop(want.pod, None)
-            for device in idle[: self._short(want)]:
-                idle.remove(device)
-                assign = Assign(device.holder, device.id, self._memory.number(), agent.key)
+            short = self._there.short(want)
+            seats = self._there.sit_down(want, short, self._now)
+            alone = [] if want.beside else idle[: short - len(seats)]
+            idle = [device for device in idle if device not in alone]
+            for device in (*seats, *alone):
+                assign = Assign(
+                    device.holder,
+                    device.id,
+                    self._memory.number(),
+                    agent.key,
+                    second=device.second,
+                    clears=device in alone and self._memory.other(device) is not None,
+                )
                 self._memory.moved(device, DeviceEvent.CHOSEN, self._now, recording=assign)
                 found.append(assign)
         return found
 
     def givers(self) -> Givers:
         """Pods with a surplus, by what becomes of it."""
-        ready = self._vacate + sum(self._short(want) for want in self._wants if self._takes(want))
-        later = sum(self._short(want) for want in self._wants if not self._takes(want))
-        idle = len(self._idle())
+        ready = self._vacate + sum(self._there.short(want) for want in self._wants if self._takes(want))
+        later = sum(self._there.short(want) for want in self._wants if not self._takes(want))
+        idle = len(self._there.idle())
         needed, kept = max(0, ready - idle), max(0, later - max(0, idle - ready))
         give: set[str] = set()
         keep: set[str] = set()
         free: set[str] = set()
         for want in reversed(self._wants):
-            surplus = self._held(want) - want.count
-            if surplus <= 0:
+            if not self._there.surplus(want):
                 continue
+            freed = self._there.freed(want)
             if needed > 0:
-                kept -= max(0, surplus - needed)
-                needed -= surplus
+                kept -= max(0, freed - needed)
+                needed -= freed
                 give.add(want.pod)
             elif kept > 0:
-                kept -= surplus  # they use it as long as whoever is to have it can't
+                kept -= freed  # they use it as long as whoever is to have it can't
                 keep.add(want.pod)
             else:
                 free.add(want.pod)
@@ -251,9 +242,14 @@ class _Node:
 
     def _order(self, want: Want, agent: Agent, *, gives: bool, grows: bool) -> bool:
         mine = self._mine(agent)
+        fitting = [d for d in mine if self._there.fits(want, d)]
+        apart = len(mine) > len(fitting) >= want.count
+        mine = fitting if apart else mine
         known = {d.id for d in agent.order.devices} if agent.order is not None else None
         present = [d for d in mine if (d.id in known if known is not None else d.state is DeviceState.IN_USE)]
-        if gives:
+        if apart:  # it lets go of what it is not to share (any more), and takes others in one step
+            chosen = [*present, *(d for d in mine if d not in present)][: want.count]
+        elif gives:
             chosen = present[: want.count]
         elif grows and len(mine) >= want.count > len(present):
             more = [d for d in mine if d not in present]
@@ -261,13 +257,13 @@ class _Node:
         else:
             chosen = present
         chosen = chosen[: _allowed(want, len(chosen))]
-        devices = tuple(sorted(Device(d.id, d.epoch) for d in chosen))
+        devices = tuple(sorted(Device(d.id, d.epoch, d.second) for d in chosen))
         if agent.order is not None and agent.order.devices == devices:
             return False
         if agent.order is None and not any(agent.key in d.users for d in self._memory.devices.values()):
             return False  # it stands in no record, so no leader ever told it to use anything
         for device in chosen:
-            self._memory.moved(self._memory.devices[device.id], DeviceEvent.ORDERED, self._now)
+            self._memory.moved(self._memory.devices[device.key], DeviceEvent.ORDERED, self._now)
         order = Order(self._memory.number(), agent.key.incarnation, devices)
         self._memory.agents[agent.key] = replace(agent, order=order)
         self._memory.pod_moved(want.pod, PodEvent.ORDERED)
@@ -275,16 +271,18 @@ class _Node:
         return True
 
     def missing(self) -> int:
-        """Holders to be made: what pods are short of, beyond what idles and what others are to give."""
-        short = sum(self._short(want) for want in self._wants)
-        surplus = sum(max(0, self._held(want) - want.count) for want in self._wants)
-        return max(0, short + self._vacate - len(self._idle()) - surplus) if short else 0
+        """Holders to be made: what pods are short of, beyond what idles, what others are to give, and seats beside
+        their partners."""
+        alone = [want for want in self._wants if not want.beside]
+        short = sum(max(0, self._there.short(want) - len(self._there.beside(want))) for want in alone)
+        surplus = self._there.coming_free()
+        return max(0, short + self._vacate - len(self._there.idle()) - surplus) if short else 0
 
     def spare(self) -> list[HeldDevice]:
         """Idle devices that go: those to be vacated at once, others that nobody waits for after `keep`."""
-        idle = self._idle()[::-1]
+        idle = self._there.idle()[::-1]
         now, rest = idle[: self._vacate], idle[self._vacate :]
-        unneeded = max(0, len(rest) - sum(self._short(want) for want in self._wants))
+        unneeded = max(0, len(rest) - sum(self._there.short(want) for want in self._wants if not want.beside))
         late = [d for d in rest if d.idle_since + self._memory.keep <= self._now]
         return [*now, *late[:unneeded]]
 

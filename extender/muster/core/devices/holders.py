@@ -10,9 +10,11 @@ from muster.core.devices.coordinator import (
     HeldDevice,
     forget,
     heal,
+    seat,
     settle,
 )
 from muster.core.devices.transitions import DeviceEvent
+from muster.types.devices import AgentKey
 from muster.types.holders import HolderRecord
 
 
@@ -25,24 +27,33 @@ def holder_seen(memory: Coordinator, record: HolderRecord, now: float) -> None:
             memory.pending[record.uid] = record.node
         return
     memory.pending.pop(record.uid, None)
-    device = memory.devices.get(record.device)
-    if device is None:
-        device = HeldDevice(record.device, record.node, record.uid)
-        event = DeviceEvent.FOUND
-    elif device.holder and device.holder != record.uid and record.leaving:
+    known = memory.devices.get(record.device)
+    if known is not None and known.holder and known.holder != record.uid and record.leaving:
         return  # the last word of an earlier holder
+    _seat_seen(memory, record, record.epoch, record.agent, now, second=False)
+    if record.second is not None or seat(record.device, second=True) in memory.devices:
+        _seat_seen(memory, record, record.second_epoch, record.second, now, second=True)
+
+
+def _seat_seen(
+    memory: Coordinator, record: HolderRecord, epoch: int, agent: AgentKey | None, now: float, *, second: bool
+) -> None:
+    device = memory.devices.get(seat(record.device, second=second))
+    if device is None:
+        device = HeldDevice(record.device, record.node, record.uid, second=second)
+        event = DeviceEvent.FOUND
     else:
-        device = memory.devices[device.id] = replace(device, holder=record.uid, node=record.node)
+        device = memory.devices[device.key] = replace(device, holder=record.uid, node=record.node)
         event = None
-    if record.epoch > device.epoch and record.agent is not None:
-        ours = device.recording is not None and device.recording.epoch == record.epoch
+    if epoch > device.epoch and agent is not None:
+        ours = device.recording is not None and device.recording.epoch == epoch
         event = DeviceEvent.RECORDED if ours else DeviceEvent.INHERITED
         # Where it isn't ours, what we were writing fails: it was to be written on a version before this one.
-        users = device.users | {record.agent}
-        device = memory.moved(device, event, now, epoch=record.epoch, users=users, recording=None)
+        users = device.users | {agent}
+        device = memory.moved(device, event, now, epoch=epoch, users=users, recording=None)
     elif event is not None:
         device = memory.moved(device, event, now)
-    device = memory.devices[device.id] = replace(device, healthy=record.healthy, leaving=record.leaving)
+    device = memory.devices[device.key] = replace(device, healthy=record.healthy, leaving=record.leaving)
     if not record.healthy or record.leaving:
         memory.moved(device, DeviceEvent.FAILED, now)
     else:
@@ -54,13 +65,13 @@ def holder_gone(memory: Coordinator, uid: str, now: float) -> None:
     memory.pending.pop(uid, None)
     for device in [d for d in memory.devices.values() if d.holder == uid]:
         memory.moved(device, DeviceEvent.FAILED, now, holder="", leaving=False)
-        forget(memory, device.id)
+        forget(memory, device.key)
 
 
 def recorded(memory: Coordinator, assign: Assign, now: float, *, written: bool) -> None:
     """What became of writing an assignment; where nobody knows (no answer), the watch will tell, and until then the
     next one fails on the record's version."""
-    device = memory.devices.get(assign.device)
+    device = memory.devices.get(assign.key)
     if device is None or device.recording != assign:
         return
     if written:
@@ -75,4 +86,4 @@ def recorded(memory: Coordinator, assign: Assign, now: float, *, written: bool) 
         )
     else:
         memory.moved(device, DeviceEvent.REFUSED, now, recording=None)
-        settle(memory, device.id, now)
+        settle(memory, device.key, now)

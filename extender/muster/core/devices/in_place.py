@@ -9,12 +9,14 @@ from typing import Any, NamedTuple
 
 from muster.core.culprit import culprit
 from muster.core.devices.charged import Allowed, Quotas, allowances
-from muster.core.devices.coordinator import Change
+from muster.core.devices.coordinator import Change, whole
 from muster.core.devices.device_ledger import DeviceLedger
-from muster.core.devices.granted import Granted
-from muster.core.devices.hand_over import Decisions, Want
+from muster.core.devices.granted import Granted, standing
+from muster.core.devices.hand_over import Decisions
+from muster.core.devices.on_node import Want
+from muster.core.devices.pairs import pairs
 from muster.core.devices.seen import KEPT, HandOver, InPlaceSeen
-from muster.core.devices.slots import standing, taken_out, to_vacate, wants, with_slots
+from muster.core.devices.slots import taken_out, to_vacate, wants, with_slots
 from muster.types import Job, JobKey, Plan, Snapshot
 from muster.types.holders import HolderAction
 
@@ -36,16 +38,18 @@ MOST = 8
 
 @dataclass
 class InPlace:
-    """sizes: by job, numbers of GPUs that it can train on; granted: what the last plan grants; planned: whether there
-    was one in this term, before which nothing is taken from anybody; slotted: whether the last snapshot has slots;
-    changes: the last one of each pod's devices, and when that was seen, Unix s; hand_overs: the last KEPT of them;
-    held: GPUs of holders that the last snapshot charged, by node; allowed: what quotas leave jobs;
-    aside: pods over which deciding raised, with until when nothing is decided about them and how long that is;
-    failed: what it raised since that was last taken, by job (None: of a pod of no job that is planned)."""
+    """sizes: by job, numbers of GPUs that it can train on; granted: what the last plan grants; beside: of it, by job
+    that shares another one's GPUs, that one; planned: whether there was one in this term, before which nothing is
+    taken from anybody; slotted: whether the last snapshot has slots; changes: the last one of each pod's devices, and
+    when that was seen, Unix s; hand_overs: the last KEPT of them; held: GPUs of holders that the last snapshot
+    charged, by node; allowed: what quotas leave jobs; aside: pods over which deciding raised, with until when nothing
+    is decided about them and how long that is; failed: what it raised since that was last taken, by job (None: of a
+    pod of no job that is planned)."""
 
     devices: DeviceLedger
     sizes: dict[JobKey, tuple[int, ...]] = field(default_factory=dict)
     granted: dict[JobKey, tuple[Granted, ...]] = field(default_factory=dict)
+    beside: dict[JobKey, JobKey] = field(default_factory=dict)
     planned: bool = False
     jobs: Mapping[JobKey, Job] = field(default_factory=dict)
     vacate: dict[str, int] = field(default_factory=dict)
@@ -82,8 +86,10 @@ class InPlace:
             if charged(uid):
                 held[known.node] = held.get(known.node, 0) + 1
         self.held = held
+        self.beside = pairs(self.granted, {key: found.jobs[key].grant for key in self.granted})
         self.allowed = allowances(found.jobs, self.sizes, self.granted, quotas)
-        found = with_slots(found, self.sizes, self.granted, used, held, self.allowed)
+        taken = self.devices.taken()
+        found = with_slots(found, self.sizes, self.granted, taken, held, self.allowed, self.beside)
         self.slotted = True
         return found
 
@@ -105,8 +111,8 @@ class InPlace:
     def shown(self) -> InPlaceSeen:
         """As it stands, for readers."""
         return InPlaceSeen(
-            dict(self.devices.coordinator.devices),
-            tuple(wants(self.jobs, self.sizes, self.granted)),
+            whole(self.devices.coordinator.devices),
+            tuple(wants(self.jobs, self.sizes, self.granted, self.beside)),
             self.held,
             self.changes,
             self.hand_overs,
@@ -140,6 +146,11 @@ class InPlace:
         plan, granted = taken_out(snapshot, self.sizes, plan, self.changes, self.allowed)
         aside = {key: of for key, of in self.granted.items() if snapshot.jobs[key].quarantined}
         self.granted = {**aside, **granted}
+        shared = {
+            key: plan.grants.get(key) if key in plan.shares else snapshot.jobs[key].grant
+            for key in self.granted
+        }
+        self.beside = pairs(self.granted, shared)
         self.jobs, self.planned = snapshot.jobs, True
         return plan
 
@@ -196,7 +207,7 @@ class InPlace:
         Coordinator's clock. Pods over which it raises are put aside; raises where it is no pod's fault."""
         if not self.planned:
             return (), Decisions()
-        wanted = wants(self.jobs, self.sizes, self.granted)
+        wanted = wants(self.jobs, self.sizes, self.granted, self.beside)
         self.aside = {pod: kept for pod, kept in self.aside.items() if now < sum(kept)}
         found_out = 0
         while True:

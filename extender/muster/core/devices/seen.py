@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from muster.core.devices.coordinator import Change, Coordinator, HeldDevice
-from muster.core.devices.hand_over import Want
+from muster.core.devices.coordinator import Change, Coordinator, HeldDevice, whole
 from muster.core.devices.holders import holder_seen
+from muster.core.devices.on_node import Want
 from muster.types import JobKey
 from muster.types.holders import HolderRecord
 
@@ -51,4 +51,4 @@ def looked_on(holders: Iterable[HolderRecord], charged: Callable[[str], bool]) -
         holder_seen(found, record, 0.0)
         if charged(record.uid):
             held[record.node] = held.get(record.node, 0) + 1
-    return InPlaceSeen(found.devices, held=held, decided=False)
+    return InPlaceSeen(whole(found.devices), held=held, decided=False)

@@ -15,7 +15,8 @@ from types import MappingProxyType
 from muster.core.devices.charged import Allowed
 from muster.core.devices.coordinator import Change
 from muster.core.devices.granted import PARTS, Granted, Grants, Sizes
-from muster.core.devices.hand_over import Want
+from muster.core.devices.on_node import Want
+from muster.core.devices.pairs import Pairs, as_it_stands
 from muster.core.devices.words import told
 from muster.types import (
     GPU,
@@ -38,54 +39,27 @@ UNSAID = 1 << 30
 """Pods of a node that says no number."""
 
 
-def standing(
-    jobs: Mapping[JobKey, Job], sizes: Sizes, granted: Grants, used: Mapping[tuple[str, str], int]
-) -> dict[JobKey, tuple[Granted, ...]]:
-    """What of the grants still holds: their pod is there, and on its way to that node or on it. A pod that runs and
-    has none (Muster was started again) has the largest of its sizes that it uses. used: devices by pod and node."""
-    found: dict[JobKey, tuple[Granted, ...]] = {}
-    for key, of in sizes.items():
-        job, before = jobs.get(key), granted.get(key, ())
-        if job is not None and job.quarantined and before:
-            found[key] = before  # an error of ours: what runs of it goes on
-        if job is None or job.invalid or job.preempted:
-            continue
-        places = {h.uid: h.node for h in job.reservations}
-        members = [m for role in job.roles for m in role.members if m.phase is not Phase.ENDING]
-        on = {m.uid: node for m in members if (node := m.node or places.get(m.uid, ""))}
-        kept = tuple(grant for grant in before if on.get(grant.pod) == grant.node)
-        if not kept:
-            uses = {pod: used.get((pod, node), 0) for pod, node in on.items()}
-            fewest = min((count for count in uses.values() if count), default=0)
-            count = max((n for n in of if n <= fewest), default=0)
-            kept = tuple(Granted(pod, node, count) for pod, node in on.items() if uses[pod] >= count > 0)
-        if kept:
-            found[key] = kept
-    return found
-
-
 def with_slots(
     snapshot: Snapshot,
     sizes: Sizes,
     granted: Grants,
-    used: Mapping[tuple[str, str], int],
+    taken: Mapping[str, int],
     held: Mapping[str, int],
     allowed: Mapping[JobKey, Allowed] = MappingProxyType({}),
+    beside: Pairs = MappingProxyType({}),
 ) -> Snapshot:
-    """The snapshot as the planner is to see it. held: GPUs of holders that are charged, by node; allowed: what quotas
-    leave jobs."""
+    """The snapshot as the planner is to see it. taken: GPUs that jobs in place use or may use, by node; held: GPUs of
+    holders that are charged; allowed: what quotas leave jobs; beside: jobs that share, whose GPUs count once."""
     if not sizes and not held:
         return snapshot
     jobs = dict(snapshot.jobs)
     for key, of in sizes.items():
         if key in jobs and not jobs[key].quarantined:
-            jobs[key] = _slotted(jobs[key], of, granted.get(key, ()), snapshot.now, allowed.get(key))
+            slotted = _slotted(jobs[key], of, granted.get(key, ()), snapshot.now, allowed.get(key))
+            jobs[key] = as_it_stands(slotted, jobs, granted, beside)
     nodes, free = snapshot.nodes, snapshot.free.copy()
-    taken: dict[str, int] = {}
-    for (_, node), count in used.items():
-        taken[node] = taken.get(node, 0) + count
     due: dict[str, int] = {}
-    for grant in (grant for grants in granted.values() for grant in grants):
+    for grant in (one for key, grants in granted.items() if key not in beside for one in grants):
         due[grant.node] = due.get(grant.node, 0) + grant.count
     if GPU in nodes.resources:
         column = nodes.resources.index(GPU)
@@ -156,6 +130,7 @@ def _slotted(
         newest_pod=now,
         quota=quota,
         request=job.request * number if job.request in sizes else 0,
+        shareable=job.gpu_memory > 0 and number <= 1,
     )
 
 
@@ -286,11 +261,20 @@ def _gpus_of(snapshot: Snapshot, node: str) -> int:
     return int(nodes.total[row, column]) if row is not None and column is not None else 0
 
 
-def wants(jobs: Mapping[JobKey, Job], sizes: Sizes, granted: Grants) -> list[Want]:
-    """What the Coordinator is to see to, the earliest submission first."""
-    order = sorted(granted, key=lambda key: (jobs[key].submitted, key))
+def wants(jobs: Mapping[JobKey, Job], sizes: Sizes, granted: Grants, beside: Pairs) -> list[Want]:
+    """What the Coordinator is to see to, the earliest submission first; of two that share the one whose GPUs they are
+    counts as the earlier."""
+    order = sorted(granted, key=lambda key: (key in beside, jobs[key].submitted, key))
     return [
-        Want(key, one.pod, one.node, one.count, sizes[key], max(jobs[key].roles[0].max, len(granted[key])))
+        Want(
+            key,
+            one.pod,
+            one.node,
+            one.count,
+            sizes[key],
+            max(jobs[key].roles[0].max, len(granted[key])),
+            granted[beside[key]][0].pod if key in beside else "",
+        )
         for key in order
         for one in granted[key]
     ]

@@ -22,7 +22,7 @@ from muster.core.sharing.grants import ALONE, waits
 from muster.core.sharing.grow import grow_granted, start_granted
 from muster.core.sharing.moving import can_change, on_shared_gpus
 from muster.core.sharing.shrink import leave_all, leave_to_move, leave_whole, must_move, shrink
-from muster.types import Grant, Grants, Job, JobKey, Move, Reservation, SharingSnapshot
+from muster.types import Grant, Grants, Job, JobKey, Move, Reservation, SharingSnapshot, elastic_role
 
 
 def carry_out(
@@ -126,6 +126,9 @@ def _stopped_for_nothing(statement: Statement, held: Mapping[JobKey, Sequence[Re
     jobs = statement.snapshot.jobs
     for key in list(statement.whole):
         job, before = jobs[key], held.get(key, ())
+        beside = job.grant.beside if job.grant is not None and elastic_role(job).devices else None
+        if beside is not None and statement.partner.get(key) is not None:
+            continue  # in place: whose GPUs it shares has them alone
         if job.started:
             if not statement.return_(job):
                 continue

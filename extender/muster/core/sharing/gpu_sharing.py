@@ -1,15 +1,18 @@
-"""Two jobs on the same GPUs: a place for one on the GPUs of the other (`Want.beside`).
+"""Two jobs on the same GPUs: a place for one on the GPUs of the other (`Grant.beside`).
 
 The other one must be placed and alone on its GPUs; both must fit their memory where the node says how much that is.
+On a cluster only jobs in place share, and only where both say how much they need and the node how much it has.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from muster.core.placement.capacity import CapacityPair
 from muster.core.placement.statement import Statement, without_gpus
 from muster.core.placement.take_up import take_up
 from muster.core.sharing.grants import ALONE
-from muster.types import GPU_MEMORY, Grant, Job, Phase, elastic_role
+from muster.types import GPU_MEMORY, Grant, Job, Phase, Reason, State, Status, elastic_role
 
 
 def put_beside(statement: Statement, job: Job, grant: Grant) -> bool:
@@ -26,18 +29,25 @@ def put_beside(statement: Statement, job: Job, grant: Grant) -> bool:
     theirs = elastic_role(other)
     names = [m.node for m in theirs.members if m.phase is Phase.BOUND and m.uid not in leaving]
     names += [
-        h.node for h in (*statement.reservations.get(other.key, ()), *statement.later.get(other.key, ()))
+        h.node
+        for h in (*statement.reservations.get(other.key, ()), *statement.later.get(other.key, ()))
+        if h.role == theirs.name
     ]
     need = max(1, role.min)
     if len(names) < need or role.shape.gpus > theirs.shape.gpus:
         return False
     rows = [snapshot.nodes.index[n] for n in sorted(names)[:need]]
     beside = statement.grants.get(other.key, other.grant or ALONE)
-    for row in rows:
-        memory = snapshot.nodes.records[row].labels.get(GPU_MEMORY, "")
-        if memory.isdigit() and _memory(job, grant) + _memory(other, beside) > int(memory):
-            return False
-    shape = without_gpus(role.shape)
+    if why := _refused(statement, (job, grant), (other, beside), rows):
+        if not job.started and (role.devices or not (job.shareable and other.shareable)):
+            statement.statuses[job.key] = Status(State.WAITING, Reason.SHARE, why)
+        return False
+    spots = [(role.name, row, 1) for row in rows]
+    shapes = [without_gpus(role.shape)] * len(rows)
+    if role.devices:  # its pods are where its devices are
+        pods = [part for part in job.roles if part is not role and part.min]
+        spots += [(part.name, rows[0], part.min) for part in pods]
+        shapes += [part.shape for part in pods for _ in range(part.min)]
     later = other.key in statement.later
     capacity = (
         CapacityPair(statement.capacity, statement.after)
@@ -45,7 +55,8 @@ def put_beside(statement: Statement, job: Job, grant: Grant) -> bool:
         else statement.capacity
     )
     mark = capacity.mark()
-    for row in rows:
+    on = [row for _, row, count in spots for _ in range(count)]
+    for row, shape in zip(on, shapes, strict=True):
         if capacity.fits(shape)[row] < 1:
             capacity.undo(mark)
             return False
@@ -54,13 +65,37 @@ def put_beside(statement: Statement, job: Job, grant: Grant) -> bool:
     take_up(
         statement,
         job,
-        [(role.name, row, 1) for row in rows],
+        spots,
         later or job.key in statement.leaving,
         taken=True,
     )
     statement.partner[job.key], statement.partner[other.key] = other.key, job.key
     statement.grants[job.key] = grant
     return True
+
+
+def _refused(
+    statement: Statement, mine: tuple[Job, Grant], theirs: tuple[Job, Grant], rows: Sequence[int]
+) -> str:
+    """Why these two can't share GPUs of these nodes, in words for the first one's owner; "" where they can."""
+    own, other = _memory(*mine), _memory(*theirs)
+    for job in (mine[0], theirs[0]):
+        if not job.shareable:
+            return (
+                "it is to share a GPU with another job, and only jobs in place of one pod each that both say what "
+                "memory they need (muster.dev/gpu-memory) do"
+            )
+    for row in rows:
+        record = statement.snapshot.nodes.records[row]
+        memory = record.labels.get(GPU_MEMORY, "")
+        if memory.isdigit() and own + other > int(memory):
+            return (
+                f"it is to share a GPU of {record.name} with another job, and needs {own} MiB of its memory: "
+                f"{max(0, int(memory) - other)} of {memory} MiB are left"
+            )
+        if not memory.isdigit() and elastic_role(mine[0]).devices:
+            return f"it is to share a GPU with another job, and node {record.name} has no label {GPU_MEMORY}"
+    return ""
 
 
 def _memory(job: Job, grant: Grant) -> int:

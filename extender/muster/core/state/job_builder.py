@@ -139,6 +139,8 @@ class JobBuilder:
             resize="restart" if job.resize == "restart" else "",
             resize_at=job.resize_at,
             batch_sizes=job.batch_sizes,
+            gpu_memory=job.gpu_memory,
+            shareable=False,  # but for what devices in place allow (core.devices.slots)
         )
 
     def _only_moves(self, job_state: JobState, pods: list[PodRecord]) -> bool:

@@ -75,6 +75,7 @@ def lived(state: LedgerState, job_state: JobState, job: Job, now: float) -> Job:
         and job_state.track is report_filter.EMPTY
         and not job_state.memory
         and not job_state.desired.restart_on
+        and (job_state.desired.grant is None or job_state.desired.grant.beside is None)
     ):
         return job  # nearly every job of a long queue
     known: dict[str, Any] = dict(zip(FIELDS, _values(job), strict=True))

@@ -25,6 +25,7 @@ from muster.core.workload.identity import (
     BATCH_SIZES,
     DEFAULT_ROLE,
     EVICTABLE,
+    GPU_MEMORY,
     GPUS,
     LWS_SIZE,
     MAX,
@@ -44,13 +45,13 @@ from muster.core.workload.identity import (
     WHOLE,
     role_of,
 )
-from muster.core.workload.in_place import parse_gpus
+from muster.core.workload.in_place import parse_gpu_memory, parse_gpus
 from muster.errors import InputError
 from muster.types import PodRecord
 
 _READ = (
     *(ROLES, MIN, MAX, LWS_SIZE, SIZES, PLACEMENT, EVICTABLE, RESIZE, RESIZE_AT, TOPOLOGY_REQUIRED),
-    *(TOPOLOGY_PREFERRED, REMAINING, SPEED, MODEL, REQUEST, GPUS, BATCH_SIZES),
+    *(TOPOLOGY_PREFERRED, REMAINING, SPEED, MODEL, REQUEST, GPUS, GPU_MEMORY, BATCH_SIZES),
 )
 """Annotations that say something of the job: others are no part of what is remembered of them."""
 
@@ -83,6 +84,7 @@ class Declared:
     request: int = 0
     gpus: tuple[int, ...] = ()  # of a pod in place: numbers that it can train on
     batch_sizes: tuple[int, ...] = ()
+    gpu_memory: int = 0  # MiB of each
     error: str = ""
 
 
@@ -157,7 +159,26 @@ def _declared(role: str, model: str, notes: Mapping[str, str]) -> Declared:
         request=count_of(notes, REQUEST) or 0,
         gpus=parse_gpus(notes.get(GPUS, "")),
         batch_sizes=parse_batch_sizes(notes.get(BATCH_SIZES, "")),
+        gpu_memory=parse_gpu_memory(notes.get(GPU_MEMORY, "")),
     )
+
+
+_OF_JOB = {
+    ROLES: "roles",
+    TOPOLOGY_REQUIRED: "topology_required",
+    TOPOLOGY_PREFERRED: "topology_preferred",
+    PLACEMENT: "placement",
+    SPEED: "speed",
+    REMAINING: "remaining_work",
+    MODEL: "model",
+    RESIZE: "resize",
+    RESIZE_AT: "resize_at",
+    REQUEST: "request",
+    GPUS: "gpus",
+    BATCH_SIZES: "batch_sizes",
+    GPU_MEMORY: "gpu_memory",
+}
+"""Fields of what is declared for the whole job, by their annotations: the same on every pod that carries one."""
 
 
 def merge(parts: Sequence[tuple[str, Declared]]) -> tuple[Declared, dict[str, RoleSize]]:
@@ -189,18 +210,8 @@ def merge(parts: Sequence[tuple[str, Declared]]) -> tuple[Declared, dict[str, Ro
         before = part
         if part.error:
             raise InputError(part.error)
-        agree(ROLES, pod, part.roles, whole)
-        agree(TOPOLOGY_REQUIRED, pod, part.topology_required, whole)
-        agree(TOPOLOGY_PREFERRED, pod, part.topology_preferred, whole)
-        agree(PLACEMENT, pod, part.placement, whole)
-        agree(SPEED, pod, part.speed, whole)
-        agree(REMAINING, pod, part.remaining_work, whole)
-        agree(MODEL, pod, part.model, whole)
-        agree(RESIZE, pod, part.resize, whole)
-        agree(RESIZE_AT, pod, part.resize_at, whole)
-        agree(REQUEST, pod, part.request, whole)
-        agree(GPUS, pod, part.gpus, whole)
-        agree(BATCH_SIZES, pod, part.batch_sizes, whole)
+        for annotation, name in _OF_JOB.items():
+            agree(annotation, pod, getattr(part, name), whole)
         if part.size != RoleSize():
             first = sizes.setdefault(part.role, (pod, part.size))
             if first[1] != part.size:
@@ -223,23 +234,7 @@ def merge(parts: Sequence[tuple[str, Declared]]) -> tuple[Declared, dict[str, Ro
                 names = _cut(", ".join(name for name, _ in roles))
                 raise InputError(f"{ROLE}: expected one of {names}, found {part.role!r} on pod {pod}")
 
-    def value(annotation: str, default: object) -> object:
-        return whole[annotation][1] if annotation in whole else default
-
-    job = Declared(
-        roles=roles,
-        topology_required=str(value(TOPOLOGY_REQUIRED, "")),
-        topology_preferred=str(value(TOPOLOGY_PREFERRED, "")),
-        placement=str(value(PLACEMENT, "")),
-        remaining_work=value(REMAINING, None),  # type: ignore[arg-type]
-        speed=value(SPEED, ()),  # type: ignore[arg-type]
-        model=str(value(MODEL, "")),
-        resize=str(value(RESIZE, "")),
-        resize_at=str(value(RESIZE_AT, "")),
-        request=value(REQUEST, 0),  # type: ignore[arg-type]
-        gpus=value(GPUS, ()),  # type: ignore[arg-type]
-        batch_sizes=value(BATCH_SIZES, ()),  # type: ignore[arg-type]
-    )
+    job = Declared(**{_OF_JOB[annotation]: value for annotation, (_, value) in whole.items()})  # type: ignore[arg-type]
     return job, {role: size for role, (_, size) in sizes.items()}
 
 

@@ -64,6 +64,9 @@ GPUS = "muster.dev/gpus"
 """Annotation, `1,2,4` or `1-8`: numbers of GPUs that the pod can train on, in place under `muster agent
 --devices`. Of a job of several pods each has as many, on its own node, and their number is fixed. Without
 `devices.enabled` its job is Invalid."""
+GPU_MEMORY = "muster.dev/gpu-memory"
+"""Annotation, `20Gi` or `500Mi`: what the pod needs of the memory of each of its GPUs, in place. A job without it
+never shares a GPU with another, nor does a job of several pods."""
 REQUEST = "muster.dev/request"
 """Annotation, `1` to `10000`: replicas that rigid policies (SRTF, Tiresias-L, ...) grant, from min to max. Default:
 max."""

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from muster.core.bounds import PLACES, shown
-from muster.core.workload.identity import GPUS, WHOLE
+from muster.core.workload.identity import GPU_MEMORY, GPUS, WHOLE
 from muster.errors import InputError
 from muster.types import PodRecord
+
+MEMORY = re.compile(r"([0-9]{1,9})(Mi|Gi)")
+MIB_OF = {"Mi": 1, "Gi": 1024}
+MOST_MEMORY = 1 << 20
+"""MiB: a TiB, of which no GPU has as much."""
 
 
 def parse_gpus(text: str) -> tuple[int, ...]:
@@ -24,6 +30,19 @@ def parse_gpus(text: str) -> tuple[int, ...]:
             )
         found |= set(range(numbers[0], numbers[-1] + 1))
     return tuple(sorted(found))
+
+
+def parse_gpu_memory(text: str) -> int:
+    """ "20Gi" or "500Mi": MiB of each GPU, 0 where nothing is said. Raises InputError."""
+    if not text:
+        return 0
+    found = MEMORY.fullmatch(text)
+    mib = int(found[1]) * MIB_OF[found[2]] if found is not None else 0
+    if not 1 <= mib <= MOST_MEMORY:
+        raise InputError(
+            f'{GPU_MEMORY}: expected memory of a GPU from "1Mi" to "{MOST_MEMORY // 1024}Gi", found {shown(text)}'
+        )
+    return mib
 
 
 def refused(pods: Iterable[PodRecord], *, enabled: bool = False) -> str:

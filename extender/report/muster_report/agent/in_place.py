@@ -194,7 +194,7 @@ class InPlace:
         self._standing = self._standing.carried_out(order)
 
     def _lock(self, order: Order) -> bool:
-        taken = self._locks.take(order.ids)
+        taken = self._locks.take(order.devices)
         if taken is not None and taken not in self._said:
             self._said.add(taken)
             say(f"device {taken}: another training still holds its lock; waiting for its end")
@@ -253,7 +253,7 @@ class InPlace:
             "incarnation": self._standing.incarnation,
             "state": self._state(),
             "order": self._standing.done,
-            "devices": [device._asdict() for device in self._devices],
+            "devices": [{"id": device.id, "epoch": device.epoch} for device in self._devices],
             "gpus": list(self._settings.gpus),
         }
         if told != self._told:

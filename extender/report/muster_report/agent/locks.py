@@ -1,5 +1,7 @@
 """A lock for each device of the node, held by the agent and by the training that inherits it.
 
+Where two jobs share a device, the second one has a lock of its own: each keeps out who comes after it.
+
 A frozen agent can't end its training when its lease runs out. Whoever gets the device next waits for the lock, which
 the kernel gives back when the last process that holds it has ended. Only processes that keep what they inherit hold
 it: Python's subprocess closes it in what it starts, not in what it forks.
@@ -12,6 +14,8 @@ import os
 from collections.abc import Iterable
 from urllib.parse import quote
 
+from muster_report.agent.standing import Device
+
 
 class Locks:
     """folder: of the node (a hostPath), the same for all pods; None: without locks."""
@@ -20,11 +24,11 @@ class Locks:
         self._folder = folder
         self.held: dict[str, int] = {}  # open file by device
 
-    def take(self, devices: Iterable[str]) -> str | None:
+    def take(self, devices: Iterable[Device]) -> str | None:
         """Lock these. The first device that another training has the lock of, or None: all are ours."""
         for device in devices:
-            if self._folder is not None and device not in self.held and not self._take(device):
-                return device
+            if self._folder is not None and device.id not in self.held and not self._take(device):
+                return device.id
         return None
 
     def keep(self, devices: Iterable[str]) -> None:
@@ -34,9 +38,10 @@ class Locks:
             fcntl.flock(file, fcntl.LOCK_UN)
             os.close(file)
 
-    def _take(self, device: str) -> bool:
+    def _take(self, device: Device) -> bool:
         # Whoever made it, anybody may lock it: a lock needs no right to write.
-        path = os.path.join(self._folder or "", f"{quote(device, safe='')}.lock")
+        name = quote(device.id, safe="") + (".second" if device.second else "")
+        path = os.path.join(self._folder or "", f"{name}.lock")
         file = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -44,5 +49,5 @@ class Locks:
             os.close(file)
             return False
         os.set_inheritable(file, True)
-        self.held[device] = file
+        self.held[device.id] = file
         return True

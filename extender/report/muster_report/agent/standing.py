@@ -15,10 +15,12 @@ LAST_PART = 0.25
 
 
 class Device(NamedTuple):
-    """A device as an order hands it out: its id (an NVIDIA UUID), and the epoch of its assignment."""
+    """A device as an order hands it out: its id (an NVIDIA UUID), the epoch of its assignment, and whether it is the
+    second of two jobs that share it."""
 
     id: str
     epoch: int
+    second: bool = False
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,12 @@ def read_answer(found: Mapping[str, Any]) -> Answer:
             else Order(
                 int(order["number"]),
                 str(order["incarnation"]),
-                tuple(sorted(Device(str(one["id"]), int(one["epoch"])) for one in order["devices"])),
+                tuple(
+                    sorted(
+                        Device(str(one["id"]), int(one["epoch"]), one.get("second") is True)
+                        for one in order["devices"]
+                    )
+                ),
             ),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -108,7 +115,10 @@ class Standing:
         ):
             return after
         return replace(
-            after, wanted=order, highest=order.number, epochs={**self.epochs, **dict(order.devices)}
+            after,
+            wanted=order,
+            highest=order.number,
+            epochs={**self.epochs, **{device.id: device.epoch for device in order.devices}},
         )
 
     def carried_out(self, order: Order) -> Standing:
