@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from muster.core.devices.charged import Allowed, allowances
+from muster.core.devices.coordinator import Coordinator
+from muster.core.devices.device_ledger import DeviceLedger
 from muster.core.devices.granted import Granted
+from muster.core.devices.in_place import InPlace
 from muster.types import Job, JobKey, Phase, Quota, QuotasSeen, Reason, Role, Shape, State
 from tests.core.devices.circle import Circle
 
@@ -115,6 +118,23 @@ def test_who_waits_has_its_least_before_others_grow_and_the_tightest_quota_count
         b: Allowed(2, why),
         c: Allowed(0, why),
     }
+
+
+def test_pods_beyond_those_that_it_was_whole_with_are_charged_to_nobody() -> None:
+    a, b = JobKey("team", "a"), JobKey("team", "b")
+    scaled = Job(a, submitted=1.0, roles=(Role("worker", 2, 8, Shape(), grows=6),))
+    jobs = {a: scaled, b: a_job("b", 2.0)}
+    two = (Granted("pod-0", "n0", 1), Granted("pod-1", "n0", 1))
+    quotas = {"team": (quota(4),)}
+    why = f"ResourceQuota gpus allows no more ({FIELD}: hard 4, used 0, 2 in place)"
+    assert allowances(jobs, {a: (1,), b: (1, 2)}, {a: two}, quotas) == {
+        a: Allowed(2, why),
+        b: Allowed(2, why),
+    }
+    found = allowances({a: scaled}, {a: (1,)}, {}, {"team": (quota(2),)})
+    assert found[a].gpus == 2, "two pods need two, though eight are declared"
+    in_place = InPlace(DeviceLedger(Coordinator(1, 0.0, 60.0, 5.0, 10.0)), {a: (1, 2)}, jobs=jobs)
+    assert in_place.devices_of(a) == (0, 2, 4)
 
 
 def test_without_a_quota_of_gpus_nothing_is_limited() -> None:

@@ -28,8 +28,12 @@ class Allowed:
 
 
 def pods_of(job: Job, grants: Sequence[object]) -> int:
-    """Pods that each have GPUs once all of it runs."""
-    return max(1, len(grants), job.roles[0].max if job.roles else 0)
+    """Pods that each have GPUs once all of it runs. Replicas beyond those that it was whole with stay behind the gate:
+    each would need as many GPUs as the others."""
+    if not job.roles:
+        return len(grants)
+    pods = job.roles[0]
+    return max(len(grants), max(pods.min, 1) if pods.max > 1 else pods.max)
 
 
 def _may_have(job: Job) -> bool:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from muster.core.culprit import culprit
-from muster.core.devices.charged import Allowed, Quotas, allowances
+from muster.core.devices.charged import Allowed, Quotas, allowances, pods_of
 from muster.core.devices.coordinator import Change, whole
 from muster.core.devices.device_ledger import DeviceLedger
 from muster.core.devices.granted import Granted, standing
@@ -178,7 +178,7 @@ class InPlace:
         sizes, grants, job = self.sizes.get(key), self.granted.get(key, ()), self.jobs.get(key)
         if not sizes:
             return None
-        pods = max(1, len(grants), job.roles[0].max if job is not None and job.roles else 0)
+        pods = max(1, pods_of(job, grants) if job is not None else 0)
         return Devices(sum(one.count for one in grants), pods * sizes[0], pods * sizes[-1])
 
     def left_out(self, plan: Plan) -> Plan:

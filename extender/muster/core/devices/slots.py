@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from muster.core.devices.charged import Allowed
+from muster.core.devices.charged import Allowed, pods_of
 from muster.core.devices.coordinator import Change
 from muster.core.devices.granted import PARTS, Granted, Grants, Sizes
 from muster.core.devices.on_node import Want
@@ -88,9 +88,8 @@ def _slotted(
     if why:
         return replace(job, invalid=f"muster.dev/gpus: {why}; request GPUs in its pods instead")
     (pods,) = job.roles
-    # Replicas beyond those that it was whole with stay behind the gate: each would need as many GPUs as the others.
-    pods = replace(pods, max=max(pods.min, 1), grows=0) if pods.max > 1 else pods
-    number = max(pods.max, len(granted))
+    pods = replace(pods, max=pods_of(job, ()), grows=0) if pods.max > 1 else pods
+    number = pods_of(job, granted)
     members = tuple(
         Member(
             f"{one.pod}{PARTS}{i}", "", Phase.BOUND, SLOT, index=i * len(granted) + at, node=one.node
@@ -272,7 +271,7 @@ def wants(jobs: Mapping[JobKey, Job], sizes: Sizes, granted: Grants, beside: Pai
             one.node,
             one.count,
             sizes[key],
-            max(jobs[key].roles[0].max, len(granted[key])),
+            pods_of(jobs[key], granted[key]),
             granted[beside[key]][0].pod if key in beside else "",
         )
         for key in order
