@@ -9,7 +9,7 @@ from muster.core.devices.coordinator import Coordinator
 from muster.core.devices.device_ledger import DeviceLedger
 from muster.core.devices.granted import Granted
 from muster.core.devices.in_place import InPlace
-from muster.types import Job, JobKey, Phase, Quota, QuotasSeen, Reason, Role, Shape, State
+from muster.types import Job, JobKey, Member, Phase, Quota, QuotasSeen, Reason, Role, Shape, State
 from tests.core.devices.circle import Circle
 
 FIELD = "requests.nvidia.com/gpu"
@@ -66,6 +66,28 @@ def test_all_jobs_in_place_of_a_namespace_are_charged_together() -> None:
     assert circle.uses("b") == [2, 2]
 
 
+def test_what_pods_still_use_is_charged_whatever_became_of_their_job() -> None:
+    circle = Circle(nodes=2)
+    circle.quotas = (quota(4),)
+    circle.train("a", "4")
+    circle.seconds(8)
+    assert circle.using("a") == 4
+    notes = {**circle.pod("a").annotations, "muster.dev/gpus": "bogus"}
+    circle.cluster.update(circle.pod("a"), annotations=notes)
+    circle.cut.add(circle.pod("a").uid)  # and its agent gives nothing back
+    circle.train("b", "1-4")
+    for _ in range(20):
+        circle.second()
+        assert (circle.using("a"), circle.using("b")) == (4, 0)
+    assert circle.plan.statuses[circle.key("job-a")].reason is Reason.INVALID
+    assert circle.plan.statuses[circle.key("job-b")].message == (
+        f"needs 1 GPU in place; ResourceQuota gpus allows no more ({FIELD}: hard 4, used 0, 4 in place)"
+    )
+    circle.gone(circle.pod("a").uid)
+    circle.seconds(8)
+    assert circle.using("b") == 4
+
+
 def test_nobody_loses_gpus_to_a_quota_that_is_lowered() -> None:
     circle = Circle()
     circle.train("a", "1-4")
@@ -113,11 +135,34 @@ def test_who_waits_has_its_least_before_others_grow_and_the_tightest_quota_count
     quotas = {"team": (quota(100, name="large"), quota(9, used=3)), "other": (quota(0),)}
     why = f"ResourceQuota gpus allows no more ({FIELD}: hard 9, used 3, 2 in place)"
     # 4 are left: b's two pods need 2 of them, a grows by 2, c's 4 don't fit
-    assert allowances(jobs, sizes, granted, quotas) == {
+    assert allowances(jobs, sizes, granted, quotas, {}) == {
         a: Allowed(4, why),
         b: Allowed(2, why),
         c: Allowed(0, why),
     }
+
+
+def test_a_pod_that_ends_is_charged_for_what_it_has_until_it_lets_go() -> None:
+    shape = Shape()
+    members = (
+        Member("old", "", Phase.ENDING, shape, node="n0"),
+        Member("new", "", Phase.BOUND, shape, node="n1"),
+    )
+    a = Job(JobKey("team", "a"), submitted=1.0, roles=(Role("worker", 1, 1, shape, members=members),))
+    b = a_job("b", 2.0)
+    sizes = {a.key: (1, 2, 3, 4), b.key: (1, 2, 3, 4)}
+
+    def most(hard: int, uses: dict[str, int], granted: int) -> tuple[int, int]:
+        grants = {a.key: (Granted("new", "n1", granted),)} if granted else {}
+        found = allowances({a.key: a, b.key: b}, sizes, grants, {"team": (quota(hard),)}, {a.key: uses})
+        return found[a.key].gpus, found[b.key].gpus
+
+    assert most(4, {"old": 4}, 1) == (1, 0)
+    assert most(8, {"old": 4}, 1) == (3, 1)
+    assert most(4, {"new": 3}, 1) == (3, 1), "what it is to give is its own until then"
+    assert most(4, {"new": 3}, 0) == (3, 1), "Muster was started again"
+    assert most(4, {"old": 4, "new": 1}, 0) == (0, 0), "more is used than it may be"
+    assert most(4, {}, 1) == (3, 1)
 
 
 def test_pods_beyond_those_that_it_was_whole_with_are_charged_to_nobody() -> None:
@@ -127,11 +172,11 @@ def test_pods_beyond_those_that_it_was_whole_with_are_charged_to_nobody() -> Non
     two = (Granted("pod-0", "n0", 1), Granted("pod-1", "n0", 1))
     quotas = {"team": (quota(4),)}
     why = f"ResourceQuota gpus allows no more ({FIELD}: hard 4, used 0, 2 in place)"
-    assert allowances(jobs, {a: (1,), b: (1, 2)}, {a: two}, quotas) == {
+    assert allowances(jobs, {a: (1,), b: (1, 2)}, {a: two}, quotas, {}) == {
         a: Allowed(2, why),
         b: Allowed(2, why),
     }
-    found = allowances({a: scaled}, {a: (1,)}, {}, {"team": (quota(2),)})
+    found = allowances({a: scaled}, {a: (1,)}, {}, {"team": (quota(2),)}, {})
     assert found[a].gpus == 2, "two pods need two, though eight are declared"
     in_place = InPlace(DeviceLedger(Coordinator(1, 0.0, 60.0, 5.0, 10.0)), {a: (1, 2)}, jobs=jobs)
     assert in_place.devices_of(a) == (0, 2, 4)
@@ -140,5 +185,5 @@ def test_pods_beyond_those_that_it_was_whole_with_are_charged_to_nobody() -> Non
 def test_without_a_quota_of_gpus_nothing_is_limited() -> None:
     jobs = {JobKey("team", "a"): a_job("a", 1.0)}
     cpus = Quota("cpus", "requests.cpu", "cpu", 1, 1)
-    assert allowances(jobs, {JobKey("team", "a"): (1, 2)}, {}, {"team": (cpus,)}) == {}
-    assert allowances(jobs, {JobKey("team", "a"): (1, 2)}, {}, {"team": ()}) == {}
+    assert allowances(jobs, {JobKey("team", "a"): (1, 2)}, {}, {"team": (cpus,)}, {}) == {}
+    assert allowances(jobs, {JobKey("team", "a"): (1, 2)}, {}, {"team": ()}, {}) == {}

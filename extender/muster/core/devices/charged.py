@@ -1,9 +1,10 @@
 """Whom a grant in place is charged to: the ResourceQuota of the job's namespace.
 
 The pods that request the GPUs are in a namespace of Muster's own, so Kubernetes charges nobody. What a quota leaves
-is its hard limit less what it counts of the namespace's pods and less what jobs in place there are granted. Who waits
-comes first, with the fewest GPUs that it can train on; then who could grow, in the order of submission. Nobody loses
-GPUs to a quota that was lowered, as no pod does.
+is its hard limit less what it counts of the namespace's pods and less what jobs in place there are granted or, where
+that is more, what their pods still use: those of a job that is to have none any more too. Who waits comes first, with
+the fewest GPUs that it can train on; then who could grow, in the order of submission. Nobody loses GPUs to a quota that
+was lowered, as no pod does.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from muster.core.devices.granted import Grants, Sizes
-from muster.types import GPU, Job, JobKey, Quota
+from muster.core.devices.granted import Granted, Grants, Sizes
+from muster.types import GPU, Job, JobKey, Phase, Quota
 
 Quotas = Mapping[str, Sequence[Quota] | None]
 """By namespace: its quotas; None while they are not read yet."""
@@ -40,33 +41,68 @@ def _may_have(job: Job) -> bool:
     return bool(job.max) and not (job.over or job.suspended or job.invalid)
 
 
+@dataclass(frozen=True, slots=True)
+class _Charge:
+    """What a job's namespace is charged for it. pods: that are to have as many GPUs each; count: what each is granted;
+    using: what those of them use that use any; others: what pods use that are to have none any more."""
+
+    pods: int
+    count: int
+    using: tuple[int, ...]
+    others: int
+
+    def at(self, count: int) -> int:
+        """With so many granted each: what is used counts until it is let go."""
+        return self.others + sum(max(count, n) for n in self.using) + (self.pods - len(self.using)) * count
+
+
+def _charge(job: Job | None, grants: Sequence[Granted], uses: Mapping[str, int]) -> _Charge:
+    """uses: devices by pod of the job."""
+    granted = [uses[one.pod] for one in grants if one.pod in uses]
+    pods, next_ones = len(grants), []
+    if job is not None and _may_have(job):
+        pods, known = pods_of(job, grants), {one.pod for one in grants}
+        stay = {m.uid for role in job.roles for m in role.members if m.phase is not Phase.ENDING} - known
+        next_ones = sorted((n for pod, n in uses.items() if pod in stay), reverse=True)[: pods - len(grants)]
+    using = (*granted, *next_ones)
+    return _Charge(pods, grants[0].count if grants else 0, using, sum(uses.values()) - sum(using))
+
+
 def allowances(
-    jobs: Mapping[JobKey, Job], sizes: Sizes, granted: Grants, quotas: Quotas
+    jobs: Mapping[JobKey, Job],
+    sizes: Sizes,
+    granted: Grants,
+    quotas: Quotas,
+    uses: Mapping[JobKey, Mapping[str, int]],
 ) -> dict[JobKey, Allowed]:
-    """What jobs in place may be granted, of those in whose namespace a quota counts GPUs, or none is read yet."""
+    """What jobs in place may be granted, of those in whose namespace a quota counts GPUs, or none is read yet. uses:
+    devices that pods use, may use or are about to get, by job and pod's uid, of every job whatever its state."""
     found: dict[JobKey, Allowed] = {}
     known = [key for key in sizes if key in jobs and _may_have(jobs[key])]
     for namespace in sorted({key.namespace for key in known} & quotas.keys()):
         mine = sorted((k for k in known if k.namespace == namespace), key=lambda k: (jobs[k].submitted, k))
-        pods = {key: pods_of(jobs[key], granted.get(key, ())) for key in mine}
-        has = {key: pods[key] * granted[key][0].count if granted.get(key) else 0 for key in mine}
+        charged = {key for key in (*granted, *uses) if key.namespace == namespace}.union(mine)
+        charges = {key: _charge(jobs.get(key), granted.get(key, ()), uses.get(key, {})) for key in charged}
+        now = {key: charges[key].count for key in mine}
         listed = quotas[namespace]
         if listed is None:
-            found |= {key: Allowed(has[key], UNREAD) for key in mine}
+            found |= {key: Allowed(charges[key].pods * now[key], UNREAD) for key in mine}
             continue
         limits = [quota for quota in listed if quota.resource == GPU]
         if not limits:
             continue
         first = min(limits, key=lambda quota: (quota.hard - quota.used, quota.name, quota.counts))
-        left = first.hard - first.used - sum(has.values())
-        why = _words(first, sum(has.values()))
-        steps = [(key, sizes[key][:1]) for key in mine if not has[key]] + [(key, sizes[key]) for key in mine]
+        held = sum(charge.at(charge.count) for charge in charges.values())
+        left = first.hard - first.used - held
+        why = _words(first, held)
+        steps = [(key, sizes[key][:1]) for key in mine if not now[key]] + [(key, sizes[key]) for key in mine]
         for key, counts in steps:
-            most = max((n * pods[key] for n in counts if n * pods[key] <= has[key] + left), default=0)
-            if most > has[key]:
-                left -= most - has[key]
-                has[key] = most
-        found |= {key: Allowed(has[key], why) for key in mine}
+            charge, before = charges[key], charges[key].at(now[key])
+            most = max((n for n in counts if n > now[key] and charge.at(n) - before <= left), default=0)
+            if most:
+                left -= charge.at(most) - before
+                now[key] = most
+        found |= {key: Allowed(charges[key].pods * now[key], why) for key in mine}
     return found
 
 

@@ -68,9 +68,11 @@ class InPlace:
         declared: Mapping[JobKey, tuple[int, ...]],
         charged: Callable[[str], bool],
         quotas: Quotas = MappingProxyType({}),
+        job_of: Mapping[str, JobKey] = MappingProxyType({}),
     ) -> Snapshot:
         """With slots. declared: by job, what its pods say; a job without a pod keeps what they said. charged: whether
-        a holder's GPU counts in the snapshot; quotas: of the jobs' namespaces."""
+        a holder's GPU counts in the snapshot; quotas: of the jobs' namespaces; job_of: by uid of a pod that there
+        is."""
         self.slotted = False
         self.sizes = {key: of for key, of in {**self.sizes, **declared}.items() if key in found.jobs}
         self.jobs = found.jobs
@@ -87,7 +89,7 @@ class InPlace:
                 held[known.node] = held.get(known.node, 0) + 1
         self.held = held
         self.beside = pairs(self.granted, {key: found.jobs[key].grant for key in self.granted})
-        self.allowed = allowances(found.jobs, self.sizes, self.granted, quotas)
+        self.allowed = allowances(found.jobs, self.sizes, self.granted, quotas, _by_job(used, job_of))
         taken = self.devices.taken()
         found = with_slots(found, self.sizes, self.granted, taken, held, self.allowed, self.beside)
         self.slotted = True
@@ -246,3 +248,15 @@ class InPlace:
             tuple(sorted(self.devices.holders)),
             tuple(sorted((pod, last.at) for pod, last in changes)),
         )
+
+
+def _by_job(
+    used: Mapping[tuple[str, str], int], job_of: Mapping[str, JobKey]
+) -> dict[JobKey, dict[str, int]]:
+    """Devices by job and pod, of pods that there are. used: by pod and node."""
+    found: dict[JobKey, dict[str, int]] = {}
+    for (pod, _), count in used.items():
+        if pod in job_of:
+            uses = found.setdefault(job_of[pod], {})
+            uses[pod] = uses.get(pod, 0) + count
+    return found
