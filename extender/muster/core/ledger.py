@@ -89,7 +89,8 @@ class Ledger(LedgerState):
         try:
             jobs = snapshots.in_place(self)
             quotas = blockers.quotas_in_place(self, jobs, now)
-            return self.in_place.snapshot(found, jobs, self.charges.charged, quotas, self.job_of)
+            room = snapshots.room(found.nodes)
+            return self.in_place.snapshot(found, jobs, self.charges.charged, quotas, self.job_of, room)
         except Exception as error:
             devices_failed(self, self.in_place.culprits(found) or {None: error}, now)
             return found

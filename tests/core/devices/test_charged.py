@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from muster.core.devices.charged import Allowed, allowances
+from muster.core.devices.charged import Allowed, allowances, anywhere
 from muster.core.devices.coordinator import Coordinator
 from muster.core.devices.device_ledger import DeviceLedger
 from muster.core.devices.granted import Granted
 from muster.core.devices.in_place import InPlace
-from muster.types import Job, JobKey, Member, Phase, Quota, QuotasSeen, Reason, Role, Shape, State
+from muster.core.state.snapshot import room
+from muster.types import Job, JobKey, Member, Nodes, Phase, Quota, QuotasSeen, Reason, Role, Shape, State
+from tests.cluster_fake import node
 from tests.core.devices.circle import Circle
 
 FIELD = "requests.nvidia.com/gpu"
@@ -133,13 +137,53 @@ def test_who_waits_has_its_least_before_others_grow_and_the_tightest_quota_count
     sizes = {a: (1, 2, 4, 8), b: (1, 2), c: (4,)}
     granted = {a: (Granted("pod-a", "n0", 2),)}
     quotas = {"team": (quota(100, name="large"), quota(9, used=3)), "other": (quota(0),)}
-    why = f"ResourceQuota gpus allows no more ({FIELD}: hard 9, used 3, 2 in place)"
+    quota_of = f"ResourceQuota gpus allows no more ({FIELD}: hard 9, used 3, 2 in place, "
     # 4 are left: b's two pods need 2 of them, a grows by 2, c's 4 don't fit
-    assert allowances(jobs, sizes, granted, quotas, {}) == {
-        a: Allowed(4, why),
-        b: Allowed(2, why),
-        c: Allowed(0, why),
+    assert allowances(jobs, sizes, granted, quotas, {}, anywhere) == {
+        a: Allowed(4, quota_of + "2 kept for b)"),
+        b: Allowed(2, quota_of + "2 kept for a)"),
+        c: Allowed(0, quota_of + "2 kept for b, 2 kept for a)"),
     }
+
+
+def test_nothing_but_its_least_is_kept_for_who_waits_while_others_can_grow() -> None:
+    jobs = {job.key: job for job in (a_job("a", 1.0), a_job("b", 2.0), a_job("c", 3.0))}
+    b = JobKey("team", "b")
+    sizes = dict.fromkeys(jobs, (1, 2, 3, 4))
+    granted = {b: (Granted("pod-b", "n0", 1),)}
+    found = allowances(jobs, sizes, granted, {"team": (quota(5),)}, {}, anywhere)
+    assert {key.name: one.gpus for key, one in found.items()} == {"a": 1, "b": 3, "c": 1}
+    found = allowances(jobs, sizes, granted, {"team": (quota(8),)}, {}, anywhere)
+    assert {key.name: one.gpus for key, one in found.items()} == {"a": 3, "b": 4, "c": 1}, "what b leaves"
+
+
+def test_a_job_that_no_nodes_could_take_keeps_nothing_from_its_namespace() -> None:
+    circle = Circle(gpus=2, nodes=4)
+    circle.quotas = (quota(4),)
+    circle.train("a", "4")
+    circle.train("b", "1")
+    circle.train("c", "1-2")
+    circle.seconds(8)
+    assert (circle.using("b"), circle.using("c")) == (1, 2)
+    status = circle.plan.statuses[circle.key("job-a")]
+    assert (status.reason, "allows no more" in status.message) == (Reason.QUOTA, True), "b and c have 3 of 4"
+    circle.quotas = (quota(7),)
+    circle.seconds(2)
+    assert circle.plan.statuses[circle.key("job-a")].reason is Reason.NEVER_FITS
+
+
+def test_a_job_whose_nodes_are_too_few_for_all_of_its_pods_keeps_nothing() -> None:
+    nodes = Nodes([node("n0", 2), node("n1", 2, pool="a")])
+    selects = Shape(selector=(("pool", "a"),))
+    one = a_job("one", 1.0, pods=2)
+    other = replace(one, roles=(replace(one.roles[0], shape=selects),))
+    assert [room(nodes)(one, n) for n in (1, 2, 3)] == [4, 2, 0]
+    assert [room(nodes)(other, n) for n in (1, 2)] == [2, 1]
+    small = a_job("small", 2.0)
+    jobs, sizes = {one.key: other, small.key: small}, {one.key: (2,), small.key: (1,)}
+    found = allowances(jobs, sizes, {}, {"team": (quota(4),)}, {}, room(nodes))
+    why = f"ResourceQuota gpus allows no more ({FIELD}: hard 4, used 0, 0 in place"
+    assert found == {one.key: Allowed(4, why + ", 1 kept for small)"), small.key: Allowed(1, why + ")")}
 
 
 def test_a_pod_that_ends_is_charged_for_what_it_has_until_it_lets_go() -> None:
@@ -154,7 +198,9 @@ def test_a_pod_that_ends_is_charged_for_what_it_has_until_it_lets_go() -> None:
 
     def most(hard: int, uses: dict[str, int], granted: int) -> tuple[int, int]:
         grants = {a.key: (Granted("new", "n1", granted),)} if granted else {}
-        found = allowances({a.key: a, b.key: b}, sizes, grants, {"team": (quota(hard),)}, {a.key: uses})
+        found = allowances(
+            {a.key: a, b.key: b}, sizes, grants, {"team": (quota(hard),)}, {a.key: uses}, anywhere
+        )
         return found[a.key].gpus, found[b.key].gpus
 
     assert most(4, {"old": 4}, 1) == (1, 0)
@@ -171,12 +217,12 @@ def test_pods_beyond_those_that_it_was_whole_with_are_charged_to_nobody() -> Non
     jobs = {a: scaled, b: a_job("b", 2.0)}
     two = (Granted("pod-0", "n0", 1), Granted("pod-1", "n0", 1))
     quotas = {"team": (quota(4),)}
-    why = f"ResourceQuota gpus allows no more ({FIELD}: hard 4, used 0, 2 in place)"
-    assert allowances(jobs, {a: (1,), b: (1, 2)}, {a: two}, quotas, {}) == {
-        a: Allowed(2, why),
-        b: Allowed(2, why),
+    why = f"ResourceQuota gpus allows no more ({FIELD}: hard 4, used 0, 2 in place"
+    assert allowances(jobs, {a: (1,), b: (1, 2)}, {a: two}, quotas, {}, anywhere) == {
+        a: Allowed(2, why + ", 2 kept for b)"),
+        b: Allowed(2, why + ")"),
     }
-    found = allowances({a: scaled}, {a: (1,)}, {}, {"team": (quota(2),)}, {})
+    found = allowances({a: scaled}, {a: (1,)}, {}, {"team": (quota(2),)}, {}, anywhere)
     assert found[a].gpus == 2, "two pods need two, though eight are declared"
     in_place = InPlace(DeviceLedger(Coordinator(1, 0.0, 60.0, 5.0, 10.0)), {a: (1, 2)}, jobs=jobs)
     assert in_place.devices_of(a) == (0, 2, 4)
@@ -185,5 +231,5 @@ def test_pods_beyond_those_that_it_was_whole_with_are_charged_to_nobody() -> Non
 def test_without_a_quota_of_gpus_nothing_is_limited() -> None:
     jobs = {JobKey("team", "a"): a_job("a", 1.0)}
     cpus = Quota("cpus", "requests.cpu", "cpu", 1, 1)
-    assert allowances(jobs, {JobKey("team", "a"): (1, 2)}, {}, {"team": (cpus,)}, {}) == {}
-    assert allowances(jobs, {JobKey("team", "a"): (1, 2)}, {}, {"team": ()}, {}) == {}
+    assert allowances(jobs, {JobKey("team", "a"): (1, 2)}, {}, {"team": (cpus,)}, {}, anywhere) == {}
+    assert allowances(jobs, {JobKey("team", "a"): (1, 2)}, {}, {"team": ()}, {}, anywhere) == {}

@@ -3,13 +3,13 @@
 The pods that request the GPUs are in a namespace of Muster's own, so Kubernetes charges nobody. What a quota leaves
 is its hard limit less what it counts of the namespace's pods and less what jobs in place there are granted or, where
 that is more, what their pods still use: those of a job that is to have none any more too. Who waits comes first, with
-the fewest GPUs that it can train on; then who could grow, in the order of submission. Nobody loses GPUs to a quota that
-was lowered, as no pod does.
+the fewest GPUs that it can train on, unless no nodes have them; then who runs and could grow, in the order of
+submission. Nobody loses GPUs to a quota that was lowered, as no pod does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from muster.core.devices.granted import Granted, Grants, Sizes
@@ -17,6 +17,11 @@ from muster.types import GPU, Job, JobKey, Phase, Quota
 
 Quotas = Mapping[str, Sequence[Quota] | None]
 """By namespace: its quotas; None while they are not read yet."""
+Room = Callable[[Job, int], int]
+"""How many pods of a job could stand on the nodes that there are, each with so many GPUs, were nobody else there."""
+UNLIMITED = 1 << 30
+NAMED = 2
+"""Jobs that a message names for which GPUs are kept."""
 UNREAD = "the ResourceQuotas of its namespace are being read"
 
 
@@ -28,9 +33,14 @@ class Allowed:
     why: str
 
 
+def anywhere(_job: Job, _count: int) -> int:
+    """The room where nobody knows the nodes."""
+    return UNLIMITED
+
+
 def pods_of(job: Job, grants: Sequence[object]) -> int:
-    """Pods that each have GPUs once all of it runs. Replicas beyond those that it was whole with stay behind the gate:
-    each would need as many GPUs as the others."""
+    """Pods that each have GPUs once all of it runs. Replicas beyond those that it was whole with stay behind the
+    gate: each would need as many GPUs as the others."""
     if not job.roles:
         return len(grants)
     pods = job.roles[0]
@@ -43,8 +53,8 @@ def _may_have(job: Job) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Charge:
-    """What a job's namespace is charged for it. pods: that are to have as many GPUs each; count: what each is granted;
-    using: what those of them use that use any; others: what pods use that are to have none any more."""
+    """What a job's namespace is charged for it. pods: that are to have as many GPUs each; count: what each is
+    granted; using: what those of them use that use any; others: what pods use that are to have none any more."""
 
     pods: int
     count: int
@@ -74,9 +84,14 @@ def allowances(
     granted: Grants,
     quotas: Quotas,
     uses: Mapping[JobKey, Mapping[str, int]],
+    room: Room,
 ) -> dict[JobKey, Allowed]:
     """What jobs in place may be granted, of those in whose namespace a quota counts GPUs, or none is read yet. uses:
-    devices that pods use, may use or are about to get, by job and pod's uid, of every job whatever its state."""
+    devices that pods use, may use or are about to get, by job and pod's uid, of every job whatever its state.
+
+    Of what is left a job that waits is kept its least, unless the nodes that there are have no room for that; then
+    those grow that run, and last those that don't yet.
+    """
     found: dict[JobKey, Allowed] = {}
     known = [key for key in sizes if key in jobs and _may_have(jobs[key])]
     for namespace in sorted({key.namespace for key in known} & quotas.keys()):
@@ -94,18 +109,38 @@ def allowances(
         first = min(limits, key=lambda quota: (quota.hard - quota.used, quota.name, quota.counts))
         held = sum(charge.at(charge.count) for charge in charges.values())
         left = first.hard - first.used - held
-        why = _words(first, held)
-        steps = [(key, sizes[key][:1]) for key in mine if not now[key]] + [(key, sizes[key]) for key in mine]
+        waits = [key for key in mine if not now[key]]
+        never = {
+            key
+            for key in waits
+            if not jobs[key].running and room(jobs[key], sizes[key][0]) < charges[key].pods
+        }
+        for key in never:  # nobody's room: it is to say that, not what a quota leaves it
+            if charges[key].at(sizes[key][0]) - charges[key].at(0) <= left:
+                now[key] = sizes[key][0]
+        kept: dict[JobKey, int] = {}
+        steps = [(key, sizes[key][:1]) for key in waits]
+        steps += [(key, sizes[key]) for key in mine if key not in waits]
+        steps += [(key, sizes[key]) for key in waits]
         for key, counts in steps:
+            if key in never:
+                continue
             charge, before = charges[key], charges[key].at(now[key])
             most = max((n for n in counts if n > now[key] and charge.at(n) - before <= left), default=0)
             if most:
+                kept[key] = kept.get(key, 0) + charge.at(most) - before
                 left -= charge.at(most) - before
                 now[key] = most
-        found |= {key: Allowed(charges[key].pods * now[key], why) for key in mine}
+        for key in mine:
+            others = [(other.name, count) for other, count in kept.items() if other != key and count]
+            found[key] = Allowed(charges[key].pods * now[key], _words(first, held, others))
     return found
 
 
-def _words(quota: Quota, held: int) -> str:
-    used = f"hard {quota.hard}, used {quota.used}, {held} in place"
-    return f"ResourceQuota {quota.name} allows no more ({quota.counts}: {used})"
+def _words(quota: Quota, held: int, kept: Sequence[tuple[str, int]]) -> str:
+    """kept: numbers of GPUs that others of the namespace are to have first, by name."""
+    used = [f"hard {quota.hard}, used {quota.used}, {held} in place"]
+    used += [f"{count} kept for {name}" for name, count in kept[:NAMED]]
+    if kept[NAMED:]:
+        used.append(f"{sum(count for _, count in kept[NAMED:])} for others")
+    return f"ResourceQuota {quota.name} allows no more ({quota.counts}: {', '.join(used)})"

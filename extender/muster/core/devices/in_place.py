@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from muster.core.culprit import culprit
-from muster.core.devices.charged import Allowed, Quotas, allowances, pods_of
+from muster.core.devices.charged import Allowed, Quotas, Room, allowances, anywhere, pods_of
 from muster.core.devices.coordinator import Change, whole
 from muster.core.devices.device_ledger import DeviceLedger
 from muster.core.devices.granted import Granted, standing
@@ -69,10 +69,11 @@ class InPlace:
         charged: Callable[[str], bool],
         quotas: Quotas = MappingProxyType({}),
         job_of: Mapping[str, JobKey] = MappingProxyType({}),
+        room: Room = anywhere,
     ) -> Snapshot:
         """With slots. declared: by job, what its pods say; a job without a pod keeps what they said. charged: whether
         a holder's GPU counts in the snapshot; quotas: of the jobs' namespaces; job_of: by uid of a pod that there
-        is."""
+        is; room: what nodes could take of a job."""
         self.slotted = False
         self.sizes = {key: of for key, of in {**self.sizes, **declared}.items() if key in found.jobs}
         self.jobs = found.jobs
@@ -89,7 +90,8 @@ class InPlace:
                 held[known.node] = held.get(known.node, 0) + 1
         self.held = held
         self.beside = pairs(self.granted, {key: found.jobs[key].grant for key in self.granted})
-        self.allowed = allowances(found.jobs, self.sizes, self.granted, quotas, _by_job(used, job_of))
+        uses = _by_job(used, job_of)
+        self.allowed = allowances(found.jobs, self.sizes, self.granted, quotas, uses, room)
         taken = self.devices.taken()
         found = with_slots(found, self.sizes, self.granted, taken, held, self.allowed, self.beside)
         self.slotted = True

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
+from muster.core.placement.feasibility import static_mask
 from muster.core.state.job_builder import is_alive
 from muster.core.state.job_facts import lived
 from muster.core.state.job_state import JobState
@@ -15,7 +17,7 @@ from muster.core.state.state import LedgerState
 from muster.core.state.unreadable import unread_of
 from muster.core.workload.identity import GPUS
 from muster.core.workload.in_place import parse_gpus
-from muster.types import Job, JobKey, Phase, Snapshot
+from muster.types import GPU, Job, JobKey, Nodes, Phase, Snapshot
 
 RETURN = 30.0
 """Seconds for which a job without a pod is not over after we evicted one of its pods: its owner makes it again (0.5
@@ -61,6 +63,20 @@ def in_place(state: LedgerState) -> dict[JobKey, tuple[int, ...]]:
             if GPUS in pod.annotations and is_alive(pod) and job_state.job and not job_state.job.invalid:
                 found[job_state.key] = parse_gpus(pod.annotations[GPUS])
     return {key: sizes for key, sizes in found.items() if sizes}
+
+
+def room(nodes: Nodes) -> Callable[[Job, int], int]:
+    """How many pods of a job in place could stand on the nodes, each with so many GPUs, were nobody else there: by
+    the nodes' GPUs and what the pods say of nodes, not by what else they ask for."""
+    column = nodes.resource_index.get(GPU)
+
+    def pods(job: Job, count: int) -> int:
+        if column is None or not job.roles:
+            return 0
+        allowed = static_mask(nodes, job.roles[0].shape)
+        return int((nodes.total[allowed, column] // count).sum())
+
+    return pods
 
 
 def _recreated(state: LedgerState, job_state: JobState, job: Job, now: float) -> Job:
