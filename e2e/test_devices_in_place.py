@@ -1,3 +1,4 @@
+# Over 300 lines: scenarios of one lab with a real node, whose start costs more than they do.
 """Devices change hands while pods go on: real trainings below real agents on a real node, given devices by Muster.
 
 The referee of devices (e2e/in_place.py) reads from the trainings' own logs that none was used by two at a time."""
