@@ -24,18 +24,21 @@ WANTED = os.environ.get("E2E_RIGHTS") == "1"
 """Whether labs keep for this comparison what Muster's accounts ask for."""
 OF_THE_CHART = "app.kubernetes.io/instance=muster"
 SIBLINGS = "its siblings are tried; all are decoded by one function"
-VOLCANO = "Volcano runs in no lab"
 UNTRIED: Mapping[str, str] = {
     **{
         f"muster {verb} kubeflow.org/{plural}": SIBLINGS
         for verb in ("get", "list", "watch")
         for plural in ("jaxjobs", "mpijobs", "paddlejobs", "tfjobs", "xgboostjobs")
     },
-    **{f"muster {verb} batch.volcano.sh/jobs": VOLCANO for verb in ("get", "list", "watch")},
-    "muster watch scheduling.volcano.sh/podgroups": VOLCANO,
 }
 """Rules that no scenario uses, and why they are there."""
-OPTIONAL = ("ray.io/", "leaderworkerset.x-k8s.io/", "kubeflow.org/pytorchjobs")
+OPTIONAL = (
+    "ray.io/",
+    "leaderworkerset.x-k8s.io/",
+    "kubeflow.org/pytorchjobs",
+    "batch.volcano.sh/",
+    "scheduling.volcano.sh/",
+)
 """What rules are about that only scenarios of operators use which not every machine has built."""
 
 Right = str  # "muster patch pods/status", "muster get jobset.x-k8s.io/jobsets"
