@@ -14,7 +14,7 @@ from muster.cluster.api import message
 from muster.core.reasons.words import plural
 from muster.doctor import rights
 from muster.doctor.admission import admission
-from muster.doctor.finding import Finding, Level, fail, fine, may_not, warn
+from muster.doctor.finding import Finding, fail, fine, may_not, warn
 from muster.doctor.patient import Json, Patient, ask
 from muster.errors import ClusterError
 from muster.types import counts_as_gpu
@@ -30,22 +30,26 @@ PATIENCE = 5.0
 
 def kubernetes(patient: Patient) -> Iterator[Finding]:
     """The API server's version."""
-    told = str(ask(patient.api, "GET", "/version").get("gitVersion", ""))
-    minor = _minor(told)
-    span = f"1.{OLDEST} to 1.{NEWEST}"
-    if minor is None or not OLDEST <= minor <= NEWEST:
-        yield fail("kubernetes", f"{told} is not supported: {span} are", "take a Muster that supports it")
-    else:
-        yield fine("kubernetes", f"{told}; {span} are supported")
+    yield _supported(*_version(patient), fail)
 
 
 def kubernetes_version(patient: Patient) -> Iterator[Finding]:
     """The API server's version, before Muster starts. Only one that is too old keeps it from starting: a control
     plane is upgraded before the nodes, and whoever moves then would never start again."""
-    for found in kubernetes(patient):
-        minor = _minor(found.says)
-        newer = minor is None or minor > NEWEST
-        yield warn(found.about, found.says, found.do) if found.level is Level.FAIL and newer else found
+    told, minor = _version(patient)
+    yield _supported(told, minor, fail if minor is not None and minor < OLDEST else warn)
+
+
+def _version(patient: Patient) -> tuple[str, int | None]:
+    told = str(ask(patient.api, "GET", "/version").get("gitVersion", ""))
+    return told, _minor(told)
+
+
+def _supported(told: str, minor: int | None, bad: Callable[[str, str, str], Finding]) -> Finding:
+    span = f"1.{OLDEST} to 1.{NEWEST}"
+    if minor is None or not OLDEST <= minor <= NEWEST:
+        return bad("kubernetes", f"{told} is not supported: {span} are", "take a Muster that supports it")
+    return fine("kubernetes", f"{told}; {span} are supported")
 
 
 def programs(patient: Patient) -> Iterator[Finding]:
