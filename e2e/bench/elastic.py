@@ -224,7 +224,8 @@ def _figures(
         at_once = [simulate(side, drawn, pause + run["usual_delay_s"], folder) for run in runs[side.name]]
         simulated[side.name] = [one.jct for one in said]
         off, off_at_once = (
-            mean(side, "jct_s") / statistics.fmean(one.jct for one in found) - 1.0 for found in (said, at_once)
+            mean(side, "jct_s") / statistics.fmean(one.jct for one in found) - 1.0
+            for found in (said, at_once)
         )
         result.row(
             f"{side.name}: live against muster simulate --release; the same without, the delay in --restart",
