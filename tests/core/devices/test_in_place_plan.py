@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from muster.core.devices import hand_over, slots
+from muster.core.devices import slots
+from muster.core.devices.node_steps import NodeSteps
 from muster.core.state.quarantine import set_aside
 from muster.points import Profile
 from muster.types import OwnerGone, Phase, State
@@ -217,14 +218,14 @@ def test_a_pod_over_which_deciding_raises_keeps_what_it_has_and_stops_nobody_els
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     circle = both()
-    a, key, real = circle.pod("a"), circle.key("job-a"), hand_over._Node._order
+    a, key, real = circle.pod("a"), circle.key("job-a"), NodeSteps._order
 
     def raises(node: Any, want: Any, *arguments: Any, **named: Any) -> Any:
         if want.pod == a.uid:
             raise RuntimeError("a fault")
         return real(node, want, *arguments, **named)
 
-    monkeypatch.setattr(hand_over._Node, "_order", raises)
+    monkeypatch.setattr(NodeSteps, "_order", raises)
     circle.cluster.end(circle.pod("b").uid)
     circle.train("c", "1-4")
     circle.seconds(20)

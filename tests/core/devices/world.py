@@ -7,13 +7,15 @@ from dataclasses import dataclass, field, replace
 
 from muster.core.devices.agents import answer_to, heard
 from muster.core.devices.coordinator import Assign, Coordinator
-from muster.core.devices.hand_over import Decisions, decide
+from muster.core.devices.hand_over import Decisions
 from muster.core.devices.holders import holder_gone, holder_seen, recorded
 from muster.core.devices.on_node import Want
+from muster.core.devices.settled import Settled
 from muster.types import JobKey
 from muster.types.devices import AgentAnswer, AgentReport, AgentState, Device, plain_answer
 from muster.types.holders import AssignHolder, HolderRecord
 from muster_report.agent.standing import Standing, read_answer
+from tests.core.devices.alike import decided
 
 LEASE, GRACE, KEEP = 60.0, 5.0, 10.0
 SIZES = {"a": (1, 2, 4), "b": (1, 2, 3, 4), "c": (1, 2)}
@@ -107,6 +109,7 @@ class World:
         self.term += 1
         self.leader = Coordinator(self.term, self.now, LEASE, GRACE, KEEP)
         self.versions: dict[str, int] = {}
+        self.settled: dict[str, Settled] = {}
         for uid in self.stored:
             self.watch(uid)
         return self.leader
@@ -123,7 +126,7 @@ class World:
             for pod, count in sorted(self.wants.items())
         ]
         self.pairs |= {frozenset(pair) for pair in self.beside.items()}
-        found = decide(self.leader, wants, self.now)
+        found = decided(self.leader, wants, self.now, settled=self.settled)
         self.writes += [(self.leader, assign, self.versions[assign.holder]) for assign in found.assigns]
         return found
 

@@ -215,12 +215,14 @@ class Coordinator:
             current=dict(self.current),
             pods=dict(self.pods),
             asked=dict(self.asked),
+            changes=dict(self.changes),
         )
 
     def go_back_to(self, before: Coordinator) -> None:
         """What was known at the time of a copy. Numbers that were given out since are not given out again."""
         self.devices, self.pending, self.agents = before.devices, before.pending, before.agents
         self.current, self.pods, self.asked = before.current, before.pods, before.asked
+        self.changes = before.changes
 
     def speaker(self, pod: str) -> Agent | None:
         """The agent that speaks for a pod, None where none is heard of."""

@@ -13,6 +13,7 @@ from muster.core.devices.coordinator import Assign, Coordinator
 from muster.core.devices.hand_over import Decisions, decide
 from muster.core.devices.holders import holder_gone, holder_seen, recorded
 from muster.core.devices.on_node import Want
+from muster.core.devices.settled import Settled
 from muster.types import JobKey
 from muster.types.devices import AgentAnswer, AgentReport
 from muster.types.holders import (
@@ -54,7 +55,7 @@ class DeviceLedger:
     """made: node of each holder that is being made, and until when that counts, by name; going: until when a holder
     that is deleted is not deleted again, by uid; retry_at: when a node is asked for holders again; failed:
     holders that ended without a device (a kubelet that has none left), and how often in a row, by node; closed:
-    nodes that are cordoned, where none is made."""
+    nodes that are cordoned, where none is made; settled: nodes about which there was nothing to decide."""
 
     coordinator: Coordinator
     holders: dict[str, _Known] = field(default_factory=dict)
@@ -65,6 +66,7 @@ class DeviceLedger:
     failures: dict[str, int] = field(default_factory=dict)
     assigning: dict[str, Assign] = field(default_factory=dict)
     closed: frozenset[str] = frozenset()
+    settled: dict[str, Settled] = field(default_factory=dict)
     names: int = 0
 
     def apply(self, event: HolderEvent, now: float) -> None:
@@ -126,7 +128,7 @@ class DeviceLedger:
         aside: AbstractSet[str],
     ) -> tuple[tuple[HolderAction, ...], Decisions]:
         self.made = {name: (node, until) for name, (node, until) in self.made.items() if until > now}
-        found = decide(self.coordinator, wants, now, vacate, aside)
+        found = decide(self.coordinator, wants, now, vacate, aside, self.settled)
         actions: list[HolderAction] = [self._assign(assign) for assign in found.assigns]
         for uid in (*found.leave, *sorted(self.failed)):
             known = self.holders.get(uid)
