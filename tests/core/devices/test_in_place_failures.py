@@ -7,8 +7,13 @@ from dataclasses import replace
 
 import pytest
 
+from muster.core.devices.coordinator import Coordinator
+from muster.core.devices.device_ledger import UNSEEN, DeviceLedger
+from muster.core.devices.on_node import Want
+from muster.types import JobKey
+from muster.types.holders import CreateHolder, HolderOutcome
 from tests.core.devices.circle import Circle
-from tests.core.devices.world import GRACE, LEASE
+from tests.core.devices.world import GRACE, KEEP, LEASE
 
 
 def alone(sizes: str = "2,4") -> Circle:
@@ -129,3 +134,19 @@ def test_two_jobs_give_at_once() -> None:
         circle.train(name, "1,2,4")
     circle.seconds(12)
     assert [circle.using(name) for name in "abcd"] == [1, 1, 1, 1]
+
+
+def test_a_holder_whose_request_waits_for_its_turn_is_not_asked_for_again() -> None:
+    """Thousands of them wait for longer than it takes until an answered one counts as lost."""
+    devices = DeviceLedger(Coordinator(1, 0.0, LEASE, GRACE, KEEP))
+    wanted = [Want(JobKey("team", "a"), "a-0", "n0", 2, (2,))]
+    (first, second), _ = devices.adopt(wanted, 1.0)
+    assert devices.adopt(wanted, 500.0)[0] == ()
+    assert isinstance(first, CreateHolder)
+    assert isinstance(second, CreateHolder)
+    devices.apply(HolderOutcome(first, 201, ""), 500.0)
+    devices.apply(HolderOutcome(second, 0, ""), 500.0)
+    assert devices.adopt(wanted, 500.0 + UNSEEN - 1.0)[0] == ()
+    again, found = devices.adopt(wanted, 500.0 + UNSEEN + 1.0)
+    assert [type(one) for one in again] == [CreateHolder, CreateHolder], "the watch has told of neither"
+    assert found.wake is None, "nothing is due before they are answered"

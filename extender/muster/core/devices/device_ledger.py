@@ -3,6 +3,7 @@ way on the API. Nothing here knows a client or a clock; `now` is of the Coordina
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -35,7 +36,7 @@ RETRY = 2.0
 LONGEST_RETRY = 60.0
 """Seconds before a node is asked again whose kubelet gave several holders no device."""
 UNSEEN = 30.0
-"""Seconds for which a holder counts as being made though the watch has not told of it."""
+"""Seconds after the answer for which a holder counts as being made, or deleted, though the watch has not told so."""
 GONE = 404
 
 
@@ -53,9 +54,10 @@ class _Known:
 @dataclass
 class DeviceLedger:
     """made: node of each holder that is being made, and until when that counts, by name; going: until when a holder
-    that is deleted is not deleted again, by uid; retry_at: when a node is asked for holders again; failed:
-    holders that ended without a device (a kubelet that has none left), and how often in a row, by node; closed:
-    nodes that are cordoned, where none is made; settled: nodes about which there was nothing to decide."""
+    that is deleted is not deleted again, by uid; both for ever until there is an answer, since thousands of requests
+    wait for their turn; retry_at: when a node is asked for holders again; failed: holders that ended without a device
+    (a kubelet that has none left), and how often in a row, by node; closed: nodes that are cordoned, where none is
+    made; settled: nodes about which there was nothing to decide."""
 
     coordinator: Coordinator
     holders: dict[str, _Known] = field(default_factory=dict)
@@ -133,17 +135,21 @@ class DeviceLedger:
         for uid in (*found.leave, *sorted(self.failed)):
             known = self.holders.get(uid)
             if known is not None and self.going.get(uid, 0.0) <= now:
-                self.going[uid] = now + UNSEEN
+                self.going[uid] = math.inf
                 cause = "nobody is to have its device"
                 actions.append(DeleteHolder(uid, known.name, cause, known.version, known.leaving))
+        making = Counter(node for node, _ in self.made.values())
+        used = self.used() if found.create else {}
         for node, count in sorted(found.create.items()):
             if node in self.closed or self.retry_at.get(node, 0.0) > now:
                 continue
             self.retry_at.pop(node, None)
-            count -= sum(1 for where, _ in self.made.values() if where == node)
-            actions += [self._create(node, wants, now) for _ in range(max(0, count))]
+            count -= making[node]
+            if count > 0:
+                short = _short_of(wants, node, used)
+                actions += [self._create(node, short) for _ in range(count)]
         again = [*self.retry_at.values(), *self.going.values(), *(until for _, until in self.made.values())]
-        wake = min((at for at in (*again, found.wake or 0.0) if at > now), default=None)
+        wake = min((at for at in (*again, found.wake or 0.0) if now < at < math.inf), default=None)
         return tuple(actions), replace(found, wake=wake)
 
     def _allocated(self, record: HolderRecord, now: float) -> None:
@@ -189,11 +195,10 @@ class DeviceLedger:
             clears=assign.clears,
         )
 
-    def _create(self, node: str, wants: Sequence[Want], now: float) -> CreateHolder:
+    def _create(self, node: str, short: JobKey) -> CreateHolder:
         self.names += 1
         name = f"holder-{self.coordinator.term}-{self.names}"
-        self.made = {**self.made, name: (node, now + UNSEEN)}
-        short = _short_of(wants, node, self.used())
+        self.made[name] = node, math.inf
         return CreateHolder(name, node, short, f"job {short.namespace}/{short.name} is to have its device")
 
     def _answered(self, outcome: HolderOutcome, now: float) -> None:
@@ -203,11 +208,13 @@ class DeviceLedger:
                 if not done and outcome.status:
                     self.made.pop(name, None)
                     self.retry_at[node] = now + RETRY
+                elif name in self.made:
+                    self.made[name] = node, now + UNSEEN
             case DeleteHolder(uid):
                 if outcome.status == GONE:
                     self.apply(HolderGone(uid), now)
-                elif not done:
-                    self.going[uid] = now + RETRY
+                elif uid in self.going:
+                    self.going[uid] = now + (UNSEEN if done else RETRY)
             case AssignHolder(uid):
                 assign = self.assigning.get(uid)
                 if assign is None or assign.epoch != outcome.action.epoch:
