@@ -44,7 +44,9 @@ def test_a_limit_counts_before_what_is_used_of_it_was_counted() -> None:
     assert limits(made) == [Quota("q", f"requests.{GPU}", GPU, 2, 0)]
 
 
-def test_quotas_that_may_not_be_read_are_none() -> None:
+def test_quotas_that_may_not_be_read_are_not_known_and_the_log_says_so_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     class FakeApi:
         def __init__(self, status: int, *items: Any) -> None:
             self.answer = status, json.dumps({"items": items}).encode()
@@ -54,7 +56,11 @@ def test_quotas_that_may_not_be_read_are_none() -> None:
             return self.answer
 
     read = quotas(cast(Api, FakeApi(403)))
-    assert read(("team",))[0] == QuotasSeen("team", ())
+    assert read(("team",))[0] == read(("team",))[0] == QuotasSeen("team", (), refused=True)
+    (said,) = caplog.messages
+    assert said.startswith("resourcequotas of team: ")
+    assert said.endswith("until they may be read nobody there gets more GPUs in place")
+    assert quotas(cast(Api, FakeApi(404)))(("team",))[0] == QuotasSeen("team", ())
     with pytest.raises(
         ClusterError
     ):  # asked again soon: a token that is not known yet says nothing of quotas

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,6 +13,8 @@ from muster.cluster.quantities import quantity
 from muster.errors import ClusterError
 from muster.types import PODS, Quota, QuotasSeen
 
+log = logging.getLogger(__name__)
+
 AGAIN = 10.0
 """Seconds after which the quotas of a namespace are read again."""
 
@@ -19,12 +22,23 @@ Json = Mapping[str, Any]
 
 
 def quotas(api: Api) -> Callable[[tuple[str]], tuple[QuotasSeen, float]]:
-    """For a Reader: the quotas of a namespace, none where they may not be read."""
+    """For a Reader: the quotas of a namespace. Where they may not be read it says so, and the log has it once."""
+    refused: set[str] = set()
 
     def read(key: tuple[str]) -> tuple[QuotasSeen, float]:
         (namespace,) = key
         status, data = api.request("GET", path("v1", "resourcequotas", namespace))
-        if status in (403, 404):
+        if status == 403:
+            if namespace not in refused:
+                log.warning(
+                    "resourcequotas of %s: %s; until they may be read nobody there gets more GPUs in place",
+                    namespace,
+                    message(data),
+                )
+                refused.add(namespace)
+            return QuotasSeen(namespace, (), refused=True), AGAIN
+        refused.discard(namespace)
+        if status == 404:
             return QuotasSeen(namespace, ()), AGAIN
         if status != 200:
             raise ClusterError(message(data), status)

@@ -138,9 +138,11 @@ def _learn(state: LedgerState, event: Event, now: float) -> None:
             state.namespaces.pop(name, None)
         case ClaimSeen():
             claim_seen(state, event, now)
-        case QuotasSeen(namespace, quotas):
-            if state.quotas.get(namespace) != quotas:
+        case QuotasSeen(namespace, quotas, refused):
+            if state.quotas.get(namespace) != quotas or refused != (namespace in state.quotas_refused):
                 state.quotas[namespace] = quotas
+                state.quotas_refused -= {namespace}
+                state.quotas_refused |= {namespace} if refused else set()
                 waits = state.short_jobs | (
                     set(state.in_place.sizes) if state.in_place is not None else set()
                 )

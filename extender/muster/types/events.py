@@ -93,10 +93,11 @@ class ClaimSeen:
 
 @dataclass(frozen=True, slots=True)
 class QuotasSeen:
-    """The ResourceQuotas of a namespace were read."""
+    """The ResourceQuotas of a namespace were read; refused: they may not be, and nobody knows what they say."""
 
     namespace: str
     quotas: tuple[Quota, ...]
+    refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from muster.core.devices.charged import Allowed, allowances, anywhere
+from muster.core.devices.charged import REFUSED, Allowed, allowances, anywhere
 from muster.core.devices.coordinator import Coordinator
 from muster.core.devices.device_ledger import DeviceLedger
 from muster.core.devices.granted import Granted
@@ -124,6 +124,24 @@ def test_quotas_that_cannot_be_read_hold_a_job_for_half_a_minute(
     assert circle.using("a") == using
     if not using:
         assert circle.plan.statuses[circle.key("job-a")].message.endswith("are being read")
+
+
+def test_quotas_that_may_not_be_read_give_nobody_more_until_they_may_and_the_job_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    circle = Circle()
+    circle.train("a", "1-2")
+    circle.seconds(8)
+    with monkeypatch.context() as refused:
+        refused.setattr(
+            "tests.core.devices.circle.QuotasSeen", lambda name, _: QuotasSeen(name, (), refused=True)
+        )
+        circle.train("b", "1-2")
+        circle.seconds(60)
+        assert (circle.using("a"), circle.using("b")) == (2, 0), "nobody loses any"
+        assert circle.plan.statuses[circle.key("job-b")].message.endswith(REFUSED)
+    circle.seconds(8)
+    assert (circle.using("a"), circle.using("b")) == (2, 2)
 
 
 def a_job(name: str, submitted: float, pods: int = 1) -> Job:

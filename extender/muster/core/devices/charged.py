@@ -15,14 +15,17 @@ from dataclasses import dataclass
 from muster.core.devices.granted import Granted, Grants, Sizes
 from muster.types import GPU, Job, JobKey, Phase, Quota
 
-Quotas = Mapping[str, Sequence[Quota] | None]
-"""By namespace: its quotas; None while they are not read yet."""
+Quotas = Mapping[str, Sequence[Quota] | str]
+"""By namespace: its quotas, or why they are not known: then nobody there gets more GPUs than he has."""
 Room = Callable[[Job, int], int]
 """How many pods of a job could stand on the nodes that there are, each with so many GPUs, were nobody else there."""
 UNLIMITED = 1 << 30
 NAMED = 2
 """Jobs that a message names for which GPUs are kept."""
 UNREAD = "the ResourceQuotas of its namespace are being read"
+REFUSED = (
+    "Muster may not read the ResourceQuotas of its namespace (muster doctor says which right is missing)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,7 @@ def allowances(
     uses: Mapping[JobKey, Mapping[str, int]],
     room: Room,
 ) -> dict[JobKey, Allowed]:
-    """What jobs in place may be granted, of those in whose namespace a quota counts GPUs, or none is read yet. uses:
+    """What jobs in place may be granted, of those in whose namespace a quota counts GPUs, or none is known. uses:
     devices that pods use, may use or are about to get, by job and pod's uid, of every job whatever its state.
 
     Of what is left a job that waits is kept its least, unless the nodes that there are have no room for that; then
@@ -100,8 +103,8 @@ def allowances(
         charges = {key: _charge(jobs.get(key), granted.get(key, ()), uses.get(key, {})) for key in charged}
         now = {key: charges[key].count for key in mine}
         listed = quotas[namespace]
-        if listed is None:
-            found |= {key: Allowed(charges[key].pods * now[key], UNREAD) for key in mine}
+        if isinstance(listed, str):
+            found |= {key: Allowed(charges[key].pods * now[key], listed) for key in mine}
             continue
         limits = [quota for quota in listed if quota.resource == GPU]
         if not limits:

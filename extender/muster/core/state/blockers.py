@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from muster.core.devices.charged import REFUSED, UNREAD
 from muster.core.state.job_state import JobState
 from muster.core.state.state import QUIET, LedgerState
 from muster.core.workload import disruption_budgets
@@ -110,22 +111,26 @@ def forget_quotas(state: LedgerState, now: float) -> None:
         names = {name for (name,) in wanted}
         for namespace in state.quotas.keys() - names:
             del state.quotas[namespace]
+        state.quotas_refused &= names
         for namespace in state.short_since.keys() - names:
             del state.short_since[namespace]
 
 
 def quotas_in_place(
     state: LedgerState, jobs: Iterable[JobKey], now: float
-) -> dict[str, tuple[Quota, ...] | None]:
-    """Quotas to which jobs in place are charged, by namespace; None where they are still awaited."""
-    found: dict[str, tuple[Quota, ...] | None] = {}
+) -> dict[str, tuple[Quota, ...] | str]:
+    """Quotas to which jobs in place are charged, by namespace; why they are not known where they are still awaited or
+    may not be read."""
+    found: dict[str, tuple[Quota, ...] | str] = {}
     known = state.in_place.sizes if state.in_place is not None else {}
     for name in sorted({key.namespace for key in (*jobs, *known)}):
         until = state.short_since.get(name, now) + CHARGES_READ
-        if name in state.quotas:
+        if name in state.quotas_refused:
+            found[name] = REFUSED
+        elif name in state.quotas:
             found[name] = state.quotas[name]
         elif now < until:
-            found[name] = None
+            found[name] = UNREAD
             state.requeue_at.add(until)
     return found
 

@@ -106,6 +106,8 @@ class LedgerState:
         self.gang_names: dict[tuple[str, str], GangRecord] = {}
         self.lessons = learned.Lessons(shared=profile.shared_lessons)
         self.quotas: dict[str, tuple[Quota, ...]] = {}
+        self.quotas_refused: set[str] = set()
+        """Namespaces whose quotas Muster may not read."""
         self.short_jobs: set[JobKey] = set()  # pods of theirs are missing
         self.short_since: dict[str, float] = {}  # by namespace of these, Unix s
         self.short: frozenset[tuple[str]] = frozenset()
