@@ -39,6 +39,11 @@ LIGHT = tuple(vc for vc in ORDER if vc != "6214e9")
 POLLUX = tuple(f"workload-{number}" for number in range(1, 9))
 BOTH = ("afs-l", "tide", "srtf", "max-min")
 """Profiles that are run on Pollux's workloads with and without nodes."""
+OTHERS = (
+    "afs-l", "afs-p", "afs-s", "tide", "srtf", "srsf", "max-min", "optimus", "tiresias-l", "themis", "gavel-max-min",
+    "gavel-ftf",
+)  # fmt: skip
+"""Profiles that `tide-packed` is compared with on nodes, besides the packed ones."""
 TRACES, PRODUCTS = ("max_min_fairness", "minimize_makespan"), ("v100", "p100", "k80")
 """Gavel's, for pairs."""
 SIZES = (32, 128, 256)
@@ -127,6 +132,13 @@ def entries(data: Path) -> list[Entry]:
             for vc in vcs
             for base in ("afs-l-packed", "afs-p-packed")
         ]
+    made += [
+        _shown(data, Case(vc, restart=restart, nodes=True), what, "tide-packed", base)
+        for what in ("mean JCT", "longest JCT")
+        for restart in (0.0, *RESTARTS)
+        for vc in POLLUX
+        for base in OTHERS
+    ]
     few = [Case(vc, reports=part) for part in FEW for vc in SMALL[:5]]
     made += [_drawn(data, case, "afs-p") for case in few]
     learns = [Case(vc, reports=part, learns=True) for part in (*REPORTS[1:], *FEW) for vc in SMALL[:5]]
