@@ -47,6 +47,10 @@ PACK = (("pack", 1.0),)
 MEASURING = ("reshape", "termination")
 """Plugins that predict with seconds of a paper, and with measured ones where they are told to (`measured`)."""
 
+HAND_OVER = (
+    "on a cluster running jobs hand GPUs over in place only (muster.dev/gpus): set devices.enabled, or take"
+)
+
 PAIRS = "on a cluster two jobs share a GPU in place only (muster.dev/gpus): set devices.enabled, or take"
 
 NAMED: Mapping[str, Recipe] = {
@@ -126,7 +130,6 @@ NAMED: Mapping[str, Recipe] = {
         shares=("reshape",),
         estimate="reshape",
         resize="hand-over",
-        simulation_only="devices of a running process change hands in the simulator only; take reshape-restart",
     ),
     # the same choices carried out by restarts: what its case study calls the advanced approach (Fig. 3(b))
     "reshape-restart": Recipe(
@@ -185,11 +188,10 @@ def not_on_a_cluster(
     faults = []
     if known.pairs and not devices:
         return [f"profile: {name!r}: {PAIRS} {known.pairs}"]
-    if known.resize == "hand-over":
-        faults.append(
-            f"profile: {name!r} has resize hand-over: devices of a running process change hands in the simulator "
-            "only; take restart or in-place"
-        )
+    if known.resize == "hand-over" and not devices:
+        by_restarts = f"{name}-restart"
+        instead = by_restarts if by_restarts in NAMED else "resize restart or in-place"
+        faults.append(f"profile: {name!r} has resize hand-over: {HAND_OVER} {instead}")
     asked = {*known.shares} & {*arguments, *known.arguments} & {*points.installed()} if not devices else set()
     for plugin in sorted(asked):
         given = {**known.arguments.get(plugin, {}), **arguments.get(plugin, {})}

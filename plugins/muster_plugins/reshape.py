@@ -65,6 +65,7 @@ class Reshape:
     restart: whether every change restarts the whole job (the paper's "advanced approach" of Fig. 3(b)); a profile
     with it has resize "restart". measured: whether the seconds that changes of a job took, where any were measured,
     take the place of the paper's, as on a cluster (`profiles.on_a_cluster`); without it Fig. 3's are every job's.
+    With it a job that requests its GPUs restarts with every change: only those in place have theirs handed over.
     down, up: Algorithm 1's reshaping and Algorithm 2, to leave one of them out.
     worthwhile: see above. ceiling: what accuracies rise towards. accuracy: the offline profile of accuracies
     (Table V), (iterations, accuracy) by model. memory: points of the accuracy curve that earlier cycles kept.
@@ -135,15 +136,20 @@ class Reshape:
             )
             count = int(table.have[row])
             node = where(job) if count else ""
+            unit, restart = int(table.unit[row]), self.restarts(job)
             standing = Standing(
-                row, job, sizes, int(table.unit[row]), self.believe(job, snapshot.now), self.terms(job)
+                row, job, sizes, unit, self.believe(job, snapshot.now), self.terms(job), restart
             )
             if count and node in idle:
                 standing.count, standing.had = count, count
                 standing.node = standing.came_from = node
                 standing.movable = self.runs(job, snapshot.now)
             jobs.append(standing)
-        return Scene(idle, product, jobs, self.restart)
+        return Scene(idle, product, jobs)
+
+    def restarts(self, job: Job) -> bool:
+        """Whether a change of its number restarts the job."""
+        return self.restart or (self.measured and not elastic_role(job).devices)
 
     def terms(self, job: Job) -> Overheads:
         """The paper's; with `measured`, in proportion to what a change of this job took, or of jobs like it."""
@@ -154,7 +160,7 @@ class Reshape:
             return paper
         lesson = learned_of(job)
         seconds = job.facts.last_cost or (lesson.cost if lesson is not None else 0.0)
-        return paper.measured(seconds, restart=self.restart) if seconds > 0.0 else paper
+        return paper.measured(seconds, restart=self.restarts(job)) if seconds > 0.0 else paper
 
     # ---- Estimate, Observe, Wake ----
 
@@ -174,7 +180,7 @@ class Reshape:
             if before is None:
                 return terms.beginning
             moved = before.product != after.product
-            return terms.change(grows=after.replicas > before.replicas, restart=self.restart or moved)
+            return terms.change(grows=after.replicas > before.replicas, restart=self.restarts(job) or moved)
 
         return Estimation(
             remaining=believed.training(1, best),

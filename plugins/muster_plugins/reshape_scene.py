@@ -23,6 +23,7 @@ class Standing:
     unit: int
     believed: Forecast
     overheads: Overheads
+    restart: bool  # with every change of its number
     count: int = 0
     node: str = ""
     fresh: bool = False  # granted in this cycle: not started yet
@@ -39,7 +40,6 @@ class Scene:
     idle: dict[str, int]
     product: Mapping[str, str]
     jobs: list[Standing]
-    restart: bool
     latest: list[tuple[float, int]] | None = None  # of the jobs as they stand, the three that end last; row
 
     def finish(self, standing: Standing, count: int, node: str) -> float:
@@ -50,7 +50,7 @@ class Scene:
             before = o.beginning
         elif count != standing.had or node != standing.came_from:
             moved = node != standing.came_from
-            before = o.change(grows=count > standing.had, restart=self.restart or moved)
+            before = o.change(grows=count > standing.had, restart=standing.restart or moved)
         return before + standing.believed.training(count, self.product[node]) + o.ending
 
     def makespan(self, changed: Mapping[int, float]) -> float:

@@ -30,6 +30,7 @@ TRIED: Mapping[str, str] = {
     "coach": "coach",
     "termination": "families_more",
     "reshape-restart": "families_more",
+    "reshape": "reshape_in_place",
 }
 """By profile: NAME of the scenarios e2e/test_NAME.py."""
 
@@ -72,7 +73,8 @@ def words(name: str, recipe: Recipe) -> str:
     if recipe.pairs:
         where = "e2e/test_devices_in_place.py"
         return f"live with `devices.enabled`: pairs as `{PAIRS}` does (`{where}`), not tried itself"
+    live = "live with `devices.enabled`" if recipe.resize == "hand-over" else "live"
     if name not in TRIED:
         return f"live as `{AS[name]}`, not tried itself"
     near = f"JCT {NEAR[name]:+.1f} % of simulated" if name in NEAR else "JCT not compared"
-    return f"live: tried (`e2e/test_{TRIED[name]}.py`), {near}"
+    return f"{live}: tried (`e2e/test_{TRIED[name]}.py`), {near}"

@@ -208,6 +208,12 @@ def test_a_named_profile_runs_on_a_cluster_or_names_what_does(
             profile_of(load_settings(f"profile: {name}"))
         assert profile_of(load_settings(f"profile: {name}\n{DEVICES}")).name == name
         return
+    if profiles.NAMED[name].resize == "hand-over":
+        says = f"^profile: '{name}' has resize hand-over: .*: set devices.enabled, or take {name}-restart$"
+        with pytest.raises(ConfigurationError, match=says):
+            profile_of(load_settings(f"profile: {name}"))
+        assert profile_of(load_settings(f"profile: {name}\n{DEVICES}")).resize == "hand-over"
+        return
     if not why:
         assert profile_of(load_settings(f"profile: {name}")).name == name
         return
@@ -230,8 +236,7 @@ def test_a_named_profile_runs_on_a_cluster_or_names_what_does(
         ),
         (
             "profile: own\nprofiles: [{name: own, shares: [max-min], resize: hand-over}]",
-            "profile: 'own' has resize hand-over: devices of a running process change hands in the simulator only; "
-            "take restart or in-place",
+            f"profile: 'own' has resize hand-over: {profiles.HAND_OVER} resize restart or in-place",
         ),
     ],
 )

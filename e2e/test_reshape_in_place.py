@@ -1,0 +1,125 @@
+"""SideCar's scheduler in place: a job that arrives gets GPUs of one that runs, which gets idle ones back, and no pod
+ends for it. Nodes are fake: the scenario plays the agents and what trainings report."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from e2e.agents import Played, PlayedAgents, in_place, playing
+from e2e.cluster import Cluster, Pod
+from e2e.in_place import as_they_were
+from e2e.lab import Lab, NodeGroup, Shape
+from e2e.scenario import delete_job, looking, wait_until
+from e2e.test_families import AsPods
+from e2e.test_report import token
+
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.skipif(
+        "E2E_KUBECONFIG" in os.environ, reason="needs the chart with devices, and this is another cluster"
+    ),
+]
+PROFILE = "reshape"
+VALUES = (
+    f"profile={PROFILE}",
+    "config.resizeCost=false",
+    "devices.enabled=true",
+    "devices.keep=1s",
+    r"devices.namespaceSelector.matchLabels.kubernetes\.io/metadata\.name=default",
+)
+SPACE = "default"
+SIZES = (1, 2, 4, 8)
+
+
+@dataclass
+class Training:
+    """A job in place: its pod, the agent that is played there, and the steps that it has taken."""
+
+    pod: Pod
+    agent: Played
+    steps: float = 0.0
+
+
+class Trainings:
+    """Jobs in place on a lab, each with an agent. As a look for `looking` each takes a step on each of its GPUs,
+    and reports it."""
+
+    def __init__(self, lab: Lab, cluster: Cluster, agents: PlayedAgents) -> None:
+        self._cluster, self._agents = cluster, agents
+        self._pods = AsPods(lab, Cluster(cluster.kubeconfig))
+        self.known: dict[str, Training] = {}
+
+    def start(self, name: str, most: int) -> None:
+        """A training of a million seconds on one GPU, linear in its GPUs, of 1, 2, 4 ... up to so many."""
+        sizes = [count for count in SIZES if count <= most]
+        made = in_place(name, ",".join(map(str, sizes)))
+        made["spec"]["template"]["metadata"]["annotations"] |= {
+            "muster.dev/report": "true",
+            "muster.dev/remaining-work": "1000000",
+            "muster.dev/speed": ",".join(f"{count}={count}" for count in sizes),
+        }
+        self._cluster.submit(made)
+        pod = wait_until(
+            lambda: next((p for p in self._cluster.pods(SPACE, name) if p.phase == "Running"), None),
+            what=f"the pod of {name} runs",
+            also=lambda: str(self._cluster.gangs(SPACE)),
+        )
+        bearer = token(self._cluster, pod, SPACE)
+        self.known = {**self.known, name: Training(pod, self._agents.play(pod.uid, bearer, sizes))}
+
+    def end(self, name: str) -> None:
+        over = self.known[name]
+        self.known = {key: one for key, one in self.known.items() if key != name}
+        self._agents.end(over.pod.uid)
+        delete_job(self._cluster, SPACE, name)
+
+    def __call__(self) -> None:
+        for one in self.known.values():
+            if one.agent.devices:
+                one.steps += len(one.agent.devices)
+                self._pods.tell(one.pod, {"step": one.steps})
+
+    def devices(self) -> dict[str, tuple[str, ...]]:
+        return {name: one.agent.devices for name, one in self.known.items()}
+
+    def have(self, **counts: int) -> dict[str, tuple[str, ...]]:
+        """The devices of each, once all were told to use so many and have told so."""
+
+        def as_wanted() -> dict[str, tuple[str, ...]] | None:
+            found = self.devices()
+            said = all(one.agent.told and one.agent.told[-1].said for one in self.known.values())
+            return found if said and {name: len(have) for name, have in found.items()} == counts else None
+
+        return wait_until(
+            as_wanted,
+            within=180.0,
+            what=f"jobs have GPUs as in {counts}",
+            also=lambda: f"{self.devices()}\n{self._cluster.gangs(SPACE)}",
+        )
+
+
+@pytest.fixture
+def lab(new_lab: Callable[..., Lab]) -> Lab:
+    return new_lab(Shape(groups=(NodeGroup(1, gpus=8),), racks=0, set_values=VALUES))
+
+
+def test_reshape_takes_gpus_of_a_running_job_for_one_that_arrives_and_gives_idle_ones_back_in_place(
+    lab: Lab,
+) -> None:
+    cluster = Cluster(lab.kubeconfig)
+    with playing(lab.service_url()) as agents:
+        trainings = Trainings(lab, cluster, agents)
+        with looking(trainings, 1.1):
+            trainings.start("a", 8)
+            before = trainings.have(a=8)
+            first = as_they_were(cluster, "a")
+            trainings.start("b", 4)
+            found = trainings.have(a=4, b=4)
+            assert {*found["a"]} | {*found["b"]} == {*before["a"]}, "b has four of those that a had"
+            trainings.end("b")
+            assert {*trainings.have(a=8)["a"]} >= {*found["a"]}, "what it kept stays"
+            assert as_they_were(cluster, "a") == first, "no pod ended, no container started again"
