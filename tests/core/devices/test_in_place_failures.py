@@ -11,7 +11,15 @@ from muster.core.devices.coordinator import Coordinator
 from muster.core.devices.device_ledger import UNSEEN, DeviceLedger
 from muster.core.devices.on_node import Want
 from muster.types import JobKey
-from muster.types.holders import CreateHolder, HolderOutcome
+from muster.types.devices import AgentKey
+from muster.types.holders import (
+    CreateHolder,
+    DeleteHolder,
+    HolderGone,
+    HolderOutcome,
+    HolderRecord,
+    HolderSeen,
+)
 from tests.core.devices.circle import Circle
 from tests.core.devices.world import GRACE, KEEP, LEASE
 
@@ -134,6 +142,24 @@ def test_two_jobs_give_at_once() -> None:
         circle.train(name, "1,2,4")
     circle.seconds(12)
     assert [circle.using(name) for name in "abcd"] == [1, 1, 1, 1]
+
+
+def test_of_two_holders_that_tell_of_one_device_the_later_one_goes() -> None:
+    """Slices of a GPU by time have the same id where the device plugin's strategy is envvar."""
+    devices = DeviceLedger(Coordinator(1, 0.0, LEASE, GRACE, KEEP))
+    wanted = [Want(JobKey("team", "a"), "a-0", "n0", 2, (1, 2))]
+    for uid in ("one", "two"):
+        devices.apply(HolderSeen(HolderRecord(uid, "n0"), uid, "1"), 1.0)
+    assert devices.adopt(wanted, 1.0)[0] == ()
+    for uid in ("one", "two"):
+        devices.apply(HolderSeen(HolderRecord(uid, "n0", "GPU-0"), uid, "2"), 2.0)
+    gone = [one for one in devices.adopt(wanted, 2.0)[0] if isinstance(one, DeleteHolder)]
+    assert [one.uid for one in gone] == ["two"]
+    devices.apply(HolderGone("two"), 3.0)
+    assert devices.coordinator.devices["GPU-0"].holder == "one"
+    used = HolderRecord("three", "n0", "GPU-0", epoch=7, agent=AgentKey("a-0", "1"))
+    devices.apply(HolderSeen(used, "three", "3"), 4.0)
+    assert devices.coordinator.devices["GPU-0"].pods == {"a-0"}, "who stands in a record is not forgotten"
 
 
 def test_a_holder_whose_request_waits_for_its_turn_is_not_asked_for_again() -> None:

@@ -56,8 +56,8 @@ class DeviceLedger:
     """made: node of each holder that is being made, and until when that counts, by name; going: until when a holder
     that is deleted is not deleted again, by uid; both for ever until there is an answer, since thousands of requests
     wait for their turn; retry_at: when a node is asked for holders again; failed: holders that ended without a device
-    (a kubelet that has none left), and how often in a row, by node; closed: nodes that are cordoned, where none is
-    made; settled: nodes about which there was nothing to decide."""
+    (a kubelet that has none left), or that have one that another holder has; failures: how often in a row, by node;
+    closed: nodes that are cordoned, where none is made; settled: nodes about which there was nothing to decide."""
 
     coordinator: Coordinator
     holders: dict[str, _Known] = field(default_factory=dict)
@@ -80,6 +80,10 @@ class DeviceLedger:
                     return  # told by the watch after the answer to a request
                 self.holders[record.uid] = _Known(name, record.node, version, record.leaving)
                 self.made.pop(name, None)
+                if self._is_held(record):
+                    self.failed.add(record.uid)
+                    self.coordinator.pending.pop(record.uid, None)
+                    return
                 self._allocated(record, now)
                 holder_seen(self.coordinator, record, now)
             case HolderGone(uid):
@@ -151,6 +155,20 @@ class DeviceLedger:
         again = [*self.retry_at.values(), *self.going.values(), *(until for _, until in self.made.values())]
         wake = min((at for at in (*again, found.wake or 0.0) if now < at < math.inf), default=None)
         return tuple(actions), replace(found, wake=wake)
+
+    def _is_held(self, record: HolderRecord) -> bool:
+        """Whether another holder, that stays, has its device already, and nobody is recorded on this one: two slices
+        of a GPU by time that were told of in one moment."""
+        device = self.coordinator.devices.get(record.device)
+        if device is None or record.leaving or record.agent is not None or record.second is not None:
+            return False
+        other = self.holders.get(device.holder)
+        return (
+            other is not None
+            and device.holder != record.uid
+            and not other.leaving
+            and other.node == record.node
+        )
 
     def _allocated(self, record: HolderRecord, now: float) -> None:
         """Whether a holder got a device: where none does, its node is asked less and less often."""
