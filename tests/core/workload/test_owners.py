@@ -399,3 +399,27 @@ def test_a_budget_that_allows_again_or_is_gone_ends_the_wait() -> None:
     assert allows(REFUSED, [Budget("keep", 4, 5, 8, 1)])
     assert allows(REFUSED, [Budget("other", 0, 1, 1, 0)])
     assert not allows("several", [])
+
+
+def test_a_job_whose_success_policy_is_met_is_no_head_of_the_queue_while_its_pods_are_ended() -> None:
+    cluster = FakeCluster(nodes=1, gpus=4)
+    made = cluster.job("train", 4, remaining_work="600")
+    owned(cluster, prefix=1)
+    muster = Muster(cluster, Profile(order="backfill"))
+    muster.settle()
+    cluster.now += 60.0
+    cluster.job("head", 4)
+    cluster.now += 1.0
+    cluster.job("small", 1)
+    muster.settle()
+    cluster.end(made[0].uid)
+    cluster.update(cluster.pods[made[1].uid], phase=Phase.ENDING, deleting=True)
+    muster.settle()  # one GPU is free, another one soon, and two are of pods that nobody has deleted yet
+    assert {name: muster.state(name) for name in ("job-head", "job-small")} == {
+        "job-head": "Waiting",
+        "job-small": "Waiting",
+    }
+    for one in made[1:]:
+        cluster.pods.pop(one.uid)
+    muster.settle()
+    assert muster.state("job-head") == "Running"

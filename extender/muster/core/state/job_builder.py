@@ -48,7 +48,9 @@ class JobBuilder:
         if not any(p.phase in (Phase.BOUND, Phase.UNGATED) for p in live):
             job_state.desired.preempted = ""  # all of it is back, or on its way
         tops = self.owners.topmost_of(pods, job_state.owner)
-        over = next((why for owner in tops if (why := self.owners.over(owner.uid))), "")
+        over = next(
+            (why for one in tops if (why := self.owners.over(one.uid) or self.owners.met(one.uid, pods))), ""
+        )
         suspended = not over and self._suspended(tops, live)
         lives = bool(pods) or self.owners.lives(job_state.key, job_state.owner)
         absent = not live if suspended else lives and not live and self._only_moves(job_state, pods)

@@ -247,6 +247,21 @@ class Owners:
             f"its {record.owner.kind} has ended: {record.over}" if record is not None and record.over else ""
         )
 
+    def met(self, uid: str, pods: Iterable[PodRecord]) -> str:
+        """That a Job has what its successPolicy needs, in words; "" = it has not, or has none. Its controller ends
+        the pods that are left, one after another, before it says that the Job has ended (Kubernetes 1.37)."""
+        record = self.records.get(uid)
+        if record is None or not record.prefix:
+            return ""
+        done = {
+            identity.index_of(p)
+            for p in pods
+            if p.controller is not None and p.controller.uid == uid and ended_well(p)
+        }
+        return (
+            f"its {record.owner.kind}'s successPolicy is met" if done.issuperset(range(record.prefix)) else ""
+        )
+
     def named_after(self, owner: Owner | None, namespace: str) -> Owner | None:
         """Whom a job of this topmost owner is named after, where that is not the owner itself."""
         return identity.named_after(owner, namespace, self.records)
