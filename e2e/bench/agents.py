@@ -81,6 +81,7 @@ class Fleet:
         self.played: dict[str, Played] = {}
         self.nodes: dict[str, str] = {}
         self._uids: dict[str, str] = {}
+        self._created: dict[str, str] = {}
 
     def fill(self, jobs: int, said: Callable[[], object] = bool) -> None:
         """So many jobs, each on half of a node's GPUs."""
@@ -153,8 +154,8 @@ class Fleet:
 
     @property
     def first(self) -> str:
-        """The first in the queue's order, which is that of submission and then of names."""
-        return min(self.played)
+        """The first in the queue's order, which is that of pods' creation, to the second, and then of names."""
+        return min(self.played, key=lambda name: (self._created[name], name))
 
     @property
     def answers(self) -> int:
@@ -171,6 +172,7 @@ class Fleet:
     def _play(self, name: str, pod: Pod, token: str) -> None:
         self.played[name] = self._agents.play(pod.uid, token, SIZES)
         self.nodes[name], self._uids[name] = pod.node, pod.uid
+        self._created[name] = str(pod.raw["metadata"]["creationTimestamp"])
 
     def _running(self) -> list[Pod]:
         return [pod for pod in self._cluster.pods(NAMESPACE) if pod.phase == "Running"]
