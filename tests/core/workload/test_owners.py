@@ -401,10 +401,11 @@ def test_a_budget_that_allows_again_or_is_gone_ends_the_wait() -> None:
     assert not allows("several", [])
 
 
-def test_a_job_whose_success_policy_is_met_is_no_head_of_the_queue_while_its_pods_are_ended() -> None:
-    cluster = FakeCluster(nodes=1, gpus=4)
+def ending(cluster: FakeCluster, **last: object) -> Muster:
+    """A job of four on all GPUs whose leader has just ended as `last` says, another pod is deleted and two are not
+    yet; behind it wait one of four and one of one."""
     made = cluster.job("train", 4, remaining_work="600")
-    owned(cluster, prefix=1)
+    uid = owned(cluster, prefix=1).owner.uid
     muster = Muster(cluster, Profile(order="backfill"))
     muster.settle()
     cluster.now += 60.0
@@ -412,14 +413,48 @@ def test_a_job_whose_success_policy_is_met_is_no_head_of_the_queue_while_its_pod
     cluster.now += 1.0
     cluster.job("small", 1)
     muster.settle()
-    cluster.end(made[0].uid)
+    leader = cluster.pods[made[0].uid]
+    labels = {**leader.labels, "batch.kubernetes.io/controller-uid": uid}
+    cluster.update(leader, **{"phase": Phase.SUCCEEDED, "labels": labels, **last})
     cluster.update(cluster.pods[made[1].uid], phase=Phase.ENDING, deleting=True)
-    muster.settle()  # one GPU is free, another one soon, and two are of pods that nobody has deleted yet
+    muster.settle()
+    return muster
+
+
+def test_a_job_whose_success_policy_is_met_is_no_head_of_the_queue_while_its_pods_are_ended() -> None:
+    cluster = FakeCluster(nodes=1, gpus=4)
+    muster = ending(cluster)
     assert {name: muster.state(name) for name in ("job-head", "job-small")} == {
         "job-head": "Waiting",
         "job-small": "Waiting",
     }
-    for one in made[1:]:
+    for one in [p for p in cluster.pods.values() if p.name.startswith("train-") and not p.phase.ended]:
         cluster.pods.pop(one.uid)
     muster.settle()
     assert muster.state("job-head") == "Running"
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        {"tracked": False, "deleting": True},  # ended by a suspension
+        {"labels": {"batch.kubernetes.io/job-completion-index": "0"}},  # not made by the Job's controller
+    ],
+)
+def test_a_success_policy_is_met_by_pods_only_that_the_job_counts(last: dict[str, object]) -> None:
+    cluster = FakeCluster(nodes=1, gpus=4)
+    muster = ending(cluster, **last)
+    assert not muster.ledger.snapshot(cluster.now).jobs[muster.key("job-train")].over
+
+
+def test_a_job_that_is_suspended_as_its_leader_ends_well_is_suspended() -> None:
+    cluster = FakeCluster(nodes=1, gpus=4)
+    muster = ending(cluster)
+    (uid,) = (uid for uid, record in cluster.owners.items() if record.prefix)
+    cluster.owners[uid] = replace(cluster.owners[uid], suspended=True)
+    for one in [p for p in cluster.pods.values() if p.name.startswith("train-")]:
+        muster.settle()
+        cluster.pods.pop(one.uid)
+    muster.settle()
+    assert muster.state("job-train") == "Suspended"
+    assert not muster.ledger.snapshot(cluster.now).jobs[muster.key("job-train")].over

@@ -48,10 +48,10 @@ class JobBuilder:
         if not any(p.phase in (Phase.BOUND, Phase.UNGATED) for p in live):
             job_state.desired.preempted = ""  # all of it is back, or on its way
         tops = self.owners.topmost_of(pods, job_state.owner)
-        over = next(
-            (why for one in tops if (why := self.owners.over(one.uid) or self.owners.met(one.uid, pods))), ""
-        )
+        over = next((why for owner in tops if (why := self.owners.over(owner.uid))), "")
         suspended = not over and self._suspended(tops, live)
+        if not (over or suspended):
+            over = next((why for owner in tops if (why := self.owners.met(owner.uid, pods))), "")
         lives = bool(pods) or self.owners.lives(job_state.key, job_state.owner)
         absent = not live if suspended else lives and not live and self._only_moves(job_state, pods)
         if job_state.job is not None and not over and (returns or absent):
@@ -409,6 +409,7 @@ def _without_pods(
         below_since=job_state.clock.since,
         since=job_state.since,
         expects=bool(reservations) and not suspended,
+        over="",
         returning=False,
         restarting=False,
         not_before=job_state.not_before,

@@ -16,6 +16,8 @@ from muster.types import DeclaredRole, JobKey, Owner, OwnerRecord, Phase, PodRec
 
 WATCHED_KINDS = frozenset({"Job", "ReplicaSet", "StatefulSet", "Deployment"})
 WATCHED_GROUPS = frozenset({"batch", "apps"})
+CONTROLLER = "batch.kubernetes.io/controller-uid"
+"""The label by which a Job's controller knows its pods."""
 """Controllers of pods whose records the watches deliver: a pod waits a moment for its own."""
 
 
@@ -249,14 +251,16 @@ class Owners:
 
     def met(self, uid: str, pods: Iterable[PodRecord]) -> str:
         """That a Job has what its successPolicy needs, in words; "" = it has not, or has none. Its controller ends
-        the pods that are left, one after another, before it says that the Job has ended (Kubernetes 1.37)."""
+        the pods that are left, one after another, before it says that the Job has ended (Kubernetes 1.37). Only pods
+        that it counts, and has not counted before, do: none that a suspension ends, and none that somebody else made.
+        """
         record = self.records.get(uid)
         if record is None or not record.prefix:
             return ""
         done = {
             identity.index_of(p)
             for p in pods
-            if p.controller is not None and p.controller.uid == uid and ended_well(p)
+            if p.labels.get(CONTROLLER) == uid and p.tracked and not p.deleting and ended_well(p)
         }
         return (
             f"its {record.owner.kind}'s successPolicy is met" if done.issuperset(range(record.prefix)) else ""
