@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from muster.core.devices.coordinator import Coordinator
-from muster.core.devices.device_ledger import UNSEEN, DeviceLedger
+from muster.core.devices.device_ledger import UNSEEN, UNSENT, DeviceLedger
 from muster.core.devices.on_node import Want
 from muster.types import JobKey
-from muster.types.devices import AgentKey
+from muster.types.devices import AgentKey, AgentReport, AgentState
 from muster.types.holders import (
     CreateHolder,
     DeleteHolder,
@@ -175,4 +175,25 @@ def test_a_holder_whose_request_waits_for_its_turn_is_not_asked_for_again() -> N
     assert devices.adopt(wanted, 500.0 + UNSEEN - 1.0)[0] == ()
     again, found = devices.adopt(wanted, 500.0 + UNSEEN + 1.0)
     assert [type(one) for one in again] == [CreateHolder, CreateHolder], "the watch has told of neither"
-    assert found.wake is None, "nothing is due before they are answered"
+    assert found.wake == 500.0 + UNSEEN + 1.0 + UNSENT, "nothing is due before they are answered"
+    again, _ = devices.adopt(wanted, found.wake + 1.0)
+    assert [type(one) for one in again] == [CreateHolder, CreateHolder], "they may never have been sent"
+
+
+def test_a_holder_that_was_one_too_many_is_kept_once_it_has_its_device_alone() -> None:
+    devices = DeviceLedger(Coordinator(1, 0.0, LEASE, GRACE, KEEP))
+    for uid in ("one", "two"):
+        devices.apply(HolderSeen(HolderRecord(uid, "n0"), uid, "1"), 1.0)
+    for uid in ("one", "two"):
+        devices.apply(HolderSeen(HolderRecord(uid, "n0", "GPU-0"), uid, "2"), 2.0)
+    (gone,) = (one for one in devices.adopt((), 2.0)[0] if isinstance(one, DeleteHolder))
+    assert gone.uid == "two"
+    devices.apply(HolderOutcome(gone, 503, "busy"), 2.1)
+    devices.apply(HolderGone("one"), 2.2)
+    devices.apply(HolderSeen(HolderRecord("two", "n0", "GPU-0"), "two", "3"), 2.3)
+    devices.heard("a-0", AgentReport("1", AgentState.READY), 2.4)
+    wanted = [Want(JobKey("team", "a"), "a-0", "n0", 1, (1,))]
+    for now in (2.5, 4.2, 6.5):
+        actions, _ = devices.adopt(wanted, now)
+        assert not [one for one in actions if isinstance(one, DeleteHolder)]
+    assert devices.coordinator.devices["GPU-0"].holder == "two"

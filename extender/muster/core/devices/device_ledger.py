@@ -37,6 +37,9 @@ LONGEST_RETRY = 60.0
 """Seconds before a node is asked again whose kubelet gave several holders no device."""
 UNSEEN = 30.0
 """Seconds after the answer for which a holder counts as being made, or deleted, though the watch has not told so."""
+UNSENT = 600.0
+"""Seconds after which what nobody answered is asked for again. A request may wait for its turn behind thousands, so
+this is long; it ends a wait for one that was never sent."""
 GONE = 404
 
 
@@ -84,6 +87,8 @@ class DeviceLedger:
                     self.failed.add(record.uid)
                     self.coordinator.pending.pop(record.uid, None)
                     return
+                if record.device:
+                    self.failed.discard(record.uid)  # who had its device before is gone
                 self._allocated(record, now)
                 holder_seen(self.coordinator, record, now)
             case HolderGone(uid):
@@ -139,7 +144,7 @@ class DeviceLedger:
         for uid in (*found.leave, *sorted(self.failed)):
             known = self.holders.get(uid)
             if known is not None and self.going.get(uid, 0.0) <= now:
-                self.going[uid] = math.inf
+                self.going[uid] = now + UNSENT
                 cause = "nobody is to have its device"
                 actions.append(DeleteHolder(uid, known.name, cause, known.version, known.leaving))
         making = Counter(node for node, _ in self.made.values())
@@ -151,7 +156,7 @@ class DeviceLedger:
             count -= making[node]
             if count > 0:
                 short = _short_of(wants, node, used)
-                actions += [self._create(node, short) for _ in range(count)]
+                actions += [self._create(node, short, now) for _ in range(count)]
         again = [*self.retry_at.values(), *self.going.values(), *(until for _, until in self.made.values())]
         wake = min((at for at in (*again, found.wake or 0.0) if now < at < math.inf), default=None)
         return tuple(actions), replace(found, wake=wake)
@@ -213,10 +218,10 @@ class DeviceLedger:
             clears=assign.clears,
         )
 
-    def _create(self, node: str, short: JobKey) -> CreateHolder:
+    def _create(self, node: str, short: JobKey, now: float) -> CreateHolder:
         self.names += 1
         name = f"holder-{self.coordinator.term}-{self.names}"
-        self.made[name] = node, math.inf
+        self.made[name] = node, now + UNSENT
         return CreateHolder(name, node, short, f"job {short.namespace}/{short.name} is to have its device")
 
     def _answered(self, outcome: HolderOutcome, now: float) -> None:
