@@ -70,10 +70,15 @@ class Scene:
         self.latest = None
 
     def decided(self) -> Grants:
-        """What each job has here: so many replicas, on one node of that product. Jobs are in the order of rows."""
+        """What each job has here: so many replicas, on one node of that product. One that is on several nodes, since
+        no node takes it whole, stays on these. Jobs are in the order of rows."""
         return Grants(
             np.array([s.count for s in self.jobs], dtype=np.int64),
-            {s.row: Grant(max_nodes=1, product=self.product.get(s.node, "")) for s in self.jobs if s.count},
+            {
+                s.row: Grant(max_nodes=1, product=self.product.get(s.node, ""))
+                for s in self.jobs
+                if s.count and not (s.node == s.came_from and len(nodes_of(s.job)) > 1)
+            },
             {s.row: s.why for s in self.jobs if s.why},
         )
 
@@ -90,8 +95,12 @@ def homes_of(scene: Scene, standing: Standing, count: int) -> list[str]:
     return sorted(fits, key=key)
 
 
+def nodes_of(job: Job) -> set[str]:
+    """The nodes of its replicas, and of those that have a place."""
+    names = {m.node for m in elastic_role(job).members if m.node and (m.phase.on_node or m.pinned)}
+    return names | {reservation.node for reservation in job.reservations}
+
+
 def where(job: Job) -> str:
     """The node of its replicas (the first by name, should it be on several), or where they are to start again."""
-    names = {m.node for m in elastic_role(job).members if m.node and (m.phase.on_node or m.pinned)}
-    names |= {reservation.node for reservation in job.reservations}
-    return min(names or job.restart_on, default="")
+    return min(nodes_of(job) or job.restart_on, default="")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from muster.points import Profile
+from muster.profiles import NAMED, build, on_a_cluster
 from muster.types import State
 from tests.cluster_fake import node
 from tests.core.devices.circle import Circle
@@ -194,3 +195,15 @@ def test_under_a_profile_that_shares_nothing_all_pods_grow_alike() -> None:
     circle.cluster.end(next(p.uid for p in circle.cluster.pods.values() if p.name.startswith("plain")))
     circle.seconds(12)
     assert circle.uses("a") == [2, 2]
+
+
+def test_reshape_leaves_a_job_that_no_node_takes_whole_on_its_nodes() -> None:
+    circle = Circle(gpus=4, nodes=2)
+    circle.profile = build("reshape", {}, {"reshape": on_a_cluster(NAMED["reshape"], False, "")})
+    circle.restart()
+    circle.train("a", "4", pods=2)
+    circle.seconds(10)
+    pods = circle.pods("a")
+    assert circle.uses("a") == [4, 4]
+    circle.seconds(150)  # longer than a gang that is not whole keeps its places
+    assert (circle.pods("a"), circle.uses("a")) == (pods, [4, 4])
