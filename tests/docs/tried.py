@@ -56,12 +56,16 @@ PAIRS = "similarity"
 """The profile whose pairs, with `jp`, were tried in place."""
 
 NEAR: Mapping[str, float] = {
-    "fifo": 2.0,
-    "afs-l": -0.1,
-    "max-min": 2.5,
-    "optimus": 13.7,
-    "tiresias-l": 8.1,
-    "srtf": 9.4,
+    "fifo": 4.6,
+    "afs-l": 0.2,
+    "tide": 0.9,
+    "max-min": 5.6,
+    "optimus": 22.3,
+    "tiresias-l": 5.9,
+    "srtf": 5.4,
+    "srsf": 3.6,
+    "afs-p": 52.6,
+    "afs-s": 1.4,
 }
 """Average JCT live against simulated, %, as e2e/bench/README.md has it."""
 
