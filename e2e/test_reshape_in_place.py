@@ -4,6 +4,8 @@ ends for it. Nodes are fake: the scenario plays the agents and what trainings re
 from __future__ import annotations
 
 import os
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -37,21 +39,23 @@ SIZES = (1, 2, 4, 8)
 
 @dataclass
 class Training:
-    """A job in place: its pod, the agent that is played there, and the steps that it has taken."""
+    """A job in place: its pod, the agent that is played there, the steps that it has taken, and until when."""
 
     pod: Pod
     agent: Played
     steps: float = 0.0
+    until: float = 0.0
 
 
 class Trainings:
-    """Jobs in place on a lab, each with an agent. As a look for `looking` each takes a step on each of its GPUs,
-    and reports it."""
+    """Jobs in place on a lab, each with an agent. As a look for `looking` each takes a step a second on each of
+    its GPUs, and reports it."""
 
     def __init__(self, lab: Lab, cluster: Cluster, agents: PlayedAgents) -> None:
         self._cluster, self._agents = cluster, agents
         self._pods = AsPods(lab, Cluster(cluster.kubeconfig))
         self.known: dict[str, Training] = {}
+        self._turn = threading.Lock()  # who has ended tells nothing any more
 
     def start(self, name: str, most: int) -> None:
         """A training of a million seconds on one GPU, linear in its GPUs, of 1, 2, 4 ... up to so many."""
@@ -72,16 +76,20 @@ class Trainings:
         self.known = {**self.known, name: Training(pod, self._agents.play(pod.uid, bearer, sizes))}
 
     def end(self, name: str) -> None:
-        over = self.known[name]
-        self.known = {key: one for key, one in self.known.items() if key != name}
+        with self._turn:
+            over = self.known[name]
+            self.known = {key: one for key, one in self.known.items() if key != name}
         self._agents.end(over.pod.uid)
         delete_job(self._cluster, SPACE, name)
 
     def __call__(self) -> None:
-        for one in self.known.values():
-            if one.agent.devices:
-                one.steps += len(one.agent.devices)
-                self._pods.tell(one.pod, {"step": one.steps})
+        with self._turn:
+            for one in self.known.values():
+                now = time.monotonic()
+                if one.agent.devices:
+                    one.steps += len(one.agent.devices) * (now - one.until if one.until else 0.0)
+                    self._pods.tell(one.pod, {"step": one.steps})
+                one.until = now
 
     def devices(self) -> dict[str, tuple[str, ...]]:
         return {name: one.agent.devices for name, one in self.known.items()}

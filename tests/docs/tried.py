@@ -57,8 +57,7 @@ PAIRS = "similarity"
 
 NEAR: Mapping[str, float] = {
     "fifo": 4.6,
-    "afs-l": 0.2,
-    "tide": 0.9,
+    "afs-l": 9.8,
     "max-min": 5.6,
     "optimus": 22.3,
     "tiresias-l": 5.9,
@@ -67,7 +66,7 @@ NEAR: Mapping[str, float] = {
     "afs-p": 52.6,
     "afs-s": 1.4,
 }
-"""Average JCT live against simulated, %, as e2e/bench/README.md has it."""
+"""Average JCT live against `muster simulate --release`, %, of 30 jobs (e2e/bench/README.md, Policies)."""
 
 
 def words(name: str, recipe: Recipe) -> str:
