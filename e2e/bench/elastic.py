@@ -24,6 +24,7 @@ from e2e.bench.predicted import (
     PAUSE,
     THRIFTY,
     Side,
+    both_ways,
     explored,
     simulate,
     table,
@@ -220,8 +221,7 @@ def _figures(
         )
     simulated: dict[str, list[float]] = {}
     for side in sides:
-        said = [simulate(side, drawn, pause, folder, release=run["release_s"]) for run in runs[side.name]]
-        at_once = [simulate(side, drawn, pause + run["usual_delay_s"], folder) for run in runs[side.name]]
+        said, at_once = both_ways(side, drawn, pause, runs[side.name], folder)
         simulated[side.name] = [one.jct for one in said]
         off, off_at_once = (
             mean(side, "jct_s") / statistics.fmean(one.jct for one in found) - 1.0

@@ -16,7 +16,7 @@ from typing import Any
 from e2e.bench.drawn import Drawing, draw, write
 from e2e.bench.elastic import LOAD, NEAR, measured
 from e2e.bench.live import Going, Run, differing, wave
-from e2e.bench.predicted import PAUSE, Side, simulate
+from e2e.bench.predicted import PAUSE, Side, both_ways
 from e2e.bench.report import OUT, Progress, Result
 from e2e.bench.trainings import Trained
 
@@ -150,18 +150,13 @@ def _runs(
 def _row(
     side: Side, runs: Sequence[Run], drawn: Sequence[Trained], drawing: Drawing, folder: Path
 ) -> dict[str, Any]:
-    """Means of a family's runs: JCT and wait in trace seconds, delays in this machine's.
-
-    It is simulated twice: with the median time that GPUs took to change hands (`--release`), and as if they did at
-    once and each change of a running job took the median delay longer.
-    """
+    """Means of a family's runs: JCT and wait in trace seconds, delays in this machine's."""
 
     def mean(key: str) -> float:
         return statistics.fmean(run[key] for run in runs)
 
     pause = PAUSE / drawing.speed
-    said = [simulate(side, drawn, pause, folder, release=run["release_s"]) for run in runs]
-    at_once = [simulate(side, drawn, pause + run["usual_delay_s"], folder) for run in runs]
+    said, at_once = both_ways(side, drawn, pause, runs, folder)
     simulated, without = (statistics.fmean(one.jct for one in found) for found in (said, at_once))
     return {
         "live_s": mean("jct_s") * drawing.speed,

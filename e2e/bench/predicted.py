@@ -115,6 +115,17 @@ def simulate(
     )
 
 
+def both_ways(
+    side: Side, drawn: Sequence[Trained], pause: float, runs: Sequence[Mapping[str, Any]], folder: Path
+) -> tuple[list[Said], list[Said]]:
+    """For each run: with the median time that GPUs took there to change hands (`--release`), and as if they did at
+    once and each change of a running job took the median delay longer. pause: s of this machine."""
+    return (
+        [simulate(side, drawn, pause, folder, release=run["release_s"]) for run in runs],
+        [simulate(side, drawn, pause + run["usual_delay_s"], folder) for run in runs],
+    )
+
+
 @dataclass(frozen=True)
 class Point:
     """One drawing under each side; JCT in trace seconds."""

@@ -3,7 +3,6 @@ way on the API. Nothing here knows a client or a clock; `now` is of the Coordina
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -57,7 +56,7 @@ class _Known:
 @dataclass
 class DeviceLedger:
     """made: node of each holder that is being made, and until when that counts, by name; going: until when a holder
-    that is deleted is not deleted again, by uid; both for ever until there is an answer, since thousands of requests
+    that is deleted is not deleted again, by uid; both for long until there is an answer, since thousands of requests
     wait for their turn; retry_at: when a node is asked for holders again; failed: holders that ended without a device
     (a kubelet that has none left), or that have one that another holder has; failures: how often in a row, by node;
     closed: nodes that are cordoned, where none is made; settled: nodes about which there was nothing to decide."""
@@ -158,7 +157,7 @@ class DeviceLedger:
                 short = _short_of(wants, node, used)
                 actions += [self._create(node, short, now) for _ in range(count)]
         again = [*self.retry_at.values(), *self.going.values(), *(until for _, until in self.made.values())]
-        wake = min((at for at in (*again, found.wake or 0.0) if now < at < math.inf), default=None)
+        wake = min((at for at in (*again, found.wake or 0.0) if at > now), default=None)
         return tuple(actions), replace(found, wake=wake)
 
     def _is_held(self, record: HolderRecord) -> bool:

@@ -16,9 +16,9 @@ from muster.types import DeclaredRole, JobKey, Owner, OwnerRecord, Phase, PodRec
 
 WATCHED_KINDS = frozenset({"Job", "ReplicaSet", "StatefulSet", "Deployment"})
 WATCHED_GROUPS = frozenset({"batch", "apps"})
+"""Controllers of pods whose records the watches deliver: a pod waits a moment for its own."""
 CONTROLLER = "batch.kubernetes.io/controller-uid"
 """The label by which a Job's controller knows its pods."""
-"""Controllers of pods whose records the watches deliver: a pod waits a moment for its own."""
 
 
 def watched(owner: Owner) -> bool:
