@@ -24,7 +24,8 @@ from muster.core.progress import curves
 from muster.core.views.view import Board, empty_view
 from muster.core.workload import annotations as declared
 from muster.core.workload import volumes
-from muster.policylib import completion, hull
+from muster.policylib import completion, goodput, hull
+from muster.policylib.goodput import Tried
 from muster.server import access, response_cache
 from muster.types import NodeRecord, Nodes, Shape
 from muster_plugins import optimus_pollux, reported_loss
@@ -96,6 +97,7 @@ FILLS: dict[str, Callable[[int], object]] = {
     "ends of training": lambda n: completion._end(losses(n), 100.0, 0.5),
     "ends of training that reports": lambda n: reported_loss._end(losses(n), 0.5, 100.0),
     "hulls": lambda n: hull._steps((np.arange(100.0) + n).tobytes(), tuple(range(1, 100)), 1, 0),
+    "goodput": lambda n: goodput.fitted(frozenset(Tried(1, 1, k, n + k / 7, 0.0) for k in range(1, 65))),
     "measured speeds": lambda n: optimus_pollux._speeds(((1, 1.0 + n), (500, 250.0 + n))),
 }
 
