@@ -279,6 +279,7 @@ class Grant:
     roles: replicas by role, where the job has several that change; product: the GPU product; max_nodes: at
     most so many nodes (0 = any); batch: the global batch size; beside: the job whose GPUs it shares.
     gpu_memory: MiB that a replica uses at that batch, where it is not the job's own (0 = as the job says).
+    nodes: names of the very nodes, one a replica of the elastic role; where one is not free, any others.
     """
 
     roles: Mapping[str, int] = field(default_factory=dict)
@@ -288,6 +289,7 @@ class Grant:
     beside: JobKey | None = None
     restart: bool = False
     gpu_memory: int = 0
+    nodes: tuple[str, ...] = ()
 
 
 def elastic_role(job: Job) -> Role:

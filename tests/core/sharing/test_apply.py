@@ -148,6 +148,38 @@ def test_allowed_sizes_hold_whatever_a_plugin_says() -> None:
     assert starts(shared(snapshot(nodes=1, gpus=8, jobs=jobs), {"a": 7})) == {"a": {"n0": 4}}
 
 
+# ---- the very nodes ----
+
+
+def test_a_job_starts_on_the_nodes_that_its_grant_names_and_on_others_where_one_is_not_free() -> None:
+    named = {"a": Grant(nodes=("n2", "n1", "n2"))}
+    after = shared(snapshot(nodes=3, gpus=4, jobs=[elastic("a")]), {"a": 3}, wants=named)
+    assert starts(after) == {"a": {"n2": 2, "n1": 1}}
+    assert after.grants[key("a")].nodes == ("n2", "n1", "n2")
+    full = snapshot(nodes=3, gpus=4, jobs=[elastic("b", on=["n2"] * 3), elastic("a")])
+    assert starts(shared(full, {"a": 3, "b": 3}, wants=named)) == {"a": {"n0": 3}}
+
+
+def test_a_running_job_leaves_only_the_nodes_that_its_grant_does_not_name() -> None:
+    before = snapshot(nodes=3, gpus=4, jobs=[elastic("a", on=["n0", "n0", "n1"])])
+    grown = shared(before, {"a": 4}, wants={"a": Grant(nodes=("n0", "n0", "n1", "n2"))})
+    assert (starts(grown), leaves(grown)) == ({"a": {"n2": 1}}, {})
+    moved = shared(before, {"a": 3}, wants={"a": Grant(nodes=("n0", "n0", "n2"))})
+    assert (starts(moved), leaves(moved)) == ({"a": {"n2": 1}}, {"a": ["a-worker-2"]})
+    same = shared(before, {"a": 3}, wants={"a": Grant(nodes=("n1", "n0", "n0"))})
+    assert (starts(same), leaves(same)) == ({}, {})
+    less = shared(before, {"a": 1}, wants={"a": Grant(nodes=("n1",))})
+    assert (starts(less), leaves(less)) == ({}, {"a": ["a-worker-0", "a-worker-1"]})
+
+
+def test_two_jobs_change_places_where_each_is_granted_the_others() -> None:
+    jobs = [elastic("a", most=4, on=["n0"] * 4), elastic("b", most=4, on=["n1"] * 4)]
+    wants = {"a": Grant(nodes=("n1",) * 4), "b": Grant(nodes=("n0",) * 4)}
+    after = shared(snapshot(nodes=2, gpus=4, jobs=jobs), {"a": 4, "b": 4}, wants=wants)
+    assert later(after) == {"a": {"n1": 4}, "b": {"n0": 4}}
+    assert sorted(map(len, leaves(after).values())) == [4, 4]
+
+
 # ---- shrink ----
 
 

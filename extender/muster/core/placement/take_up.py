@@ -132,8 +132,49 @@ def _places_in(
     own: Mapping[int, int] | None,
 ) -> list[Assignment] | None:
     capacity = statement.guarded(space, job)
+    if grant is not None and grant.nodes and len(needs) == 1:
+        named = _named(statement, capacity, job, needs[0], grant.nodes, own or {})
+        if named is not None:
+            return named
     allowed = None if grant is None else _allowed(statement, capacity, needs, grant, own or {})
     return place(capacity, job, needs, statement.profile, statement.snapshot, allowed=allowed, own=own)
+
+
+def _named(
+    statement: Statement,
+    capacity: AnyCapacity,
+    job: Job,
+    need: Need,
+    names: Sequence[str],
+    own: Mapping[int, int],
+) -> list[Assignment] | None:
+    """Places on the nodes that are named, beyond those that it has there; None where one of them does not take it."""
+    nodes, mark = statement.snapshot.nodes, capacity.mark()
+    wanted = Counter(nodes.index[name] for name in names if name in nodes.index)
+    here, left = Counter(own), need.count
+    found: list[Assignment] = []
+    for row, count in (wanted - here).items():
+        count = min(count, left)
+        only = np.arange(len(nodes)) == row
+        part = count and place(
+            capacity,
+            job,
+            [Need(need.role, count)],
+            statement.profile,
+            statement.snapshot,
+            allowed=only,
+            own=here,
+        )
+        if part is None:
+            break
+        if part:
+            found += part
+            here[row] += count
+            left -= count
+    if left:
+        capacity.undo(mark)
+        return None
+    return found
 
 
 def _allowed(

@@ -62,6 +62,8 @@ def must_move(statement: Statement, job: Job, grant: Grant, target: int) -> bool
     have = placed(role, reservations)
     if job.resize == "restart" and target != have:
         return True
+    if grant.nodes and elsewhere(statement, job, grant):
+        return True
     if not grant.product and not grant.max_nodes:  # nothing is said of where
         return grant.restart and target != have
     nodes = statement.snapshot.nodes
@@ -77,6 +79,13 @@ def must_move(statement: Statement, job: Job, grant: Grant, target: int) -> bool
         if here < target - have and len(names) >= grant.max_nodes:
             return True
     return grant.restart and target != have
+
+
+def elsewhere(statement: Statement, job: Job, grant: Grant) -> bool:
+    """Whether a replica of it is on another node than those that are granted by name."""
+    nodes = statement.snapshot.nodes
+    own = own_rows(nodes, job, statement.reservations.get(job.key, ()))
+    return bool(Counter({nodes.names[row]: count for row, count in own.items()}) - Counter(grant.nodes))
 
 
 def _label(statement: Statement, name: str, label: str) -> str:
