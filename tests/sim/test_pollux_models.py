@@ -17,7 +17,8 @@ from muster.sim.options import Options
 from muster.sim.physics import RESUME, START, Change, Running, Stage
 from muster.sim.traces.source import UnreadableError
 from muster.sim.workload import Cluster, Group, Workload
-from muster.types import Config
+from muster.types import Config, Grant
+from tests.sim.course import course
 
 STEP = {"1": 1.0, "2": 0.6, "11": 0.8, "12": 0.5, "22": 0.4}
 
@@ -154,6 +155,31 @@ def test_the_first_start_costs_what_a_restart_costs(toy: Application) -> None:
         30.0,
         30.0,
     ]
+
+
+def test_another_batch_size_is_no_restart_and_costs_nothing(tmp_path: Path) -> None:
+    toy = pollux.read(folder(tmp_path))["toy"]
+    assert isinstance(toy, Application)
+    jobs = [replace(pollux.submission("a", 0.0, "toy", 2, 8, {"toy": toy}), min=2, max=2)]
+    grants = {0: {"a": (2, Grant(batch=8))}, 4: {"a": (2, Grant(batch=32))}}
+    workload = Workload(jobs, {"toy": toy}, physics=pollux.physics)
+    result = simulate(
+        workload, Cluster((Group(1, 2),)), course(grants, resize="restart"), Options(restart=3.0)
+    )
+    first = toy.speed_at(run(2, batch=8), 0.0)
+    ends, at, step = list(toy.ends[1:]), 3.0, 0.0
+    for end in ends:
+        if at < 4.0:
+            step, at = first * 1.0, 4.0
+        at += round((end - step) / toy.speed_at(run(2, batch=32), step))
+        step = end
+    assert result.ended.tolist() == [at]
+    assert result.restarts.tolist() == [0]
+
+
+def test_noise_is_the_gradients_variance_over_their_squared_norm_in_samples(toy: Application) -> None:
+    run = toy.runs[32]
+    assert toy.noise(32, 1) == pytest.approx(run.grad_var[1] / run.grad_sqr[1] * 8)
 
 
 def test_a_row_whose_batch_size_was_not_measured_is_refused(toy: Application) -> None:

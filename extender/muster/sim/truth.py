@@ -292,7 +292,8 @@ class Truth:
             training.last_resize = now
             training.resizes += kind != ph.MOVE
             training.moves += kind == ph.MOVE
-        if kind == ph.RESUME or (ran and kind != ph.STOP and self.mechanism == ph.RESTART):
+        free = kind == ph.CHANGE and change.cost == Cost()  # another batch size, told to it while it runs
+        if kind == ph.RESUME or (ran and kind != ph.STOP and self.mechanism == ph.RESTART and not free):
             training.restarts += 1
         if kind not in (ph.STOP, ph.BIND):
             training.last_cost = change.cost.prepare + change.cost.pause

@@ -30,7 +30,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from muster.sim.physics import START, Cost, Running, Stage, Standard, by_options, report_of
+from muster.sim.physics import (
+    CHANGE,
+    HAND_OVER,
+    IN_PLACE,
+    RESTART,
+    START,
+    Cost,
+    Running,
+    Stage,
+    Standard,
+    by_options,
+    report_of,
+)
 from muster.sim.submission import Model, Submission
 from muster.sim.traces.source import UnreadableError, read_text
 from muster.types import Config, FloatArray, Report
@@ -170,6 +182,11 @@ class Application:
         """Iterations done at this batch size when epoch number `epoch` (from 0) has ended; linear between runs."""
         return float(self._between(batch, "iteration")[epoch])
 
+    def noise(self, batch: int, epoch: int) -> float:
+        """Gradient noise scale (samples) at this batch size in epoch number `epoch` (from 0)."""
+        sqr, var = self._between(batch, "grad_sqr")[epoch], self._between(batch, "grad_var")[epoch]
+        return float(var / sqr) * self.smallest
+
     def _goodput(self, nodes: tuple[int, ...], batch: int) -> tuple[float, ...]:
         """Progress/s of each epoch."""
         replicas = sum(nodes)
@@ -286,10 +303,11 @@ class Epochs(Standard):
 
 
 def physics(options: Options) -> Epochs:
-    """The user's costs, with the artifact's rules on top."""
+    """The user's costs, with the artifact's rules on top: another batch size costs nothing."""
     standard = by_options(options)
     start = {("", START): Cost(pause=options.restart)}
-    costs = {**standard.costs, **start}
+    told = {(mechanism, CHANGE): Cost() for mechanism in (RESTART, IN_PLACE, HAND_OVER)}
+    costs = {**standard.costs, **start, **told}
     return Epochs(costs, standard.checkpoint, whole_epochs=True, talkative=True, steady=True)
 
 
