@@ -1,0 +1,164 @@
+"""`pollux`: GPUs, places and batch sizes of all jobs together, by goodput (Pollux, Qiao et al., OSDI'21).
+
+Every round a genetic search (section 4.2) looks for the places of all jobs with the greatest power mean of their
+speedups. A job's speedup is its goodput (section 3, `muster.policylib.goodput`) at the batch size that is best there,
+over that of a fair share of the cluster. What is chosen here, and by which source:
+
+- p = -1: the power of the mean; the further below 0, the fairer (section 4.2; -1 in the artifact).
+- A job that is placed again counts with (age - restarts x delay) / (age + delay) of its speedup, so that one that was
+  restarted often stays where it is (section 4.2, re-allocation factor; delay 30 s).
+- On a node there is one job at most that spans nodes (section 4.2, interference avoidance).
+- A job grows to twice the replicas that it has tried, at most (section 4.1); one that tried nothing starts with one.
+- Jobs keep what two want in the order of attained service, then submission (artifact, simulator/pollux.py).
+- 100 states, 100 generations, mutations and the second aim: `muster_plugins.pollux_search` (artifact).
+
+Deviations: each round's search begins with how jobs are placed, and not with the last one's other best states too,
+since a policy keeps nothing between two answers; a batch size changes with rounds (the artifact's trainings also
+choose a new one where an epoch ends). A job of which no batch size may be chosen (`Reported`) counts with its speed
+by replicas, as the profile's Estimate has it. The search counts GPUs only: where a node does not take a job for
+another reason, the core finds other places. Jobs with several roles, and those in place, are given replicas and not
+nodes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from muster.core.sharing.moving import by_node
+from muster.policylib.genetic import evolve
+from muster.types import FloatArray, Grant, Grants, IntArray, Job, Phase, SharingSnapshot, Table, elastic_role
+from muster_plugins.pollux_search import SPAN, Placements
+from muster_plugins.pollux_trainings import MOST, Reported, Speedups, Trainings, speedups
+
+CELLS = 30_000_000
+"""Numbers of all states of all generations: a search takes a second or two, whatever the cluster's size; on 16 nodes
+100 generations are within it up to 187 jobs."""
+WAITS = "the GPUs raise the goodput of other jobs more"
+
+
+@dataclass(frozen=True)
+class Pollux:
+    """power: p of the mean, below 0. delay: s that a restart costs. population, generations: of the search. noise:
+    gradient noise scale in samples by model (`muster.dev/model`): of other models no batch size is chosen. trainings:
+    what is known of them in place of that, given in code only.
+    """
+
+    power: float = -1.0
+    delay: float = 30.0
+    population: int = 100
+    generations: int = 100
+    noise: Mapping[str, float] = field(default_factory=dict)
+    trainings: Trainings | None = None
+
+    def __post_init__(self) -> None:
+        if not -math.inf < self.power < 0.0:
+            raise ValueError(f"power: must be a number below 0; found {self.power}")
+        if not 0.0 <= self.delay < math.inf:
+            raise ValueError(f"delay: must be seconds from 0; found {self.delay}")
+        for name in ("population", "generations"):
+            if not 2 <= getattr(self, name) <= 1000:
+                raise ValueError(f"{name}: must be from 2 to 1000; found {getattr(self, name)}")
+        for model, noise in self.noise.items():
+            if not 0.0 <= noise < math.inf:
+                raise ValueError(f"noise.{model}: must be samples from 0; found {noise}")
+        if self.trainings is not None and not hasattr(self.trainings, "tried"):
+            raise ValueError(f"trainings: given in code only; found {self.trainings!r}")
+
+    def share(self, snapshot: SharingSnapshot) -> Grants:
+        """1 what is, 2 what each job makes of what it may have, 3 the search, 4 grants for what was found."""
+        table = snapshot.table
+        replicas = np.zeros(len(table), dtype=np.int64)
+        jobs = [snapshot.jobs[key] for key in table.keys]
+        names, room = capacity(snapshot, jobs)
+        if not jobs or not len(names):
+            return Grants(replicas)
+        # 1 in the order in which they keep what two want
+        order = sorted(range(len(jobs)), key=lambda row: (table.gpu_seconds[row], table.submitted[row], row))
+        base = np.array([placed(jobs[row], names) for row in order], dtype=np.int64)
+        # 2 with a fair share as the unit
+        made = [self._speedups(snapshot, jobs[row], room) for row in order]
+        found = Placements(
+            base=base,
+            room=room,
+            unit=table.unit[order],
+            least=table.min[order],
+            most=np.array([one.most for one in made], dtype=np.int64),
+            speedups=np.stack([one.of for one in made]),
+            kept=np.array([self.kept(jobs[row], snapshot.now) for row in order]),
+            power=self.power,
+        )
+        # 3 the best mean of those that nothing beats in both aims
+        generations = max(2, min(self.generations, CELLS // (self.population * base.size)))
+        states, aims = evolve(found, base[None], snapshot.rng("pollux"), self.population, generations)
+        chosen = states[int(np.lexsort((aims[:, 1], aims[:, 0]))[0])]
+        # 4 the very nodes, and the batch size that is best there
+        grants = {}
+        for place, row in enumerate(order):
+            on = [name for name, count in zip(names, chosen[place], strict=True) for _ in range(count)]
+            replicas[row] = len(on)
+            if on:
+                batch = made[place].batches.get((len(set(on)), len(on)), 0)
+                exact = tuple(on) if len(jobs[row].roles) == 1 and not elastic_role(jobs[row]).devices else ()
+                grants[row] = Grant(nodes=exact, batch=batch)
+        why = dict.fromkeys(np.flatnonzero(replicas == 0).tolist(), WAITS)
+        return Grants(replicas, grants, why, order=tuple(order), settled=True)
+
+    def kept(self, job: Job, now: float) -> float:
+        """Part of its speedup that counts where a job is placed again."""
+        age = max(0.0, now - job.submitted)
+        return max(age - job.facts.restarts * self.delay, 0.0) / (age + self.delay or 1.0)
+
+    def _speedups(self, snapshot: SharingSnapshot, job: Job, room: IntArray) -> Speedups:
+        table, row = snapshot.table, snapshot.table.row[job.key]
+        unit, gpus = int(table.unit[row]), int(room.sum())
+        shape = min(len(room), SPAN), MOST
+        most = min(int(table.max[row]), gpus // unit, MOST)
+        fair = math.ceil(len(room) * unit / gpus), math.ceil(gpus / unit / len(table))
+        trainings = self.trainings or Reported(tuple(sorted(self.noise.items())))
+        limits = trainings.limits(job)
+        if limits is not None:
+            return speedups(trainings, job, limits, most, (len(room), MOST), fair)
+        of = np.zeros((len(room) + 1, MOST + 1))
+        of[1 : shape[0] + 1, : most + 1] = by_speed(table, row, most, fair[1])
+        return Speedups(of, most, {})
+
+
+def by_speed(table: Table, row: int, most: int, fair: int) -> FloatArray:
+    """(most + 1,) speed by replicas over that of a fair share, as the profile's Estimate has it."""
+    curve = table.curves[int(table.curve[row])]
+    speeds = curve[np.minimum(np.arange(most + 1), len(curve) - 1)]
+    return np.asarray(speeds / (float(speeds[min(fair, most)]) or 1.0))
+
+
+def capacity(snapshot: SharingSnapshot, jobs: Sequence[Job]) -> tuple[list[str], IntArray]:
+    """Names of nodes on which these jobs have GPUs or any are free, and (N,) how many those are."""
+    nodes = snapshot.nodes
+    room = np.where(nodes.usable(), np.maximum(nodes.gpus(snapshot.free), 0), 0).astype(np.int64)
+    for name, here in by_node({job.key: job for job in jobs}).items():
+        if name in nodes.index:
+            room[nodes.index[name]] += sum(
+                m.shape.gpus for job in here for r in job.roles for m in r.on if m.node == name
+            )
+    for job in jobs:
+        shapes = {role.name: role.shape for role in job.roles}
+        there = {member.uid for role in job.roles for member in role.on}
+        for held in job.reservations:
+            if held.node in nodes.index and held.uid not in there:
+                room[nodes.index[held.node]] += shapes[held.role].gpus
+    used = np.flatnonzero(room)
+    return [nodes.names[row] for row in used.tolist()], room[used]
+
+
+def placed(job: Job, names: Sequence[str]) -> list[int]:
+    """(N,) replicas of its elastic role that are bound there or have a place held."""
+    role = elastic_role(job)
+    held = [one for one in job.reservations if one.role == role.name]
+    uids = {one.uid for one in held if one.uid}
+    on = Counter(m.node for m in role.members if m.phase is Phase.BOUND and m.uid not in uids)
+    on.update(one.node for one in held)
+    return [on[name] for name in names]
