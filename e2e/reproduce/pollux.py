@@ -92,7 +92,10 @@ def _own(data: Path, number: int) -> float:
     """Under Pollux, which may give any GPUs: the requests and batch sizes of a workload are not its."""
     workload, _ = read(Asked(data / f"pollux/workloads-0.5/workload-{number}.csv", data / "pollux"))
     models = workload.models
-    jobs = [replace(job, min=1, max=models[job.model].max) for job in workload.submissions]
+    jobs = [
+        replace(job, min=1, max=models[job.model].max, tags={**job.tags, "resize": "restart"})
+        for job in workload.submissions
+    ]
     policy = replace(build("pollux"), shares=(Pollux(trainings=Measured(models)),))
     done = simulate(replace(workload, submissions=jobs), CLUSTER, policy, OPTIONS)
     return float((done.ended - done.submitted).mean())

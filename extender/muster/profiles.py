@@ -95,12 +95,7 @@ NAMED: Mapping[str, Recipe] = {
     # model similarity: product, GPUs and batch size by the nearest reference model, in rounds
     "similarity": Recipe(scores=(("pack", 1.0),), shares=("similarity",), round=180.0),
     # Pollux: GPUs, places and batch sizes by goodput, in rounds of a minute
-    "pollux": Recipe(
-        scores=PACK,
-        shares=("pollux",),
-        round=60.0,
-        simulation_only="trainings tell no gradient noise; take optimus",
-    ),
+    "pollux": Recipe(scores=PACK, shares=("pollux",), round=60.0),
     # what the Pollux artifact compares with: rounds of a minute, the emptiest node first
     "tiresias-pollux": Recipe(
         sort="tiresias-pollux",

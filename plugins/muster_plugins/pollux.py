@@ -10,6 +10,7 @@ over that of a fair share of the cluster. What is chosen here, and by which sour
 - On a node there is one job at most that spans nodes (section 4.2, interference avoidance).
 - A job grows to twice the replicas that it has tried, at most (section 4.1); one that tried nothing starts with one.
 - Jobs keep what two want in the order of attained service, then submission (artifact, simulator/pollux.py).
+- A running job that can't be restarted (rigid, no `muster.dev/resize: restart`) stays (section 4.2: not preemptible).
 - 100 states, 100 generations, mutations and the second aim: `muster_plugins.pollux_search` (artifact).
 
 Deviations: each round's search begins with how jobs are placed, and not with the last one's other best states too,
@@ -29,7 +30,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from muster.core.sharing.moving import by_node
+from muster.core.sharing.moving import by_node, can_change, on_shared_gpus
 from muster.policylib.genetic import evolve
 from muster.types import FloatArray, Grant, Grants, IntArray, Job, Phase, SharingSnapshot, Table, elastic_role
 from muster_plugins.pollux_search import SPAN, Placements
@@ -71,17 +72,25 @@ class Pollux:
 
     def share(self, snapshot: SharingSnapshot) -> Grants:
         """1 what is, 2 what each job makes of what it may have, 3 the search, 4 grants for what was found."""
-        table = snapshot.table
+        table, grants = snapshot.table, dict[int, Grant]()
         replicas = np.zeros(len(table), dtype=np.int64)
         jobs = [snapshot.jobs[key] for key in table.keys]
-        names, room = capacity(snapshot, jobs)
-        if not jobs or not len(names):
-            return Grants(replicas)
-        # 1 in the order in which they keep what two want
-        order = sorted(range(len(jobs)), key=lambda row: (table.gpu_seconds[row], table.submitted[row], row))
+        # 1 running jobs that can't be placed again stay; the others, in the order in which they keep what two want
+        shared = on_shared_gpus(snapshot)
+        stay = [row for row, job in enumerate(jobs) if table.have[row] and not can_change(job, shared)]
+        for row in stay:
+            replicas[row], kept = table.have[row], jobs[row].grant
+            grants |= {row: kept} if kept is not None else {}
+        order = sorted(
+            set(range(len(jobs))) - set(stay),
+            key=lambda row: (table.gpu_seconds[row], table.submitted[row], row),
+        )
+        names, room = capacity(snapshot, [jobs[row] for row in order])
+        if not order or not names:
+            return Grants(replicas, grants)
         base = np.array([placed(jobs[row], names) for row in order], dtype=np.int64)
         # 2 with a fair share as the unit
-        made = [self._speedups(snapshot, jobs[row], room) for row in order]
+        made = [self._speedups(snapshot, jobs[row], room, len(order)) for row in order]
         found = Placements(
             base=base,
             room=room,
@@ -97,7 +106,6 @@ class Pollux:
         states, aims = evolve(found, base[None], snapshot.rng("pollux"), self.population, generations)
         chosen = states[int(np.lexsort((aims[:, 1], aims[:, 0]))[0])]
         # 4 the very nodes, and the batch size that is best there
-        grants = {}
         for place, row in enumerate(order):
             on = [name for name, count in zip(names, chosen[place], strict=True) for _ in range(count)]
             replicas[row] = len(on)
@@ -113,12 +121,12 @@ class Pollux:
         age = max(0.0, now - job.submitted)
         return max(age - job.facts.restarts * self.delay, 0.0) / (age + self.delay or 1.0)
 
-    def _speedups(self, snapshot: SharingSnapshot, job: Job, room: IntArray) -> Speedups:
+    def _speedups(self, snapshot: SharingSnapshot, job: Job, room: IntArray, jobs: int) -> Speedups:
         table, row = snapshot.table, snapshot.table.row[job.key]
         unit, gpus = int(table.unit[row]), int(room.sum())
         shape = min(len(room), SPAN), MOST
         most = min(int(table.max[row]), gpus // unit, MOST)
-        fair = math.ceil(len(room) * unit / gpus), math.ceil(gpus / unit / len(table))
+        fair = math.ceil(len(room) * unit / gpus), math.ceil(gpus / unit / jobs)
         trainings = self.trainings or Reported(tuple(sorted(self.noise.items())))
         limits = trainings.limits(job)
         if limits is not None:

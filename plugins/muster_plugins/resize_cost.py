@@ -204,7 +204,8 @@ def _words(to: int, gain: float, within: float, cost: float) -> str:
 
 def _places_nothing(grant: Grant) -> bool:
     """Whether it says nothing that could end a replica which runs."""
-    return not (grant.product or grant.max_nodes or grant.batch or grant.beside or grant.roles)
+    places = grant.product or grant.max_nodes or grant.nodes
+    return not (places or grant.batch or grant.beside or grant.roles)
 
 
 class _Plan(GpuBudget):

@@ -26,6 +26,7 @@ TRIED: Mapping[str, str] = {
     "themis": "families_more",
     "specon": "families_more",
     "similarity": "families_more",
+    "pollux": "pollux",
     "gavel-isolation": "families_more",
     "coach": "coach",
     "termination": "families_more",

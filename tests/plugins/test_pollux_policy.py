@@ -15,7 +15,7 @@ from muster.core.progress.estimate import declared
 from muster.core.sharing.job_table import table_in
 from muster.policylib.goodput import Limits
 from muster.profiles import build
-from muster.types import Config, Facts, Grants, Job, Meter, Report, SharingSnapshot
+from muster.types import Config, Facts, Grant, Grants, Job, Meter, Report, SharingSnapshot
 from muster_plugins.pollux import Pollux, capacity, placed
 from muster_plugins.pollux_search import Placements
 from muster_plugins.pollux_trainings import Reported, speedups
@@ -136,6 +136,14 @@ def test_a_job_that_ignores_batch_sizes_is_told_none() -> None:
     found = Pollux(noise=dict(NEAR)).share(at)
     assert found.details[0].batch == 0
     assert granted(found, at) == {"deaf": 4}
+
+
+def test_a_running_job_that_can_not_be_restarted_stays_and_the_others_share_the_rest() -> None:
+    rigid = job("rigid", worker=2, gpus=1, on=["n1", "n1"], grant=Grant(batch=64))
+    at = shown([rigid, elastic("a", speed=speeds(1.0))])
+    found = Pollux().share(at)
+    assert granted(found, at) == {"rigid": 2, "a": 6}
+    assert found.details[at.table.row[rigid.key]] == Grant(batch=64)
 
 
 def test_no_job_or_no_node_is_no_error() -> None:

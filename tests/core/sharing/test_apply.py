@@ -157,7 +157,9 @@ def test_a_job_starts_on_the_nodes_that_its_grant_names_and_on_others_where_one_
     assert starts(after) == {"a": {"n2": 2, "n1": 1}}
     assert after.grants[key("a")].nodes == ("n2", "n1", "n2")
     full = snapshot(nodes=3, gpus=4, jobs=[elastic("b", on=["n2"] * 3), elastic("a")])
-    assert starts(shared(full, {"a": 3, "b": 3}, wants=named)) == {"a": {"n0": 3}}
+    after = shared(full, {"a": 3, "b": 3}, wants=named)
+    assert starts(after) == {"a": {"n0": 3}}
+    assert after.grants[key("a")].nodes == (), "it is not to move once one of them is free"
 
 
 def test_a_running_job_leaves_only_the_nodes_that_its_grant_does_not_name() -> None:

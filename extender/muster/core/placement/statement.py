@@ -54,6 +54,7 @@ class Statement:
         self.partner: dict[JobKey, JobKey] = {}
         self.gone: set[JobKey] = set()
         self.found: set[JobKey] = set()  # placed again: what still leaves is not wanted any more
+        self.astray: set[JobKey] = set()  # not on the very nodes that they are granted: one was not free
 
     @classmethod
     def of_shares(
@@ -74,6 +75,8 @@ class Statement:
     def commit(self, run: CycleState) -> None:
         """All that it decided is in the plan."""
         run.reservations, run.later, run.grants = self.reservations, self.later, self.grants
+        for key in self.astray & self.grants.keys():  # where it found its places it stays
+            run.grants[key] = replace(self.grants[key], nodes=())
         run.statuses.update(self.statuses)
         run.preempted.update(self.whole)
         run.ends.update(dict.fromkeys(self.whole, EndReason.SHARE))

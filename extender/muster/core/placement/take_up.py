@@ -135,7 +135,9 @@ def _places_in(
     if grant is not None and grant.nodes and len(needs) == 1:
         named = _named(statement, capacity, job, needs[0], grant.nodes, own or {})
         if named is not None:
+            statement.astray.discard(job.key)
             return named
+        statement.astray.add(job.key)
     allowed = None if grant is None else _allowed(statement, capacity, needs, grant, own or {})
     return place(capacity, job, needs, statement.profile, statement.snapshot, allowed=allowed, own=own)
 
