@@ -45,8 +45,8 @@ WAITS = "the GPUs raise the goodput of other jobs more"
 @dataclass(frozen=True)
 class Pollux:
     """power: p of the mean, below 0. delay: s that a restart costs. population, generations: of the search. noise:
-    gradient noise scale in samples by model (`muster.dev/model`): of other models no batch size is chosen. trainings:
-    what is known of them in place of that, given in code only.
+    gradient noise scale in samples by model (`muster.dev/model`), of jobs that report none; where none is known, no
+    batch size is chosen. trainings: what is known of them in place of reports, given in code only.
     """
 
     power: float = -1.0

@@ -36,9 +36,9 @@ class Speedups(NamedTuple):
 
 @dataclass(frozen=True)
 class Reported:
-    """What jobs declare and report. noises: gradient noise scale (samples) by model.
+    """What jobs declare and report. noises: gradient noise scale (samples) by model, of jobs that report none.
 
-    Only of a job with batch sizes (`muster.dev/batch-sizes`) and a model in `noises` a batch size is chosen.
+    A batch size is chosen only of a job with batch sizes (`muster.dev/batch-sizes`) whose noise is known.
     """
 
     noises: tuple[tuple[str, float], ...] = ()
@@ -50,7 +50,7 @@ class Reported:
     def limits(self, job: Job) -> Limits | None:
         """The smallest of its sizes is where it counts from."""
         sizes = job.batch_sizes
-        if not sizes or job.model not in self.known or job.facts.batch_ignored:
+        if not sizes or math.isnan(self.noise(job)) or job.facts.batch_ignored:
             return None
         return Limits(sizes[0], sizes[0], sizes[-1], sizes=sizes)
 
@@ -71,8 +71,8 @@ class Reported:
         return frozenset(found)
 
     def noise(self, job: Job) -> float:
-        """Of its model."""
-        return self.known[job.model]
+        """As it reports it, else of its model; nan where neither is known."""
+        return (job.report.noise if job.report is not None else 0.0) or self.known.get(job.model, math.nan)
 
 
 def speedups(

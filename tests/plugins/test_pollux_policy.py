@@ -122,6 +122,15 @@ def test_a_batch_size_is_chosen_with_the_gpus_where_noise_and_sizes_are_known() 
     assert quiet.details[at.table.row[at.table.keys[0]]].batch == 64
 
 
+def test_the_noise_that_a_job_reports_counts_and_not_its_models() -> None:
+    tried = reports((1, 64, 10.0), (4, 256, 9.0))
+    words = {"model": "resnet50", "batch": 64, "batch_sizes": SIZES, "samples": tried}
+    quiet = Report(step=9.0, noise=0.5)
+    at = shown([elastic("a", 4, report=quiet, **words), elastic("b", 4, **words)])
+    found = Pollux(noise=dict(NEAR)).share(at)
+    assert [found.details[row].batch for row in (0, 1)] == [64, 512]
+
+
 def test_a_job_that_has_tried_two_replicas_grows_to_four_at_most_and_a_new_one_starts_with_one() -> None:
     words = {"model": "resnet50", "batch": 64, "batch_sizes": SIZES}
     two = elastic("two", samples=reports((1, 64, 10.0), (2, 128, 9.9)), **words)

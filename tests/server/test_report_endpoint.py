@@ -101,10 +101,11 @@ def uid(service: Service, name: str, index: int = 0) -> str:
 def test_a_pod_reports_and_hears_what_its_job_is_granted(service: Service) -> None:
     pod = uid(service, "train")
     got = service.post(
-        token(pod), {"step": 3, "total": 100, "loss": 0.5, "epoch": 1, "boundary": True, "workers": 2}
+        token(pod),
+        {"step": 3, "total": 100, "loss": 0.5, "epoch": 1, "boundary": True, "workers": 2, "noise": 8},
     )
     assert (got.status_code, got.json()) == (200, {"accepted": True, "replicas": {"worker": 2}, "every": 2.0})
-    report = Report(at=NOW, step=3.0, total=100.0, loss=0.5, epoch=1, boundary=True, workers=2)
+    report = Report(at=NOW, step=3.0, total=100.0, loss=0.5, epoch=1, boundary=True, workers=2, noise=8.0)
     assert service.heard == [Reported(pod, report)]
     assert service.count("accepted") == 1
 
@@ -287,6 +288,7 @@ def test_a_job_whose_speed_is_known_is_asked_less_often(service: Service) -> Non
         (b'{"step": 1e16}', "step", "a finite number from 0 to 1e+15", "1e+16"),
         (b'{"step": ' + b"9" * 300 + b"}", "step", "a finite number from 0 to 1e+15", "9" * 77 + "..."),
         (b'{"epoch": 2.5}', "epoch", "a whole number from 0 to 1e+09", "2.5"),
+        (b'{"noise": -1}', "noise", "a finite number from 0 to 1e+15", "-1"),
         (b'{"workers": 0}', "workers", "a whole number from 1 to 100000", "0"),
         (b'{"step": "3"}', "step", "a finite number from 0 to 1e+15", "'3'"),
         (b'{"step": true}', "step", "a finite number from 0 to 1e+15", "true"),

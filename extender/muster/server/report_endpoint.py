@@ -84,6 +84,7 @@ FIELDS: dict[str, _Number | None] = {
     "target": _VALUE,
     "workers": _Number(1.0, 1e5, whole=True),
     "batch": _Number(1.0, batch.MOST, whole=True),
+    "noise": _COUNT,
     "at": _COUNT,  # when it was measured, Unix s: checked, and not used
 }
 

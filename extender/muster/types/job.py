@@ -135,7 +135,7 @@ class Report:
     job with `resizeAt: boundary` may change. target: the evaluation's value at which training stops by itself.
     samples: training samples processed so far, 0 = not told (then speed counts iterations). workers: replicas that
     took part in the newest steps, 0 = not told: one that was bound a moment ago may still be starting. batch: samples
-    of an iteration, of all replicas together (global batch size), 0 = not told.
+    of an iteration of all replicas together, 0 = not told. noise: gradient noise scale (samples), 0 = not told.
     """
 
     at: float = 0.0
@@ -150,6 +150,7 @@ class Report:
     samples: float = 0.0
     workers: int = 0
     batch: int = 0
+    noise: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

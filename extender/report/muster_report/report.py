@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from http.client import HTTPConnection
     from typing import Any, SupportsFloat
 
-STAYS = ("step", "samples", "total", "epoch", "steps_per_epoch", "target", "workers", "batch")
+STAYS = ("step", "samples", "total", "epoch", "steps_per_epoch", "target", "workers", "batch", "noise")
 """Values that hold until they are told again: sent with every post once they are known."""
 ONCE = ("loss", "boundary")
 """Values of one moment: sent with one post."""
@@ -72,6 +72,7 @@ def report(
     target: SupportsFloat | None = None,
     workers: SupportsFloat | None = None,
     batch: SupportsFloat | None = None,
+    noise: SupportsFloat | None = None,
 ) -> dict[str, Any] | None:
     """Tell what is known; all of it is optional.
 
@@ -80,7 +81,8 @@ def report(
     training will do; epoch: whole epochs done, with steps_per_epoch; target: the value of `loss` at which
     training stops by itself; boundary: True where the job may be resized now (muster.dev/resize-at: boundary);
     workers: replicas that took part in the newest steps, where it is not simply all that run; batch: samples of an
-    iteration, of all replicas together (global batch size), where it may change (muster.dev/batch-sizes).
+    iteration, of all replicas together (global batch size), where it may change (muster.dev/batch-sizes);
+    noise: gradient noise scale, in samples.
     """
     try:
         return _own().report(
@@ -94,6 +96,7 @@ def report(
             target=target,
             workers=workers,
             batch=batch,
+            noise=noise,
         )
     except Exception as error:  # whatever it is, training goes on
         _tell(f"reports are not sent: {error!r}")
@@ -433,6 +436,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ("target", "value of the loss at which training stops by itself"),
         ("workers", "replicas that took part in the newest steps"),
         ("batch", "samples of an iteration, of all replicas together"),
+        ("noise", "gradient noise scale, in samples"),
     ):
         parser.add_argument(f"--{name.replace('_', '-')}", type=float, metavar="N", help=help_text)
     parser.add_argument("--boundary", action="store_true", help="the job may be resized now")

@@ -84,6 +84,19 @@ def test_speeds_are_remembered_by_batch_size_and_outlive_a_leader() -> None:
     assert (silent.told_batch, silent.config.batch) == (128, 128), "not told again, it stays"
 
 
+def test_gradient_noise_stays_until_it_is_told_again_and_outlives_a_leader() -> None:
+    track = told(started(on(2)), on(2), [(1.0, 1.0)], noise=4000.0)
+    track = told(track, on(2), [(2.0, 2.0)])
+    again = report_filter.from_plain(json.loads(json.dumps(report_filter.to_plain(track))))
+    for kept in (track, again):
+        newest = report_filter.report(kept)
+        assert newest is not None
+        assert newest.noise == 4000.0
+    later = report_filter.report(told(again, on(2), [(3.0, 3.0), (4.0, 4.0)], noise=5000.0))
+    assert later is not None
+    assert later.noise == 5000.0
+
+
 @pytest.mark.parametrize("size", [0, -1, 10**10])
 def test_a_batch_size_that_can_t_be_is_left_out(size: int) -> None:
     track = told(started(on(2)), on(2), [(1.0, 1.0)], batch=size)

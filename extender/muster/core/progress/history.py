@@ -136,7 +136,7 @@ def to_plain(track: Track) -> dict[str, object]:
         r = track.newest
         plain["newest"] = [
             *(round(r.at, 3), r.step, r.total, r.epoch, r.steps_per_epoch, r.loss, short(r.speed)),
-            *(r.boundary, r.target, r.samples),
+            *(r.boundary, r.target, r.samples, *([short(r.noise)] if r.noise else [])),
         ]
     if track.usual:
         plain["usual"] = round(track.usual, 3)
@@ -187,7 +187,7 @@ def _from(value: Any) -> Track:
 
 
 def _report(value: Sequence[Any]) -> Report:
-    at, step, total, epoch, steps_per_epoch, loss, speed, boundary, target, samples = value
+    at, step, total, epoch, steps_per_epoch, loss, speed, boundary, target, samples, *noise = value
     return Report(
         at=number(at),
         step=number(step),
@@ -199,6 +199,7 @@ def _report(value: Sequence[Any]) -> Report:
         boundary=bool(boundary),
         target=None if target is None else number(target),
         samples=number(samples),
+        noise=number(noise[0]) if noise else 0.0,
     )
 
 

@@ -216,8 +216,10 @@ def _clean(
         length = length or last.steps_per_epoch
     workers = report.workers if 0 < report.workers <= MOST else 0
     batch = report.batch if 0 < report.batch <= BATCH else last.batch if last is not None else 0
+    noise = report.noise if 0.0 < report.noise <= MOST else last.noise if last is not None else 0.0
     return Report(
-        *(at, report.step, total, epoch, length, loss, speed, report.boundary, target, told, workers, batch)
+        *(at, report.step, total, epoch, length, loss, speed, report.boundary, target, told, workers, batch),
+        noise=noise,
     )
 
 
