@@ -416,7 +416,7 @@ class Driver:
             actions = self._ledger.adopt(snapshot, plan)
             if self._devices is not None:
                 self._devices.planned()
-            self._show(snapshot, self._ledger.queue, leads)  # as it was adopted: without slots
+            self._show(snapshot, self._ledger.queue, leads, plan)  # as it was adopted: without slots
             self._hands.call_back(self._ledger.overtaken)
             self._hands.carry_out(actions, term)  # none is sent where the term has ended meanwhile
             self._hand_over()
@@ -432,10 +432,10 @@ class Driver:
         if self.observe_cycle is not None:
             self.observe_cycle(time.monotonic() - began, plan)
 
-    def _show(self, snapshot: Snapshot, plan: Plan, leads: bool) -> None:
+    def _show(self, snapshot: Snapshot, plan: Plan, leads: bool, made: Plan | None = None) -> None:
         """Hang the new View out; where that fails, the verbs go on by the last one, and the cycle was no good one."""
         try:
-            view = self._ledger.view(snapshot, plan, leading=leads, synced=True)
+            view = replace(self._ledger.view(snapshot, plan, leading=leads, synced=True), made=made)
         except Exception as error:
             log.exception("no view could be made of a cycle; the last one stays")
             self._error = f"no view could be made: {type(error).__name__}: {error}"

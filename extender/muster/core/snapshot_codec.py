@@ -4,6 +4,8 @@
 test. Fields that have their default are left out. Shapes, which many pods share, are listed once and named by
 number.
 
+The plan is the one that the cycle made: GPUs in place are in it as replicas, as they are in the snapshot.
+
 What it leaves out: pods that are not ours (they are in `free`) and a plugin's memory that is no plain value.
 """
 
@@ -51,7 +53,7 @@ def dump(view: View) -> dict[str, Any]:
             "jobs": jobs,
             "shapes": [fields_of(shape, shapes) for shape in shapes],
         },
-        "plan": fields_of(dataclasses.replace(view.plan, failed=()), shapes),
+        "plan": fields_of(dataclasses.replace(view.made or view.plan, failed=()), shapes),
         "free": view.free.tolist(),
     }
 

@@ -43,6 +43,8 @@ class View:
     may go must be there before it is made, and the namespace is Muster's own."""
     in_place: InPlaceSeen | None = None
     """Devices in place, None where none are given. For pages only: the verbs don't read it."""
+    made: Plan | None = None
+    """The plan as the cycle made it of `snapshot`, where `plan` is another one: without GPUs in place."""
     ungated: int = 0
     """Pods of ours that were created without the gate (the admission policy was missing)."""
 
