@@ -1,5 +1,6 @@
 """SideCar's scheduler in place: a job that arrives gets GPUs of one that runs, which gets idle ones back, and no pod
-ends for it. Nodes are fake: the scenario plays the agents and what trainings report."""
+ends for it. What is measured counts GPUs, and the plans of such jobs are replayed alike. Nodes are fake: the scenario
+plays the agents and what trainings report."""
 
 from __future__ import annotations
 
@@ -13,11 +14,14 @@ import pytest
 
 from e2e.agents import Played, PlayedAgents, in_place, playing
 from e2e.cluster import Cluster, Pod
+from e2e.elastic import replayed
 from e2e.in_place import as_they_were
 from e2e.lab import Lab, NodeGroup, Shape
 from e2e.scenario import delete_job, looking, wait_until
 from e2e.test_families import AsPods
 from e2e.test_report import token
+from muster.core import snapshot_codec
+from muster.types import Job
 
 pytestmark = [
     pytest.mark.lab,
@@ -110,6 +114,28 @@ class Trainings:
         )
 
 
+def known(lab: Lab, cluster: Cluster, name: str) -> Job:
+    """What Muster knows of a job, by the newest snapshot; its plan is made again, and nothing differs."""
+    snapshot, _ = snapshot_codec.load(replayed(lab, cluster))
+    return next(job for job in snapshot.jobs.values() if name in job.key.name)
+
+
+def measures(lab: Lab, cluster: Cluster, name: str, gpus: int) -> None:
+    """Wait until a job's speed on so many GPUs is known, a step a second on each; it attains as many GPU-seconds."""
+
+    def found() -> bool:
+        job = known(lab, cluster, name)
+        of = [speed for config, speed in job.samples.items() if config.nodes == (gpus,)]
+        return bool(of) and job.facts.gpu_seconds.rate == gpus and abs(of[0] / gpus - 1.0) < 0.3
+
+    wait_until(
+        found,
+        within=180.0,
+        what=f"the speed of {name} on {gpus} GPUs",
+        also=lambda: str(known(lab, cluster, name)),
+    )
+
+
 @pytest.fixture
 def lab(new_lab: Callable[..., Lab]) -> Lab:
     return new_lab(Shape(groups=(NodeGroup(1, gpus=8),), racks=0, set_values=VALUES))
@@ -124,9 +150,11 @@ def test_reshape_takes_gpus_of_a_running_job_for_one_that_arrives_and_gives_idle
         with looking(trainings, 1.1):
             trainings.start("a", 8)
             before = trainings.have(a=8)
+            measures(lab, cluster, "a", 8)
             first = as_they_were(cluster, "a")
             trainings.start("b", 4)
             found = trainings.have(a=4, b=4)
+            measures(lab, cluster, "a", 4)
             assert {*found["a"]} | {*found["b"]} == {*before["a"]}, "b has four of those that a had"
             trainings.end("b")
             assert {*trainings.have(a=8)["a"]} >= {*found["a"]}, "what it kept stays"

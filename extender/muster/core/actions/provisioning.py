@@ -9,6 +9,7 @@ from muster.core.state.job_state import JobState
 from muster.core.state.state import LedgerState
 from muster.core.workload.identity import gang_name
 from muster.types import (
+    GPU,
     Action,
     CreateProvisioningRequest,
     DeleteProvisioningRequest,
@@ -17,6 +18,7 @@ from muster.types import (
     JobKey,
     Phase,
     Plan,
+    Shape,
     Snapshot,
 )
 
@@ -63,9 +65,21 @@ def ask_for_nodes(state: LedgerState, snapshot: Snapshot, key: JobKey) -> Iterat
             job_state.recorded.gang.name,
             job_state.recorded.gang.object_uid,
             asking.provisioning_class,
-            tuple((r.name, r.min, r.shape) for r in snapshot.jobs[key].roles if r.min),
+            _sets(snapshot.jobs[key]),
             "the head of the queue waits for nodes",
         )
+
+
+def _sets(job: Job) -> tuple[tuple[str, int, Shape], ...]:
+    """Pods without which the job can't start, by role, as a node has to have room for each: of a job in place with
+    the fewest GPUs that it can train on, although the pod itself requests none."""
+    slots = sum(role.min for role in job.roles if role.devices)
+    pods = [role for role in job.roles if role.min and not role.devices]
+    if not slots:
+        return tuple((role.name, role.min, role.shape) for role in pods)
+    (role,) = pods  # jobs of several roles are not planned in place (core.devices.slots)
+    requests = (*role.shape.requests, (GPU, slots // role.min))
+    return ((role.name, role.min, replace(role.shape, requests=tuple(sorted(requests)))),)
 
 
 def _expose(state: LedgerState, job_state: JobState, job: Job, now: float) -> Iterator[Action]:

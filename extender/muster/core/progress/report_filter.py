@@ -31,7 +31,7 @@ from statistics import median
 from muster.core.progress.batch import MOST as BATCH
 from muster.core.progress.history import EMPTY, MOST, NONE, PLAUSIBLE, Point, Track, from_plain, to_plain
 from muster.core.progress.measure import CALM, JOINING, ODD, QUICK, changed, closed, measured
-from muster.types import Config, Job, Phase, Report
+from muster.types import Config, Job, Phase, Report, Role
 
 __all__ = (
     "EMPTY",
@@ -47,6 +47,7 @@ __all__ = (
     "samples",
     "silent_from",
     "to_plain",
+    "trained_on",
     "worth_telling",
 )
 
@@ -312,15 +313,22 @@ def _way(report: Report) -> int:
     return int(math.log(report.step) * DECADE) if report.step >= 1.0 else 0
 
 
+def trained_on(job: Job) -> tuple[Role, ...]:
+    """The roles whose replicas make up its `Config`: of a job in place its GPUs alone, of another one all."""
+    return tuple(role for role in job.roles if role.devices) or job.roles
+
+
 def config_of(job: Job, product_of: Callable[[str], str]) -> Config:
-    """How a job runs: bound replicas by role, and of those with GPUs (else of all) how many stand on each node.
+    """How a job runs: bound replicas by role, and of those with GPUs (else of all) how many stand on each node. Of a
+    job in place they are its GPUs, not its pods.
 
     product_of: GPU product of a node by name; of several products "". As the simulator's configurations are.
     """
     if not job.bound:
         return NONE
-    bound = {role.name: [m.node for m in role.members if m.phase is Phase.BOUND] for role in job.roles}
-    elastic = {role.name for role in job.roles if role.shape.gpus} or set(bound)
+    roles = trained_on(job)
+    bound = {role.name: [m.node for m in role.members if m.phase is Phase.BOUND] for role in roles}
+    elastic = {role.name for role in roles if role.shape.gpus} or set(bound)
     on = Counter(node for name, nodes in bound.items() if name in elastic for node in nodes)
     products = {product_of(node) for node in on}
     return Config(

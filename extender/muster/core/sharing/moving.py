@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from muster.core.placement.capacity import Capacity
 from muster.core.placement.place import Assignment, Need
+from muster.core.progress.report_filter import trained_on
 from muster.types import (
     PRODUCT,
     Config,
@@ -201,7 +202,7 @@ def _config(job: Job, on: Mapping[str, int], snapshot: Snapshot) -> Config:
     index = snapshot.nodes.index
     products = {records[index[name]].labels.get(PRODUCT, "") for name in on if name in index}
     return Config(
-        roles=tuple(sorted((role.name, role.bound) for role in job.roles if role.bound)),
+        roles=tuple(sorted((role.name, role.bound) for role in trained_on(job) if role.bound)),
         nodes=tuple(sorted(on.values(), reverse=True)),
         product=products.pop() if len(products) == 1 else "",
         batch=job.batch,

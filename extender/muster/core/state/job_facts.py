@@ -7,12 +7,16 @@ from dataclasses import fields, replace
 from operator import attrgetter
 from typing import Any
 
+from muster.core.devices.in_use import as_it_trains
 from muster.core.progress import learned, report_filter
 from muster.core.progress.attained_service import attained
 from muster.core.progress.measure import changed
 from muster.core.state.blockers import keeps
+from muster.core.state.job_builder import is_alive
 from muster.core.state.job_state import UNTOUCHED, JobState
 from muster.core.state.state import LedgerState
+from muster.core.workload.identity import GPUS
+from muster.core.workload.in_place import parse_gpus
 from muster.types import Job
 
 SUCCESSOR = 10.0
@@ -34,7 +38,8 @@ def lived(state: LedgerState, job_state: JobState, job: Job, now: float) -> Job:
     """The job with what it has attained and reported so far."""
     if job_state.track.told_batch:
         job = replace(job, batch=job_state.track.told_batch)
-    config = report_filter.config_of(job, state.product_of)
+    trains = _as_it_trains(state, job_state, job)
+    config = job_state.track.config if trains is None else report_filter.config_of(trains, state.product_of)
     changing = bool(job.reservations) or any(len(role.on) > role.bound for role in job.roles)
     before = job_state.track.config
     if config != before or (job_state.track.change is not None and not changing):
@@ -45,8 +50,8 @@ def lived(state: LedgerState, job_state: JobState, job: Job, now: float) -> Job:
         job_state.track = changed(job_state.track, config, now, cause, whole=not changing)
     costs = report_filter.costs(job_state.track)
     facts = job_state.facts
-    if job.running or facts is not UNTOUCHED:
-        facts = attained(facts, job.roles, config, job.speed, now, changing=changing)
+    if trains is not None and (job.running or facts is not UNTOUCHED):
+        facts = attained(facts, trains.roles, config, job.speed, now, changing=changing)
     if facts.costs != costs:
         facts = replace(facts, last_cost=report_filter.cost(job_state.track), costs=costs)
     job_state.facts = facts
@@ -92,6 +97,26 @@ def lived(state: LedgerState, job_state: JobState, job: Job, now: float) -> Job:
     if facts.batch_ignored:
         known["batch_sizes"] = ()
     return Job(**known)
+
+
+def sizes_in_place(job_state: JobState) -> tuple[int, ...]:
+    """Numbers of GPUs that it can train on in place, as its newest living pod says; () where none says any."""
+    said = [
+        pod.annotations[GPUS] for pod in job_state.pods.values() if GPUS in pod.annotations and is_alive(pod)
+    ]
+    return parse_gpus(said[-1]) if said else ()
+
+
+def _as_it_trains(state: LedgerState, job_state: JobState, job: Job) -> Job | None:
+    """The job by the replicas that train: GPUs, of one in place. None where nobody here knows them: by another
+    replica, which leads, they are given."""
+    if not state.made.in_place or job.invalid or len(job.roles) != 1:
+        return job
+    given = state.in_place
+    sizes = sizes_in_place(job_state) or (given.sizes.get(job_state.key, ()) if given is not None else ())
+    if not sizes:
+        return job
+    return as_it_trains(job, sizes, given.uses) if given is not None else None
 
 
 def _silent(state: LedgerState, job_state: JobState, now: float) -> float:

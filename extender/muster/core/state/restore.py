@@ -96,10 +96,13 @@ def _recall(state: LedgerState, job_state: JobState) -> None:
 
 
 def _size(gang: GangRecord) -> Size | None:
-    """What it ran with when that was last written; only a role whose number may change has a size to tell."""
+    """What it ran with when that was last written; only a role whose number may change has a size to tell. Of a job
+    in place GPUs are written, and its pods, which are fewer or as many, don't change."""
     elastic = [size for size in gang.sizes if size[2] > size[1]] or gang.sizes
     changes = gang.facts.shares if gang.facts is not None else ()
     if gang.state not in RAN or not changes or not changes[-1][1] or not elastic:
+        return None
+    if changes[-1][1] > elastic[0][2]:
         return None
     return Size(elastic[0][0], changes[-1][1], elastic[0][2])
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from muster.core.placement.feasibility import static_mask
 from muster.core.state.job_builder import is_alive
-from muster.core.state.job_facts import lived
+from muster.core.state.job_facts import lived, sizes_in_place
 from muster.core.state.job_state import JobState
 from muster.core.state.pods import place_orphans
 from muster.core.state.quarantine import bare_job, put_aside, set_aside
@@ -15,8 +15,6 @@ from muster.core.state.queue_time import seniority
 from muster.core.state.reservation_usage import charge_holds, set_holds
 from muster.core.state.state import LedgerState
 from muster.core.state.unreadable import unread_of
-from muster.core.workload.identity import GPUS
-from muster.core.workload.in_place import parse_gpus
 from muster.types import GPU, Job, JobKey, Nodes, Phase, Snapshot
 
 RETURN = 30.0
@@ -32,6 +30,8 @@ def snapshot_of(state: LedgerState, now: float) -> Snapshot:
     for key in over:
         del state.later[key]
     state.dirty |= state.returning | state.heard | over
+    if state.in_place is not None:
+        state.dirty |= {state.job_of[pod] for pod in state.in_place.look() if pod in state.job_of}
     state.returning.clear()
     state.heard.clear()
     for key in list(state.dirty):
@@ -57,11 +57,8 @@ def snapshot_of(state: LedgerState, now: float) -> Snapshot:
 
 def in_place(state: LedgerState) -> dict[JobKey, tuple[int, ...]]:
     """Numbers of GPUs that jobs in place can train on, as their newest living pod says."""
-    found = {}
-    for job_state in state.entries.values():
-        for pod in job_state.pods.values():
-            if GPUS in pod.annotations and is_alive(pod) and job_state.job and not job_state.job.invalid:
-                found[job_state.key] = parse_gpus(pod.annotations[GPUS])
+    valid = (one for one in state.entries.values() if one.job and not one.job.invalid)
+    found = {job_state.key: sizes_in_place(job_state) for job_state in valid}
     return {key: sizes for key, sizes in found.items() if sizes}
 
 

@@ -1,0 +1,57 @@
+"""In place: a job as it trains, by the GPUs that its pods use at this moment. What is measured and attained counts
+them; what is granted stands in `core.devices.slots`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from muster.core.devices.coordinator import HeldDevice
+from muster.core.devices.granted import PARTS
+from muster.core.devices.slots import SLOT, SUFFIX
+from muster.core.devices.transitions import DeviceState
+from muster.types import Job, Member, Phase, Role
+
+Uses = Mapping[str, Mapping[str, int]]
+"""GPUs that each pod uses, by its uid and the node. One that two jobs share counts for both."""
+
+
+def uses_of(devices: Mapping[str, HeldDevice]) -> dict[str, dict[str, int]]:
+    """`Uses` of the Coordinator's devices: what an order may have named, until its agent has let it go."""
+    found: dict[str, dict[str, int]] = {}
+    for device in devices.values():
+        if device.state is DeviceState.IN_USE:
+            for pod in {user.pod for user in device.users}:
+                on = found.setdefault(pod, {})
+                on[device.node] = on.get(device.node, 0) + 1
+    return found
+
+
+def as_it_trains(job: Job, sizes: tuple[int, ...], uses: Uses) -> Job:
+    """The job with its GPUs in the place of its pods: as many replicas as it uses, each on the node of its pod, on
+    their way out with it. sizes: numbers that each pod can train on, rising."""
+    (pods,) = job.roles
+    members = tuple(
+        Member(
+            f"{pod.uid}{PARTS}{i}",
+            "",
+            Phase.ENDING if pod.phase is Phase.ENDING else Phase.BOUND,
+            SLOT,
+            index=i,
+            node=node,
+        )
+        for pod in pods.on
+        for node, count in uses.get(pod.uid, {}).items()
+        for i in range(count)
+    )
+    number = max(1, pods.max, len(pods.on))
+    slots = Role(
+        pods.name + SUFFIX,
+        number * sizes[0],
+        number * sizes[-1],
+        SLOT,
+        sizes=tuple(number * size for size in sizes),
+        members=members,
+        devices=True,
+    )
+    return replace(job, roles=(slots,))
