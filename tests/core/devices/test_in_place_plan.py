@@ -12,6 +12,7 @@ from muster.core.state.quarantine import set_aside
 from muster.points import Profile
 from muster.types import OwnerGone, Phase, State
 from muster_plugins.afs_l import AfsL
+from muster_plugins.max_min import MaxMin
 from tests.core.devices.circle import Circle
 from tests.core.devices.world import GRACE, LEASE
 
@@ -57,6 +58,25 @@ def test_a_job_takes_up_what_another_leaves_long_after_its_owner_made_its_last_p
     circle.cluster.end(circle.pod("b").uid)
     circle.seconds(6)
     assert (circle.using("a"), circle.using("b")) == (4, 0)
+
+
+@pytest.mark.parametrize("last", range(6))
+def test_gpus_that_a_job_leaves_are_its_neighbours_wherever_it_is_in_the_order(last: int) -> None:
+    """Max-min grants them to the earliest of all jobs, and these are on other nodes."""
+    circle = Circle(gpus=2, nodes=6)
+    circle.profile = Profile("on a cluster", shares=(MaxMin(),), conserving=True)
+    circle.restart()
+    for at in range(12):
+        circle.train(f"j{at}x", "1,2")
+    circle.seconds(12)
+    on = {f"j{at}x": circle.cluster.bound(f"j{at}x") for at in range(12)}
+    assert sorted(on.values()) == [[f"n{i}"] for i in range(6) for _ in range(2)]
+    ended, beside = sorted((name for name in on if on[name] == [f"n{last}"]), reverse=True)
+    circle.cluster.end(circle.pod(ended).uid)
+    circle.seconds(6)
+    others = on.keys() - {ended, beside}
+    assert (circle.using(beside), {circle.using(name) for name in others}) == (2, {1})
+    assert circle.ledger.whys[circle.key(f"job-{beside}")] == "at its maximum"
 
 
 def test_it_goes_through_numbers_only_that_it_can_train_on() -> None:

@@ -4,7 +4,8 @@
 2 The policy's grants are carried out on the trial. Those that find no place, or only a part of it, are taken out: who
   waits leaves the table, who runs keeps what it has, who found a part may have no more; the trial is undone, and the
   policy is asked again for the rest (`share_out`). Each time at least one job is out, jobs that fail alike together,
-  and after `ROUNDS` times the plan stands as it is.
+  and after `ROUNDS` times the plan stands as it is. GPUs that a job in place can't take up where its pod is pass to
+  one that can: all such jobs whose nodes have no room for their next step may have no more (`core.sharing.found`).
 3 Who still waits, in the order of the queue, takes what nobody uses or is about to, with its least (`fill`).
 
 The first job of the queue that is granted something and finds no place is its head: what `core.placement.backfill`
@@ -22,10 +23,10 @@ from muster.core.gang.admit import ends_in_time, kind_of, start
 from muster.core.placement.backfill import fits_without_reservation, reserve
 from muster.core.placement.cycle_state import CycleState, HeadReservation
 from muster.core.placement.place import Need
-from muster.core.placement.reservations import placed
 from muster.core.placement.statement import Statement
 from muster.core.reasons import refusals, waiting
 from muster.core.sharing.apply import carry_out
+from muster.core.sharing.found import got, hemmed_in
 from muster.core.sharing.grants import ALONE, targets, waits
 from muster.core.sharing.job_table import narrowed
 from muster.types import (
@@ -158,6 +159,7 @@ def _unplaced(
 ) -> Job | None:
     """Takes out what found no place; the first such job that waits and that capacity which comes free would start."""
     first: Job | None = None
+    pinned = False
     kinds: set[tuple[object, ...]] = set()
     replicas, rows = shares.replicas.tolist(), table.row
     for job in members:
@@ -177,6 +179,7 @@ def _unplaced(
             limits.kept.add(job.key)
         elif found:
             limits.most[job.key] = max(found, have)
+            pinned = pinned or role.devices
         else:
             limits.out.add(job.key)
             status = done.statuses.get(job.key)
@@ -187,6 +190,8 @@ def _unplaced(
                 kinds.add(kind_of(run, job, short=False))
             if first is None and status.reason not in (Reason.NEVER_FITS, Reason.PLUGIN):
                 first = job
+    if pinned:
+        limits.most |= hemmed_in(table, members, done, {*limits.most, *limits.kept})
     if kinds:
         limits.out |= {
             job.key
@@ -207,16 +212,6 @@ def _stands(run: CycleState, job: Job, granted: int, done: Statement, grant: Gra
         and job.key not in done.leaving
         and job.key not in done.whole
     )
-
-
-def got(job: Job, done: Statement) -> int:
-    """Replicas of the elastic role once the plan is carried out: those that stay, and the places that it found."""
-    if job.key in done.whole:
-        return 0
-    role = elastic_role(job)
-    leaving = sum(1 for r, _, _ in done.leaving.get(job.key, ()) if r is role)
-    later = sum(1 for reservation in done.later.get(job.key, ()) if reservation.role == role.name)
-    return placed(role, done.reservations.get(job.key, ())) - leaving + later
 
 
 def fill(
