@@ -231,6 +231,10 @@ def installed() -> dict[str, Any]:
     return {e.name: e for e in entry_points(group=ENTRY_POINTS)}
 
 
+NUMBERS = ("float", "int", float, int)
+"""Types of plugins' fields, as written or as they are, that take a number."""
+
+
 def load(name: str, arguments: Mapping[str, Any] | None = None) -> Any:
     """The plugin `name` with `arguments` as its fields, and its memory of jobs.
 
@@ -242,13 +246,17 @@ def load(name: str, arguments: Mapping[str, Any] | None = None) -> Any:
     plugin = found[name].load()
     arguments = dict(arguments or {})
     if dataclasses.is_dataclass(plugin):
-        known = {f.name for f in dataclasses.fields(plugin) if f.init}
-        for argument in arguments:
+        known = {f.name: f.type for f in dataclasses.fields(plugin) if f.init}
+        for argument, value in arguments.items():
             if argument not in known:
                 raise ConfigurationError(
                     f"pluginArgs.{name}.{argument}: not a parameter of {name}; "
                     f"it has: {', '.join(sorted(known)) or 'none'}"
                 )
+            if known[argument] in NUMBERS and (
+                isinstance(value, bool) or not isinstance(value, (int, float))
+            ):
+                raise ConfigurationError(f"pluginArgs.{name}.{argument}: expected a number, found {value!r}")
     try:
         made = plugin(**arguments)
     except (TypeError, ValueError) as error:

@@ -27,12 +27,22 @@ from muster_plugins.reshape_scene import Scene, Standing, homes_of
 @dataclass(frozen=True, slots=True)
 class Termination:
     """settling: seconds after a start or an addition in which a job that reports nothing gets nothing more (Fig.
-    3(b): 242). measured, accuracy: as `reshape` has them."""
+    3(b): 242). All others as `reshape` has them."""
 
+    job_start: float = 83.0
+    process_start: float = 9.0
+    checkpoint: float = 9.0
+    process_stop: float = 9.0
+    job_stop: float = 91.0
+    more: float = 10.0
     settling: float = 242.0
+    period: float = 10.0
     measured: bool = False
     accuracy: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
     memory: Memory[Points] = remembers(kept_points)
+
+    def __post_init__(self) -> None:
+        self._beliefs()  # which says what is wrong with a number
 
     def share(self, snapshot: SharingSnapshot) -> Grants:
         """The fewest GPUs for each job that waits, by submission; then additions while none waits."""
@@ -58,7 +68,10 @@ class Termination:
         return self._beliefs().wake(snapshot)
 
     def _beliefs(self) -> Reshape:
-        made = Reshape(restart=True, settling=self.settling, measured=self.measured, accuracy=self.accuracy)
+        made = Reshape(
+            self.job_start, self.process_start, self.checkpoint, self.process_stop, self.job_stop, self.more,
+            self.settling, self.period, restart=True, measured=self.measured, accuracy=self.accuracy,
+        )  # fmt: skip
         hand_in(made, self.memory.name)
         return made
 

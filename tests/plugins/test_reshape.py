@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from muster.core.cycle import cycle
+from muster.errors import ConfigurationError
 from muster.points import Profile, load
 from muster.policylib.completion import Overheads, forecast
 from muster.profiles import NAMED, build, on_a_cluster
@@ -262,6 +263,20 @@ def test_termination_predicts_with_measured_seconds_on_a_cluster() -> None:
     cluster = build("termination", live.arguments)
     assert shares(planned([short], profile=cluster)) == {"short": 1}
     assert shares(planned([known], profile=cluster))["short"] > 1
+
+
+def test_termination_predicts_with_the_seconds_that_it_is_given() -> None:
+    short = training("short", left=300.0, on=["n0"])
+    assert shares(planned([short], profile=TERMINATION)) == {"short": 1}
+    soon = {"job_start": 2.0, "job_stop": 2.0, "process_start": 0.2, "checkpoint": 0.2, "process_stop": 0.2}
+    quick = build("termination", {"termination": soon})
+    assert shares(planned([short], profile=quick))["short"] > 1
+    with pytest.raises(ConfigurationError, match="at least 0"):
+        build("termination", {"termination": {"job_stop": -1.0}})
+    with pytest.raises(
+        ConfigurationError, match=r"pluginArgs\.reshape\.job_stop: expected a number, found '0\.225'"
+    ):
+        build("reshape", {"reshape": {"job_stop": "0.225"}})
 
 
 def _started(one: Job):  # type: ignore[no-untyped-def]
