@@ -8,14 +8,19 @@ a quantum and keeps all its GPUs as long; the rest get one GPU each in the order
 Choices, as in the authors' code where the text is silent: a counter advances at the end of a quantum, only while
 there are as many jobs as GPUs or more (the text: "whenever the job is executed for one unit of time"); without
 contention every decision renews the quanta; the scan is in the order of counters, first starts and submissions.
-Coins are seeded by the snapshot (the authors' are not: two of their runs differ by about 0.2 % in average JCT).
+Coins are thrown again when the jobs or their order have changed, and with each quantum (the authors': at each
+arrival, end and quantum; unseeded, so that two of their runs differ by about 0.2 % in average JCT). A cluster decides
+again each time that it sees anything new: coins of each decision's own would move running jobs for nothing.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
+
+import numpy as np
 
 from muster.memory import Memory, remembers
 from muster.policylib import afs, greedy, quantum
@@ -52,8 +57,14 @@ class AfsP:
             order = order[granted[order] > 0]
         else:
             left -= least
-        seed = int(snapshot.rng("afs-p").integers(1 << 62))
-        return afs.distribute_unknown(table, order, left, seed)
+        return afs.distribute_unknown(table, order, left, self._seed(snapshot, order))
+
+    def _seed(self, snapshot: SharingSnapshot, order: IntArray) -> int:
+        """Of the coins, below 2 ** 62: the same for a quantum, seed, and jobs in the same order."""
+        keys = snapshot.table.keys
+        jobs = "\n".join(str(keys[row]) for row in order.tolist()).encode()
+        drawn = np.random.default_rng([snapshot.seed, zlib.crc32(jobs), int(snapshot.now // self.quantum)])
+        return int(drawn.integers(1 << 62))
 
     def observe(self, job: Job, snapshot: Snapshot) -> Mapping[str, object] | None:
         """How many quanta the job has used up, and when the present one began."""

@@ -131,6 +131,15 @@ def test_afs_s_evens_out_and_afs_p_looks_at_speed_when_jobs_are_few() -> None:
     assert granted(load("afs-p"), jobs, now=1.0) == [1, 4]
 
 
+def test_coins_of_afs_p_fall_the_same_way_as_long_as_the_jobs_are_the_same() -> None:
+    """A cluster decides again at each report: three equal jobs share eight GPUs by coins, and keep them."""
+    jobs = table(8, most=[8] * 3, curve=[0, 0, 0], curves=[[0.0, *range(1, 9)]])
+    first = granted(load("afs-p"), jobs, now=1.0)
+    assert all(granted(load("afs-p"), jobs, now=1.0 + second) == first for second in range(40))
+    seeds = [load("afs-p").share(shown(jobs, 1.0, seed)).replicas.tolist() for seed in range(8)]
+    assert any(found != first for found in seeds), "coins of another seed"
+
+
 def test_a_quantum_is_remembered_the_same_job_by_job_and_by_columns() -> None:
     """Live, memory is in the jobs; in the fluid engine in columns."""
     waiting = job("w", worker=1)
