@@ -79,10 +79,13 @@ def kubeconfig() -> None:
 
 @main.command()
 def check() -> None:
-    """Whether Docker can run here: exit 0, or 1 with one line that says why not."""
+    """Whether Docker runs privileged containers here: exit 0, or 1 with one line that says why not."""
     problem = engine.why_not()
     if not problem:
-        engine.environment()
+        try:
+            images.probe()
+        except LabError as refused:
+            problem = " ".join(str(refused).split())[-300:]
     click.echo(f"kind can't run here: {problem}" if problem else "kind can run here")
     sys.exit(bool(problem))
 

@@ -87,6 +87,12 @@ def sleeper() -> str:
     return SLEEPER
 
 
+def probe() -> None:
+    """Run a privileged container, as kind's nodes are. LabError where that is refused."""
+    made = docker("run", "--detach", "--privileged", "--network", "none", sleeper(), within=120).strip()
+    docker("rm", "--force", made)
+
+
 # --- the node's ---------------------------------------------------------------------------------------------
 
 
