@@ -60,12 +60,13 @@ NEAR: Mapping[str, float] = {
     "fifo": 4.6,
     "afs-l": 9.8,
     "max-min": 5.6,
-    "optimus": 22.3,
+    "optimus": 20.2,
     "tiresias-l": 5.9,
     "srtf": 5.4,
     "srsf": 3.6,
-    "afs-p": 52.6,
+    "afs-p": -4.1,
     "afs-s": 1.4,
+    "themis": 9.3,
 }
 """Average JCT live against `muster simulate --release`, %, of 30 jobs (e2e/bench/README.md, Policies)."""
 
