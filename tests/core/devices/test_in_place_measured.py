@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from muster.asking import Asking
+from muster.core.devices.in_use import as_it_trains
 from muster.points import Profile
-from muster.types import Config, CreateProvisioningRequest, Job, RecordEvent, Report, Reported
+from muster.types import Config, CreateProvisioningRequest, Job, Phase, RecordEvent, Report, Reported
 from tests.core.devices.circle import Circle
+from tests.scenario import job as scenario_job
+from tests.scenario import role
 
 SPEED = "1=1,2=2,4=3"
 
 
-def trains(circle: Circle, seconds: int) -> None:
+def trains(circle: Circle, seconds: int, workers: int = 0) -> None:
     """Job a reports each second, and takes a step a second on each GPU."""
     uid = circle.pod("a").uid
     for _ in range(seconds):
         job = circle.ledger.jobs[circle.key("job-a")]
         step = (job.report.step if job.report is not None else 0.0) + circle.using("a")
-        circle.ledger.apply(Reported(uid, Report(circle.cluster.now, step, 1e6)), circle.cluster.now)
+        report = Report(circle.cluster.now, step, 1e6, workers=workers)
+        circle.ledger.apply(Reported(uid, report), circle.cluster.now)
         circle.second()
 
 
@@ -73,6 +81,27 @@ def test_a_pod_that_waits_for_its_gpus_attains_nothing() -> None:
 def test_the_speed_that_a_job_reports_is_that_of_its_gpus() -> None:
     circle = two()
     assert dict(job(circle).samples) == {on(4): 4.0, on(2): 2.0}
+
+
+@pytest.mark.parametrize(("workers", "counts"), [(0, True), (1, True), (4, True), (2, False)])
+def test_workers_of_a_job_in_place_are_its_pods_or_its_gpus(workers: int, counts: bool) -> None:
+    circle = Circle()
+    circle.train("a", "1-4", speed=SPEED, remaining_work="1000000")
+    circle.seconds(6)
+    trains(circle, 40, workers)
+    assert dict(job(circle).samples) == ({on(4): 4.0} if counts else {})
+
+
+def test_a_pod_that_leaves_beside_its_successor_asks_for_no_gpus_of_its_own() -> None:
+    leaving, successor = role("worker", 2, gpus=0, on=["n0"], ending=["n0"]).members
+    pods = replace(role("worker", 1, gpus=0), members=(leaving, successor))
+    ending = leaving if leaving.phase is Phase.ENDING else successor
+    stays = successor if ending is leaving else leaving
+    trained = as_it_trains(
+        scenario_job("a", roles=[pods]), (2, 4), {ending.uid: {"n0": 1}, stays.uid: {"n0": 2}}
+    )
+    (slots,) = trained.roles
+    assert (slots.min, slots.bound) == (2, 2)
 
 
 def test_after_a_restart_of_muster_it_is_the_same_configuration() -> None:

@@ -44,7 +44,7 @@ def as_it_trains(job: Job, sizes: tuple[int, ...], uses: Uses) -> Job:
         for node, count in uses.get(pod.uid, {}).items()
         for i in range(count)
     )
-    number = max(1, pods.max, len(pods.on))
+    number = max(1, pods.max, sum(pod.phase is not Phase.ENDING for pod in pods.on))
     slots = Role(
         pods.name + SUFFIX,
         number * sizes[0],

@@ -9,8 +9,9 @@
   three, and again when it has moved by more than TOLD. A speed beyond the limit is left out; ODD in a row are
   believed instead of all earlier ones.
 - *Replicas that join* are bound long before they take part (an image to pull, a framework to import), and the
-  others go on meanwhile. What is measured while the job tells another number of `workers` than are bound does not
-  count. Where it tells none, what is as fast as before (within ALIKE) does not count for the first JOINING seconds.
+  others go on meanwhile. What is measured while the job tells another number of `workers` than are bound (in place:
+  than its GPUs or pods) does not count. Where it tells none, what is as fast as before (within ALIKE) does not count
+  for the first JOINING seconds.
 - *The cost of a change*: from the last report before it (at most RECENT seconds before) until the first that has
   passed its step, less what those steps would have taken: at the old speed as far as the time before the change
   goes, the others at the new one. Changes before that are one change. Time spent waiting after a stop is not
@@ -24,6 +25,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from statistics import median_low
 
+from muster.core.devices.slots import SUFFIX
 from muster.core.progress.history import CONFIGS, COSTS, KEPT, Change, Point, Track, limit_of
 from muster.types import Config
 
@@ -39,12 +41,21 @@ RECENT = 60.0
 LEAST_COST, MOST_COST = 0.1, 3600.0
 
 
+def _counts(config: Config) -> set[int]:
+    """What a training may call its workers: replicas, those of a role; in place GPUs, or pods, each on a node of its
+    own."""
+    counts = {config.replicas, *(count for _, count in config.roles)}
+    if any(role.endswith(SUFFIX) for role, _ in config.roles):
+        counts.add(len(config.nodes))
+    return counts
+
+
 def measured(track: Track, point: Point) -> Track:
     """With a speed from `base` to the point, where it is due."""
     if not track.config.replicas or track.counts < 2 or point.at < track.since + WARM_UP:
         return track
     workers = track.newest.workers if track.newest is not None else 0
-    if workers and workers != track.config.replicas and all(n != workers for _, n in track.config.roles):
+    if workers and workers not in _counts(track.config):
         return track if track.base is None else replace(track, base=None)
     if point.samples and not track.batch:  # from now on samples count: what was measured was something else
         fresh = replace(track, speeds=(), medians={}, limit=math.inf, odd=0, base=None, old=0.0)

@@ -22,8 +22,8 @@ def got(job: Job, done: Statement) -> int:
 def hemmed_in(
     table: Table, members: Sequence[Job], done: Statement, but: Collection[JobKey]
 ) -> dict[JobKey, int]:
-    """By job in place whose next size finds no room on the nodes of its pods: the replicas that it has, or had before
-    this trial where that is more. but: jobs that are not asked about.
+    """By job in place whose next size finds no room on the node of one of its pods: the replicas that it has, or had
+    before this trial where that is more. but: jobs that are not asked about.
 
     All of them at once: each would take a turn of its own else, in the order of the policy, and the GPUs would be
     granted to one of them again in each cycle while a job beside them waits.
@@ -37,6 +37,10 @@ def hemmed_in(
         have, row = got(job, done), table.row[job.key]
         step = min((size for size in table.sizes.get(row, ()) if size > have), default=0)
         on = own_rows(nodes, job, done.reservations.get(job.key, ()))
-        if have and step and on and int(space.fits(role.shape)[list(on)].sum()) < step - have:
+        if not (have and step and on):
+            continue
+        each, rest = divmod(step - have, sum(on.values()))  # all pods of a job have as many
+        fits = space.fits(role.shape)
+        if rest or any(int(fits[at]) < each * pods for at, pods in on.items()):
             result[job.key] = max(have, int(table.have[row]))
     return result
