@@ -20,11 +20,11 @@ kind-down: $(STAMP) ## Delete the kind cluster (images stay)
 kind-image: $(STAMP) ## Pull kind's node image, or build one, into Docker
 	@$(kind_python) -m e2e.kind image $(if $(K8S),--k8s '$(K8S)') $(if $(NODE_IMAGE),--node-image '$(NODE_IMAGE)')
 
-kind-check: $(STAMP) ## Whether Docker runs privileged containers here, and so kind
-	@$(kind_python) -m e2e.kind check
+kind-check: $(STAMP) ## Whether kind can run here: Docker, privileged containers, a node image
+	@$(kind_python) -m e2e.kind check $(if $(K8S),--k8s '$(K8S)')
 
 e2e-kind: kind ## Scenarios on the kind cluster; what it can't do is skipped, with the reason
 	@E2E_KIND=true E2E_KUBECONFIG="$$($(kind_python) -m e2e.kind kubeconfig)" $(BIN)/pytest -v $(E2E_KIND_FILES)
 
-e2e-kind-short: ## A part of them, that of .ci/run: less than 10 minutes
+e2e-kind-short: ## A part of them, that of .ci/run: about 10 minutes, 4 more the first time
 	@$(MAKE) e2e-kind E2E_KIND_FILES='$(KIND_SHORT)'

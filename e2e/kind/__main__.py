@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from e2e.kind import cluster, engine, images
+from e2e.kind import cluster, engine, images, possible
 from e2e.lab.errors import LabError
 from e2e.lab.say import say
 from e2e.lab.versions import DEFAULT_KUBERNETES, supported
@@ -78,14 +78,10 @@ def kubeconfig() -> None:
 
 
 @main.command()
-def check() -> None:
-    """Whether Docker runs privileged containers here: exit 0, or 1 with one line that says why not."""
-    problem = engine.why_not()
-    if not problem:
-        try:
-            images.probe()
-        except LabError as refused:
-            problem = " ".join(str(refused).split())[-300:]
+@_k8s
+def check(k8s: str) -> None:
+    """Whether kind can run here, with a node image: exit 0, or 1 with one line that says why not."""
+    problem = possible.why_not(k8s)
     click.echo(f"kind can't run here: {problem}" if problem else "kind can run here")
     sys.exit(bool(problem))
 

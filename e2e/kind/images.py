@@ -62,7 +62,7 @@ def built_node_image(kubernetes: str) -> str:
     """The node image of Debian packages and the lab's programs, built once for these versions. One node's: its
     network plugin knows no other node."""
     wanted = versions.kind_binaries(kubernetes)
-    name = f"muster.dev/kind-node:{wanted['kubeadm'].version}-{_digest(wanted)}"
+    name = built_name(wanted)
     with build.only_one(folder() / "node-image"):
         if not has_image(name):
             _build_node(name, wanted)
@@ -87,13 +87,12 @@ def sleeper() -> str:
     return SLEEPER
 
 
-def probe() -> None:
-    """Run a privileged container, as kind's nodes are. LabError where that is refused."""
-    made = docker("run", "--detach", "--privileged", "--network", "none", sleeper(), within=120).strip()
-    docker("rm", "--force", made)
-
-
 # --- the node's ---------------------------------------------------------------------------------------------
+
+
+def built_name(wanted: Mapping[str, versions.Binary]) -> str:
+    """Of the node image that is built of these programs."""
+    return f"muster.dev/kind-node:{wanted['kubeadm'].version}-{_digest(wanted)}"
 
 
 def _digest(wanted: Mapping[str, versions.Binary]) -> str:

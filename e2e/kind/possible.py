@@ -1,0 +1,43 @@
+"""Whether a kind cluster can run here."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+
+from e2e.kind import engine, images
+from e2e.kind.engine import PACKAGES, docker, has_image, pulled
+from e2e.lab import versions
+from e2e.lab.errors import LabError
+
+
+def why_not(kubernetes: str) -> str:
+    """What is missing: Docker, privileged containers, or a node image of this version; "" for nothing."""
+    if problem := engine.why_not():
+        return problem
+    try:
+        _privileged()
+    except LabError as refused:
+        return " ".join(str(refused).split())[-300:]
+    public = f"kindest/node:{versions.binaries(kubernetes)['kube-apiserver'].version}"
+    try:
+        built = has_image(images.built_name(versions.kind_binaries(kubernetes)))
+    except LabError as refused:  # not of this version
+        return "" if pulled(public) else str(refused)
+    if built or pulled(public) or (os.geteuid() == 0 and shutil.which("debootstrap")):
+        return ""
+    return f"{public} can't be pulled, and building one needs root and debootstrap ({PACKAGES})"
+
+
+def _privileged() -> None:
+    """Run a privileged container, as kind's nodes are. LabError where that is refused."""
+    name = f"muster-probe-{os.getpid()}"
+    try:
+        docker(
+            *("run", "--detach", "--name", name, "--privileged", "--network", "none", images.sleeper()),
+            within=120,
+        )
+    finally:
+        with contextlib.suppress(LabError):
+            docker("rm", "--force", name)
