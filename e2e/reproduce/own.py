@@ -51,7 +51,7 @@ OWN = {
     "2869ce": 200, "0e4a51": 216, "7f04ca": 192, "ed69ec": 48, "e13805": 40, "103959": 72, "ee9e8c": 280,
     "b436b2": 320, "6c71a0": 168, "11cb48": 88, "6214e9": 288,
 }  # fmt: skip
-"""GPUs that each virtual cluster had of its own (`_own_size`, which says what that is)."""
+"""GPUs that the jobs of each virtual cluster used at once: the 99th percentile, in whole nodes (`_own_size`)."""
 RESTARTS = (30.0, 120.0)
 KNOWN = (0.8, 0.5, 0.0)
 REPORTS = (1.0, 0.8, 0.5, 0.0)
