@@ -162,6 +162,30 @@ def test_of_two_holders_that_tell_of_one_device_the_later_one_goes() -> None:
     assert devices.coordinator.devices["GPU-0"].pods == {"a-0"}, "who stands in a record is not forgotten"
 
 
+def test_a_node_that_gives_one_device_twice_is_asked_less_and_less_often() -> None:
+    """A slice by time is counted as a GPU by the node, and is none: else a holder comes and goes each second."""
+    devices = DeviceLedger(Coordinator(1, 0.0, LEASE, GRACE, KEEP))
+    wanted = [Want(JobKey("team", "a"), "a-0", "n0", 2, (1, 2))]
+    made = []
+    for second in range(1, 61):
+        now = float(second)
+        devices.heard("a-0", AgentReport("1", AgentState.READY), now)
+        for action in devices.adopt(wanted, now)[0]:
+            if isinstance(action, CreateHolder):
+                made.append(second)
+                uid = action.name
+                devices.apply(HolderOutcome(action, 201), now)
+                devices.apply(HolderSeen(HolderRecord(uid, "n0"), uid, "1"), now)
+                for version in ("2", "3"):  # the watch tells of it twice
+                    devices.apply(HolderSeen(HolderRecord(uid, "n0", "GPU-0"), uid, version), now)
+            elif isinstance(action, DeleteHolder):
+                devices.apply(HolderOutcome(action, 200), now)
+                devices.apply(HolderGone(action.uid), now)
+    assert made == [1, 1, 3, 7, 15, 31]
+    (device,) = devices.coordinator.devices.values()
+    assert (device.id, device.pods) == ("GPU-0", {"a-0"})
+
+
 def test_a_holder_whose_request_waits_for_its_turn_is_not_asked_for_again() -> None:
     """Thousands of them wait for longer than it takes until an answered one counts as lost."""
     devices = DeviceLedger(Coordinator(1, 0.0, LEASE, GRACE, KEEP))

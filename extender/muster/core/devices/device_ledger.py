@@ -33,7 +33,7 @@ from muster.types.holders import (
 RETRY = 2.0
 """Seconds before a holder is asked for again that was not made, or was not deleted."""
 LONGEST_RETRY = 60.0
-"""Seconds before a node is asked again whose kubelet gave several holders no device."""
+"""Seconds before a node is asked again whose kubelet gave several holders no device, or one that another has."""
 UNSEEN = 30.0
 """Seconds after the answer for which a holder counts as being made, or deleted, though the watch has not told so."""
 UNSENT = 600.0
@@ -83,7 +83,7 @@ class DeviceLedger:
                 self.holders[record.uid] = _Known(name, record.node, version, record.leaving)
                 self.made.pop(name, None)
                 if self._is_held(record):
-                    self.failed.add(record.uid)
+                    self._in_vain(record, now)
                     self.coordinator.pending.pop(record.uid, None)
                     return
                 if record.device:
@@ -175,14 +175,20 @@ class DeviceLedger:
         )
 
     def _allocated(self, record: HolderRecord, now: float) -> None:
-        """Whether a holder got a device: where none does, its node is asked less and less often."""
+        """Whether a holder got a device."""
         if record.device:
             if record.uid in self.coordinator.pending:
                 self.failures.pop(record.node, None)
-        elif record.leaving and record.uid not in self.failed and record.uid not in self.going:
-            self.failed.add(record.uid)
-            count = self.failures[record.node] = self.failures.get(record.node, 0) + 1
-            self.retry_at[record.node] = now + min(LONGEST_RETRY, RETRY * 2.0 ** min(count - 1, 10))
+        elif record.leaving and record.uid not in self.going:
+            self._in_vain(record, now)
+
+    def _in_vain(self, record: HolderRecord, now: float) -> None:
+        """A holder that has no device of its own, counted once: its node is asked less and less often."""
+        if record.uid in self.failed:
+            return
+        self.failed.add(record.uid)
+        count = self.failures[record.node] = self.failures.get(record.node, 0) + 1
+        self.retry_at[record.node] = now + min(LONGEST_RETRY, RETRY * 2.0 ** min(count - 1, 10))
 
     def pods(self) -> set[str]:
         """Pods that use devices, may use or are about to get some, or whose agents are heard of."""
