@@ -39,12 +39,13 @@ class Agent(world.Agent):
 
 
 class Circle(Muster):
-    """A second at a time. slow: uids of pods whose agents only ask; cut: of pods whose agents are not heard;
+    """A second at a time. Its profile keeps the rules of a cluster (`Profile.conserving`); share: the policy of it,
+    max-min where none is said. slow: uids of pods whose agents only ask; cut: of pods whose agents are not heard;
     imageless: jobs whose containers never start; late: pods, as JOB-INDEX, whose containers don't yet; ill: devices;
     refuse: so many requests about holders fail."""
 
     def __init__(self, gpus: int = 4, nodes: int = 1, share: Share | None = None) -> None:
-        self.profile = Profile("sharing", shares=(share or MaxMin(),))
+        self.profile = Profile("sharing", shares=(share or MaxMin(),), conserving=True)
         self.cluster = FakeCluster(nodes=nodes, gpus=gpus)
         self.records: dict[str, HolderRecord] = {}
         self.agents: list[Agent] = []

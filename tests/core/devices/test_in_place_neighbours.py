@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from muster.points import Profile
-from muster_plugins.max_min import MaxMin
 from tests.cluster_fake import node
 from tests.core.devices.circle import Circle
 
@@ -14,8 +12,6 @@ from tests.core.devices.circle import Circle
 def test_gpus_that_a_job_leaves_are_its_neighbours_wherever_it_is_in_the_order(last: int) -> None:
     """Max-min grants them to the earliest of all jobs, and these are on other nodes."""
     circle = Circle(gpus=2, nodes=6)
-    circle.profile = Profile("on a cluster", shares=(MaxMin(),), conserving=True)
-    circle.restart()
     for at in range(12):
         circle.train(f"j{at}x", "1,2")
     circle.seconds(12)
@@ -33,8 +29,6 @@ def test_gpus_that_a_job_leaves_are_its_neighbours_wherever_it_is_in_the_order(l
 def test_gpus_pass_by_jobs_of_which_only_one_pod_has_room_beside_it(others: int) -> None:
     """Each of them has a pod on n0 and one on a full node: all pods grow, or none."""
     circle = Circle(gpus=1, nodes=1)
-    circle.profile = Profile("on a cluster", shares=(MaxMin(),), conserving=True)
-    circle.restart()
     for at in range(others):
         circle.cluster.nodes["n0"] = node("n0", at + 1)
         circle.cluster.nodes[f"x{at}"] = node(f"x{at}", 1)

@@ -46,7 +46,6 @@ class Together:
 def empty(gpus: int = 1, of: str = "40960") -> Circle:
     """One node with GPUs of so many MiB."""
     circle = Circle(gpus=gpus, share=Together())
-    circle.ledger.profile = circle.profile = replace(circle.profile, conserving=True)  # as on a cluster
     (name,) = circle.cluster.nodes
     found = circle.cluster.nodes[name]
     circle.cluster.nodes[name] = replace(found, labels={**found.labels, **({GPU_MEMORY: of} if of else {})})
