@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from muster.points import Profile
 from muster.types import EndReason, Phase, Reservation, Snapshot, Taint, Toleration, Unpin
+from muster_plugins.max_min import MaxMin
 from tests.scenario import NOW, asks, job, key, node, plan, queue, said, snapshot, starts
 
 
@@ -53,6 +55,15 @@ def test_a_hold_that_can_not_work_is_replaced(nodes: list[Any]) -> None:
     after = plan(snapshot(nodes=nodes, jobs=jobs))
     assert starts(after)["train"]["n1"] >= 1
     assert sum(starts(after)["train"].values()) == 2
+
+
+def test_a_job_of_which_all_has_ended_before_its_places_were_taken_up_gives_them_to_others() -> None:
+    """It has no share either: a GPU would idle for it."""
+    done = job("done", worker=0, present=0, ended=2, held=[("worker", "n0", 0), ("worker", "n0", 1)])
+    before = snapshot(nodes=1, gpus=4, jobs=[done, job("next", worker=4, gpus=1, least=1, most=4)])
+    after = plan(before, Profile("on a cluster", shares=(MaxMin(),), conserving=True))
+    assert (after.shares, starts(after)) == ({key("next"): 4}, {"next": {"n0": 4}})
+    assert said(after)["done"] == "Finished Ok: all replicas have ended"
 
 
 def test_a_job_that_lost_a_hold_and_finds_no_other_place_waits_whole() -> None:
