@@ -207,3 +207,21 @@ def test_reshape_leaves_a_job_that_no_node_takes_whole_on_its_nodes() -> None:
     assert circle.uses("a") == [4, 4]
     circle.seconds(150)  # longer than a gang that is not whole keeps its places
     assert (circle.pods("a"), circle.uses("a")) == (pods, [4, 4])
+
+
+def test_a_job_is_to_have_fewer_before_its_last_pod_is_bound() -> None:
+    """It has not started yet, and says so: its GPUs count as bound in the plan, and one of its pods is not."""
+    circle = circle_of(gpus=8, nodes=1)
+    circle.cluster.job("plain", 1, 1)
+    circle.train("a", "1-3", pods=2)
+    circle.seconds(1)
+    circle.train("b", "1-3", pods=2)
+    circle.seconds(1)
+    status = circle.plan.statuses[circle.key("job-a")]
+    assert (status.state, status.message) == (
+        State.STARTING,
+        "its pods start; they are to have 4 GPUs, 2 for each of 2 pods",
+    )
+    circle.seconds(8)
+    assert circle.plan.statuses[circle.key("job-a")].state is State.RUNNING
+    assert sorted(circle.uses("a") + circle.uses("b")) == [1, 1, 2, 2]

@@ -193,7 +193,7 @@ def taken_out(
                 statuses[key],
                 grants,
                 _gpus_of(snapshot, grants[0].node),
-                bool(pods.bound),
+                pods.bound >= len(grants),
                 starts=bool(then),
                 changes=last,
                 limit=allowed[key].why

@@ -8,7 +8,7 @@ from dataclasses import replace
 from muster.core.bounds import calendar
 from muster.core.devices.coordinator import Change
 from muster.core.devices.granted import Granted
-from muster.types import State, Status
+from muster.types import Reason, State, Status
 
 
 def told(
@@ -21,9 +21,9 @@ def told(
     changes: Sequence[tuple[Change, float]] = (),
     limit: str = "",
 ) -> Status:
-    """The status in GPUs: those that it uses, as far as that is known, else those that it is to have. limit: what
-    keeps it from more; gpus: of
-    the node of its first pod; changes: the last one of each of its pods."""
+    """The status in GPUs: those that it uses, as far as that is known, else those that it is to have. gpus: of the
+    node of its first pod; runs: whether all of its pods are on their nodes; starts: whether others are still to give;
+    changes: the last one of each of its pods; limit: what keeps it from more."""
     more = f"; {limit}" if limit else ""
     if status.state in (State.RUNNING, State.RESIZING) and runs:
         if len(changes) < len(grants):
@@ -37,11 +37,16 @@ def told(
             how = f"taken up in {took:.1f} s"
         uses = [replace(one, count=last.count) for one, (last, _) in zip(grants, changes, strict=True)]
         return Status(State.RUNNING, status.reason, f"in place: {_of(uses, gpus)}{since}; {how}{more}")
+    alone = len(grants) == 1
+    pods = "its pod starts" if alone else "its pods start"
     if starts:
-        pods, are = ("its pod starts", "it is") if len(grants) == 1 else ("its pods start", "all of them are")
+        are = "it is" if alone else "all of them are"
         return Status(
             State.STARTING, status.reason, f"{pods}; {_of(grants, gpus)} are handed over once {are} ready"
         )
+    if status.state in (State.RUNNING, State.RESIZING):  # its GPUs count as bound, and a pod of it is not
+        have = "it is to have" if alone else "they are to have"
+        return Status(State.STARTING, Reason.BINDING, f"{pods}; {have} {_of(grants, gpus)}")
     return status
 
 
