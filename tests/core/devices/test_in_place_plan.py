@@ -162,6 +162,21 @@ def test_a_pod_that_is_not_in_place_gets_the_gpus_that_a_job_in_place_gives() ->
     assert circle.using("a") == 2
 
 
+def test_a_job_gives_once_what_one_that_is_not_in_place_waits_for() -> None:
+    """It is not granted its GPUs again while it still uses them, which would go on without an end."""
+    circle = Circle(gpus=8)
+    circle.train("a", "2,4")
+    circle.seconds(6)
+    circle.cluster.job("plain", 1, 5)
+    used = []
+    for _ in range(12):
+        circle.second()
+        used.append(circle.using("a"))
+    assert sorted(used, reverse=True) == used, f"it had {used} GPUs"
+    assert circle.cluster.bound("plain") == ["n0"]
+    assert used[-1] == 2
+
+
 def test_an_allocation_by_throughput_shares_them_too() -> None:
     circle = Circle(share=AfsL())
     circle.train("a", "1-4", speed="1=1,2=1.9,3=2.7,4=3.4")

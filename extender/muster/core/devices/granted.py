@@ -50,3 +50,23 @@ def standing(
         if kept:
             found[key] = kept
     return found
+
+
+def to_give(
+    granted: Grants, due: Mapping[str, int], taken: Mapping[str, int], used: Mapping[tuple[str, str], int]
+) -> dict[str, int]:
+    """GPUs that each pod still uses beyond what it is to have, by its uid: on each node as many as nobody else there
+    is granted. due, taken: GPUs that pods are to have, and that they use or may use, by node; used: by pod, too.
+
+    They come free, and the plan counts on them: else who waits for them is granted nothing in the next one, the pod
+    gets them back, and so on without an end.
+    """
+    left = {node: count - due.get(node, 0) for node, count in taken.items()}
+    found: dict[str, int] = {}
+    for _, grants in sorted(granted.items()):
+        for one in grants:
+            count = min(used.get((one.pod, one.node), 0) - one.count, left.get(one.node, 0))
+            if count > 0:
+                found[one.pod] = count
+                left[one.node] -= count
+    return found

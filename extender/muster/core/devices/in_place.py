@@ -101,7 +101,7 @@ class InPlace:
         uses = _by_job(used, job_of)
         self.allowed = allowances(found.jobs, self.sizes, self.granted, quotas, uses, room)
         taken = self.devices.taken()
-        found = with_slots(found, self.sizes, self.granted, taken, held, self.allowed, self.beside)
+        found = with_slots(found, self.sizes, self.granted, taken, held, self.allowed, self.beside, used)
         self.slotted = True
         return found
 

@@ -3,7 +3,8 @@
 Every pod has as many slots, on its own node (`core.placement.together`). What was granted stands in the next snapshot
 as bound; so they are always whole, their shrink and growth are the planner's as any replica's, and a plan's slots
 become the number of devices that the Coordinator is to see to (`core.devices.hand_over`). What the planner is told of
-free GPUs leaves holders out: on each node count what is granted or, where that is more, what is still used.
+free GPUs leaves holders out: on each node count what is granted or, where that is more, what is still used. What a
+pod is to give and still uses are slots that end, as replicas do.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from types import MappingProxyType
 
 from muster.core.devices.charged import Allowed, pods_of
 from muster.core.devices.coordinator import Change
-from muster.core.devices.granted import PARTS, Granted, Grants, Sizes
+from muster.core.devices.granted import PARTS, Granted, Grants, Sizes, to_give
 from muster.core.devices.on_node import Want
 from muster.core.devices.pairs import Pairs, as_it_stands
 from muster.core.devices.words import told
@@ -47,20 +48,23 @@ def with_slots(
     held: Mapping[str, int],
     allowed: Mapping[JobKey, Allowed] = MappingProxyType({}),
     beside: Pairs = MappingProxyType({}),
+    used: Mapping[tuple[str, str], int] = MappingProxyType({}),
 ) -> Snapshot:
     """The snapshot as the planner is to see it. taken: GPUs that jobs in place use or may use, by node; held: GPUs of
-    holders that are charged; allowed: what quotas leave jobs; beside: jobs that share, whose GPUs count once."""
+    holders that are charged; allowed: what quotas leave jobs; beside: jobs that share, whose GPUs count once; used:
+    those of `taken` by pod and node."""
     if not sizes and not held:
         return snapshot
     jobs = dict(snapshot.jobs)
-    for key, of in sizes.items():
-        if key in jobs and not jobs[key].quarantined:
-            slotted = _slotted(jobs[key], of, granted.get(key, ()), snapshot.now, allowed.get(key))
-            jobs[key] = as_it_stands(slotted, jobs, granted, beside)
-    nodes, free = snapshot.nodes, snapshot.free.copy()
     due: dict[str, int] = {}
     for grant in (one for key, grants in granted.items() if key not in beside for one in grants):
         due[grant.node] = due.get(grant.node, 0) + grant.count
+    giving = to_give(granted, due, taken, used)
+    for key, of in sizes.items():
+        if key in jobs and not jobs[key].quarantined:
+            slotted = _slotted(jobs[key], of, granted.get(key, ()), snapshot.now, allowed.get(key), giving)
+            jobs[key] = as_it_stands(slotted, jobs, granted, beside)
+    nodes, free = snapshot.nodes, snapshot.free.copy()
     if GPU in nodes.resources:
         column = nodes.resources.index(GPU)
         for node in {*held, *taken, *due} & nodes.index.keys():
@@ -80,7 +84,12 @@ def to_vacate(snapshot: Snapshot) -> dict[str, int]:
 
 
 def _slotted(
-    job: Job, sizes: tuple[int, ...], granted: Sequence[Granted], now: float, allowed: Allowed | None = None
+    job: Job,
+    sizes: tuple[int, ...],
+    granted: Sequence[Granted],
+    now: float,
+    allowed: Allowed | None = None,
+    giving: Mapping[str, int] = MappingProxyType({}),
 ) -> Job:
     if job.invalid or not job.roles:
         return job
@@ -96,6 +105,11 @@ def _slotted(
         )  # the last ones that it gets are the first ones to go: of each pod as many
         for i in range(granted[0].count if granted else 0)
         for at, one in enumerate(granted)
+    )
+    members += tuple(  # releasing, as replicas that leave their node
+        Member(f"{one.pod}{PARTS}{one.count + i}", "", Phase.ENDING, SLOT, node=one.node)
+        for one in granted
+        for i in range(giving.get(one.pod, 0))
     )
     counts = tuple(number * size for size in sizes)
     if 0 < len(granted) < number:  # pods that it lost come back with as many as the others have
@@ -183,7 +197,7 @@ def taken_out(
             reservations[key] = tuple(mine)
         if key in plan.preempted or key in plan.back:
             continue
-        count = sum(h.role == slots.name for h in (*now, *then)) + len(slots.members)
+        count = sum(h.role == slots.name for h in (*now, *then)) + slots.bound
         count -= sum(1 for s in plan.shrinks if s.job == key and s.role == slots.name)
         grants = _shared_out(job, of, mine, count)
         if grants:
@@ -220,9 +234,9 @@ def _shared_out(
     stay = {m.uid: m.node for m in pods.on if m.phase is not Phase.ENDING}
     on = {h.uid: h.node for h in places if h.uid} | stay or {m.uid: m.node for m in pods.on}
     each = count // max(1, number_of(job))
-    had = len({m.uid.rpartition(PARTS)[0] for m in slots.members})
+    had = len({m.uid.rpartition(PARTS)[0] for m in slots.members})  # each has one that is bound
     if 0 < had < number_of(job) and count:
-        each = len(slots.members) // had  # what it lost isn't placed yet: the others go on as they are
+        each = slots.bound // had  # what it lost isn't placed yet: the others go on as they are
     each = max((size for size in sizes if size <= each), default=0)
     return tuple(Granted(uid, node, each) for uid, node in on.items()) if each else ()
 
