@@ -61,9 +61,8 @@ class AfsP:
 
     def _seed(self, snapshot: SharingSnapshot, order: IntArray) -> int:
         """Of the coins, below 2 ** 62: the same for a quantum, seed, and jobs in the same order."""
-        keys = snapshot.table.keys
-        jobs = "\n".join(str(keys[row]) for row in order.tolist()).encode()
-        drawn = np.random.default_rng([snapshot.seed, zlib.crc32(jobs), int(snapshot.now // self.quantum)])
+        jobs = zlib.crc32(snapshot.table.submitted[order].tobytes())
+        drawn = np.random.default_rng([snapshot.seed, jobs, int(snapshot.now // self.quantum)])
         return int(drawn.integers(1 << 62))
 
     def observe(self, job: Job, snapshot: Snapshot) -> Mapping[str, object] | None:
