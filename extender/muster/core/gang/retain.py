@@ -55,9 +55,7 @@ def keep(run: CycleState, job: Job) -> bool:
         elif job.started:
             short = refusals.refusal(run.capacity, job, missing, run.profile, run.snapshot)
             run.statuses[job.key] = short._replace(state=State.STARTING)
-    if not job.started and (
-        not job.max or any(role.min > placed(role, reservations) for role in job.roles)
-    ):
+    if not job.started and (not job.max or any(role.min > placed(role, reservations) for role in job.roles)):
         # all of it has ended, there is no place for all of it, or a pod that nobody makes again is gone
         _release(run, job, reservations)
         return False
