@@ -8,7 +8,8 @@ over that of a fair share of the cluster. What is chosen here, and by which sour
 - A job that is placed again counts with (age - restarts x delay) / (age + delay) of its speedup, so that one that was
   restarted often stays where it is (section 4.2, re-allocation factor; delay 30 s).
 - On a node there is one job at most that spans nodes (section 4.2, interference avoidance).
-- A job grows to twice the replicas that it has tried, at most (section 4.1); one that tried nothing starts with one.
+- A job grows to twice the replicas that it has tried, at most (section 4.1); one that tried nothing starts with its
+  least, and is as fast as it has replicas until it reports.
 - Jobs keep what two want in the order of attained service, then submission (artifact, simulator/pollux.py).
 - A running job that can't be restarted (rigid, no `muster.dev/resize: restart`) stays (section 4.2: not preemptible).
 - 100 states, 100 generations, mutations and the second aim: `muster_plugins.pollux_search` (artifact).
@@ -40,6 +41,7 @@ CELLS = 30_000_000
 """Numbers of all states of all generations: a search takes a second or two, whatever the cluster's size; on 16 nodes
 100 generations are within it up to 187 jobs."""
 WAITS = "the GPUs raise the goodput of other jobs more"
+MISSED = "this round's search found no places for all replicas that it starts with"
 
 
 @dataclass(frozen=True)
@@ -91,29 +93,35 @@ class Pollux:
         base = np.array([placed(jobs[row], names) for row in order], dtype=np.int64)
         # 2 with a fair share as the unit
         made = [self._speedups(snapshot, jobs[row], room, len(order)) for row in order]
+        most = np.array([one.most for one in made], dtype=np.int64)
+        width = int(most.max()) + 1
         found = Placements(
             base=base,
             room=room,
             unit=table.unit[order],
-            least=table.min[order],
-            most=np.array([one.most for one in made], dtype=np.int64),
-            speedups=np.stack([one.of for one in made]),
+            most=most,
+            span=np.array([span(table, row, room) for row in order], dtype=np.int64),
+            allowed=np.stack(
+                [allowed(table, row, one.most, width) for row, one in zip(order, made, strict=True)]
+            ),
+            speedups=np.stack([np.pad(one.of, ((0, 0), (0, width - 1 - one.most))) for one in made]),
             kept=np.array([self.kept(jobs[row], snapshot.now) for row in order]),
             power=self.power,
         )
         # 3 the best mean of those that nothing beats in both aims
         generations = max(2, min(self.generations, CELLS // (self.population * base.size)))
-        states, aims = evolve(found, base[None], snapshot.rng("pollux"), self.population, generations)
+        states, aims = evolve(found, found.starts(), snapshot.rng("pollux"), self.population, generations)
         chosen = states[int(np.lexsort((aims[:, 1], aims[:, 0]))[0])]
         # 4 the very nodes, and the batch size that is best there
         for place, row in enumerate(order):
             on = [name for name, count in zip(names, chosen[place], strict=True) for _ in range(count)]
             replicas[row] = len(on)
             if on:
-                batch = made[place].batches.get((len(set(on)), len(on)), 0)
+                batch = made[place].batches.get((min(2, len(set(on))), len(on)), 0)
                 exact = tuple(on) if len(jobs[row].roles) == 1 and not elastic_role(jobs[row]).devices else ()
                 grants[row] = Grant(nodes=exact, batch=batch)
-        why = dict.fromkeys(np.flatnonzero(replicas == 0).tolist(), WAITS)
+        left = room - found.unit @ chosen
+        why = {row: waits(table, row, room, left) for row in order if not replicas[row]}
         return Grants(replicas, grants, why, order=tuple(order), settled=True)
 
     def kept(self, job: Job, now: float) -> float:
@@ -124,16 +132,14 @@ class Pollux:
     def _speedups(self, snapshot: SharingSnapshot, job: Job, room: IntArray, jobs: int) -> Speedups:
         table, row = snapshot.table, snapshot.table.row[job.key]
         unit, gpus = int(table.unit[row]), int(room.sum())
-        shape = min(len(room), SPAN), MOST
-        most = min(int(table.max[row]), gpus // unit, MOST)
+        least, have = int(table.min[row]), int(table.have[row])
+        most = min(int(table.max[row]), gpus // unit, max(MOST, least, have))
         fair = math.ceil(len(room) * unit / gpus), math.ceil(gpus / unit / jobs)
         trainings = self.trainings or Reported(tuple(sorted(self.noise.items())))
         limits = trainings.limits(job)
-        if limits is not None:
-            return speedups(trainings, job, limits, most, (len(room), MOST), fair)
-        of = np.zeros((len(room) + 1, MOST + 1))
-        of[1 : shape[0] + 1, : most + 1] = by_speed(table, row, most, fair[1])
-        return Speedups(of, most, {})
+        if limits is not None and least <= min(most, limits.most // limits.least_local):
+            return speedups(trainings, job, limits, min(most, max(least, have)), most, fair)
+        return Speedups(np.outer((0.0, 1.0, 1.0), by_speed(table, row, most, fair[1])), most, {})
 
 
 def by_speed(table: Table, row: int, most: int, fair: int) -> FloatArray:
@@ -141,6 +147,31 @@ def by_speed(table: Table, row: int, most: int, fair: int) -> FloatArray:
     curve = table.curves[int(table.curve[row])]
     speeds = curve[np.minimum(np.arange(most + 1), len(curve) - 1)]
     return np.asarray(speeds / (float(speeds[min(fair, most)]) or 1.0))
+
+
+def allowed(table: Table, row: int, most: int, width: int) -> IntArray:
+    """(width,) by a number of replicas the most that the job may have of them: from min to most, where it names sizes
+    only those, and what it has, as one that lost replicas may go on."""
+    least, have = int(table.min[row]), int(table.have[row])
+    sizes = {size for size in table.sizes.get(row, range(least, most + 1)) if least <= size <= most}
+    counts = np.array(sorted({0, *sizes, *({have} if have <= most else ())}), dtype=np.int64)
+    return np.asarray(counts[np.searchsorted(counts, np.arange(width), side="right") - 1])
+
+
+def span(table: Table, row: int, room: IntArray) -> int:
+    """Nodes that the job may be on: SPAN, or as many as its least replicas, or those it has, need."""
+    count = max(int(table.min[row]), int(table.have[row]))
+    fit = np.sort(room // int(table.unit[row]))[::-1].cumsum()
+    return max(SPAN, int(np.searchsorted(fit, count)) + 1)
+
+
+def waits(table: Table, row: int, room: IntArray, left: IntArray) -> str:
+    """Why a job waits, for its owner. left: (N,) GPUs that the search gave to none."""
+    unit, least = int(table.unit[row]), int(table.min[row])
+    fit, free = int((room // unit).sum()), int((left // unit).sum())
+    if fit < least:
+        return f"it starts with {least} replicas, and nodes have room for {fit} beside jobs that stay"
+    return MISSED if free >= least else WAITS
 
 
 def capacity(snapshot: SharingSnapshot, jobs: Sequence[Job]) -> tuple[list[str], IntArray]:

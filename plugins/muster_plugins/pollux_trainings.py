@@ -12,7 +12,7 @@ from muster.policylib.goodput import Limits, Tried, best, fitted
 from muster.types import FloatArray, Job, elastic_role
 
 MOST = 64
-"""Replicas of a job that are looked at (artifact)."""
+"""Replicas of a job that are looked at (artifact); more where it has more, or starts with more."""
 GROWS = 2
 """A job grows to at most so many times as many replicas as it has tried (section 4.1)."""
 
@@ -27,7 +27,8 @@ class Trainings(Protocol):
 
 
 class Speedups(NamedTuple):
-    """of: (nodes + 1, replicas + 1), over that of a fair share; most: replicas; batches: by (nodes, replicas)."""
+    """of: (3, most + 1) by nodes (none, one, several: a step's time depends on no more) and replicas, over that of a
+    fair share; most: replicas; batches: by nodes, as above, and replicas."""
 
     of: FloatArray
     most: int
@@ -76,24 +77,30 @@ class Reported:
 
 
 def speedups(
-    trainings: Trainings, job: Job, limits: Limits, most: int, shape: tuple[int, int], fair: tuple[int, int]
+    trainings: Trainings, job: Job, limits: Limits, least: int, most: int, fair: tuple[int, int]
 ) -> Speedups:
-    """A job's speedup by goodput. most: replicas that it may have; shape: most nodes and replicas of the table; fair:
-    nodes and replicas of a fair share."""
+    """A job's speedup by goodput. least: replicas that it starts with, or has; most: that it may have; fair: nodes
+    and replicas of a fair share."""
     tried = trainings.tried(job)
     furthest = max((one.replicas for one in tried), default=0)
-    most = max(1, min(most, GROWS * furthest, limits.most // limits.least_local))
-    of = np.zeros((shape[0] + 1, shape[1] + 1))
-    if not tried:  # it starts with one replica, and is taken to be as fast as it has replicas
-        of[1:] = np.arange(shape[1] + 1) / fair[1]
-        return Speedups(of, most, {(1, 1): limits.least})
+    most = max(least, min(most, GROWS * furthest, limits.most // limits.least_local))
+    of = np.zeros((3, most + 1))
+    pairs = [(n, k) for k in range(1, most + 1) for n in range(1, min(2, k) + 1)]
+    if not tried:  # it starts with its least, and is taken to be as fast as it has replicas
+        of[1:] = np.arange(most + 1) / fair[1]
+        return Speedups(of, most, {(n, k): _smallest(limits, k) for n, k in pairs})
     theta, noise = fitted(tried), trainings.noise(job)
-    pairs = [(n, k) for k in range(1, most + 1) for n in range(1, min(shape[0], k) + 1)]
     nodes, replicas = (tuple(column) for column in zip(*pairs, strict=True))
     found = best(theta, noise, limits, nodes, replicas)
     wide = limits._replace(
         most=max(limits.most, limits.least_local * fair[1])
     )  # a fair share may be more than it takes
-    unit = float(best(theta, noise, wide, (fair[0],), (fair[1],)).goodput[0])
+    unit = float(best(theta, noise, wide, (min(2, fair[0]),), (fair[1],)).goodput[0])
     of[list(nodes), list(replicas)] = found.goodput / (unit or float(found.goodput.max()) or 1.0)
     return Speedups(of, most, dict(zip(pairs, found.batch.tolist(), strict=True)))
+
+
+def _smallest(limits: Limits, replicas: int) -> int:
+    """Batch size that so many replicas start with."""
+    least = max(limits.least, limits.least_local * replicas)
+    return min((size for size in limits.sizes if size >= least), default=min(least, limits.most))

@@ -5,20 +5,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from muster.core.placement.capacity import Capacity
 from muster.core.progress.estimate import declared
 from muster.core.sharing.job_table import table_in
-from muster.policylib.goodput import Limits
 from muster.profiles import build
 from muster.types import Config, Facts, Grant, Grants, Job, Meter, Report, SharingSnapshot
 from muster_plugins.pollux import Pollux, capacity, placed
-from muster_plugins.pollux_search import Placements
-from muster_plugins.pollux_trainings import Reported, speedups
 from tests.scenario import NOW, asks, job, plan, snapshot
 
 NEAR = (("resnet50", 4000.0),)
@@ -138,6 +132,69 @@ def test_a_job_that_has_tried_two_replicas_grows_to_four_at_most_and_a_new_one_s
     assert granted(Pollux(noise=dict(NEAR)).share(at), at) == {"two": 4, "new": 1}
 
 
+def test_a_job_that_tried_nothing_starts_with_its_least_and_a_batch_size_for_it() -> None:
+    words = {"model": "resnet50", "batch": 64, "batch_sizes": (2, 64)}
+    at = shown([job("a", worker=8, least=4, gpus=1, submitted=NOW - 100.0, **words)])
+    found = Pollux(noise=dict(NEAR)).share(at)
+    assert granted(found, at) == {"a": 4}
+    assert found.details[0].batch == 64
+
+
+@pytest.mark.parametrize("samples", [{}, reports((1, 64, 10.0))])
+def test_a_running_job_keeps_what_it_has_before_it_reports_of_it(samples: dict[Config, float]) -> None:
+    """It starts with four at least, and no more may be looked at than two, twice what it tried."""
+    words = {"model": "resnet50", "batch": 64, "batch_sizes": SIZES, "samples": samples}
+    at = shown([job("a", worker=8, least=4, gpus=1, on=["n0"] * 4, submitted=NOW - 1000.0, **words)])
+    assert granted(Pollux(noise=dict(NEAR)).share(at), at) == {"a": 4}
+
+
+def test_a_gang_that_waits_gets_gpus_of_jobs_that_may_have_fewer() -> None:
+    words = {"model": "resnet50", "batch": 64, "batch_sizes": SIZES}
+    gang = job("gang", worker=2, gpus=1, submitted=NOW - 5000.0, **words)
+    tried = reports((1, 64, 10.0), (2, 128, 9.9), (4, 256, 9.8))
+    full = [
+        elastic(f"e{n}", 4, on=[f"n{n}"] * 4, submitted=NOW - 900.0, samples=tried, **words) for n in (0, 1)
+    ]
+    at = shown([gang, *full])
+    found = Pollux(noise=dict(NEAR)).share(at)
+    assert granted(found, at)["gang"] == 2
+    assert sum(granted(found, at).values()) == 8
+    assert not found.why
+
+
+@pytest.mark.parametrize(("nodes", "gpus", "count", "unit"), [(32, 8, 32, 8), (20, 1, 17, 1), (16, 8, 65, 1)])
+def test_a_gang_starts_however_many_replicas_and_nodes_it_needs(
+    nodes: int, gpus: int, count: int, unit: int
+) -> None:
+    at = shown([job("big", worker=count, gpus=unit, submitted=NOW - 60.0)], nodes=nodes, gpus=gpus)
+    assert granted(Pollux().share(at), at) == {"big": count}
+
+
+def test_a_large_running_job_is_not_cut_by_what_is_looked_at() -> None:
+    on = [f"n{n // 4}" for n in range(100)]
+    at = shown([elastic("large", 128, on=on, submitted=NOW - 1000.0)], nodes=25)
+    assert granted(Pollux().share(at), at) == {"large": 100}
+
+
+def test_why_a_gang_waits_is_told_as_it_is() -> None:
+    rigid = job("rigid", worker=6, gpus=1, on=["n0"] * 4 + ["n1"] * 2)
+    at = shown([rigid, job("gang", worker=4, gpus=1, submitted=NOW - 60.0)])
+    assert list(Pollux().share(at).why.values()) == [
+        "it starts with 4 replicas, and nodes have room for 2 beside jobs that stay"
+    ]
+
+
+def test_only_sizes_that_a_job_allows_are_granted_with_the_batch_size_for_them() -> None:
+    words = {"model": "resnet50", "batch": 64, "batch_sizes": SIZES, "submitted": NOW - 60.0}
+    jobs = [job(name, worker=8, least=1, gpus=1, **words) for name in "ab"]
+    sized = [replace(one, roles=(replace(one.roles[0], sizes=(1, 3, 8)),)) for one in jobs]
+    tried = reports((1, 64, 10.0), (3, 192, 9.9), (4, 256, 9.8))
+    at = shown([replace(one, samples=tried) for one in sized])
+    found = Pollux(noise=dict(NEAR)).share(at)
+    assert granted(found, at) == {"a": 3, "b": 3}
+    assert {grant.batch for grant in found.details.values()} == {512}
+
+
 def test_a_job_that_ignores_batch_sizes_is_told_none() -> None:
     tried = reports((1, 64, 10.0), (4, 256, 9.0))
     words = {"model": "resnet50", "batch": 64, "batch_sizes": SIZES, "samples": tried}
@@ -197,80 +254,3 @@ def test_the_room_is_what_these_jobs_have_and_what_is_free() -> None:
     names, room = capacity(at.with_table(shown([ours]).table), [ours])
     assert (names, room.tolist()) == (["n0", "n1"], [3, 4])
     assert placed(ours, names) == [2, 1]
-
-
-# ---- the search ----
-
-
-def problem(rng: np.random.Generator, jobs: int, nodes: int) -> Placements:
-    unit = rng.integers(1, 3, jobs)
-    return Placements(
-        base=np.zeros((jobs, nodes), dtype=np.int64),
-        room=rng.integers(0, 5, nodes),
-        unit=unit,
-        least=rng.integers(1, 3, jobs),
-        most=rng.integers(2, 9, jobs),
-        speedups=np.broadcast_to(np.arange(65.0), (jobs, nodes + 1, 65)),
-        kept=np.ones(jobs),
-        power=-1.0,
-    )
-
-
-@settings(max_examples=50)
-@given(seed=st.integers(0, 10**6), jobs=st.integers(1, 5), nodes=st.integers(1, 5))
-def test_whatever_is_crossed_and_mutated_is_legal_once_it_is_repaired(
-    seed: int, jobs: int, nodes: int
-) -> None:
-    rng = np.random.default_rng(seed)
-    found = problem(rng, jobs, nodes)
-    states = rng.integers(0, 5, (20, jobs, nodes))
-    legal = found.repaired(found.mutated(found.crossed(states, states[::-1], rng), rng), rng)
-    counts = legal.sum(axis=2)
-    assert (legal >= 0).all()
-    assert ((legal * found.unit[:, None]).sum(axis=1) <= found.room).all(), "no more GPUs than a node has"
-    assert ((counts == 0) | (counts >= found.least)).all()
-    assert (counts <= found.most).all()
-    wide = (legal > 0) & (np.count_nonzero(legal, axis=2, keepdims=True) > 1)
-    assert (wide.sum(axis=1) <= 1).all(), "one job that spans nodes on each"
-
-
-def test_aims_are_the_power_mean_with_restarts_and_the_utility_of_nodes_in_use() -> None:
-    base = np.array([[2, 0], [0, 0]])
-    ones = np.ones(2, dtype=np.int64)
-    found = Placements(base, np.array([2, 2]), ones, ones, ones * 4,
-                       np.broadcast_to(np.arange(5.0), (2, 3, 5)), np.array([0.5, 0.5]), -1.0)  # fmt: skip
-    stays, moves = found.aims(np.array([[[2, 0], [0, 1]], [[0, 2], [1, 0]]]))
-    part = 2 / 4  # a GPU of a node of two
-    harmonic = [
-        2 / (1 / (2 * part * a + 1e-3) + 1 / (1 * part * b + 1e-3)) for a, b in ((1.0, 0.5), (0.5, 0.5))
-    ]
-    assert [-stays[0], -moves[0]] == pytest.approx(harmonic)
-    assert [-stays[1], -moves[1]] == pytest.approx([3 / 4, 3 / 4])
-
-
-# ---- what jobs tell ----
-
-
-def test_steps_are_read_from_reported_speeds_in_iterations_or_samples() -> None:
-    tried = reports((1, 64, 10.0), (2, 128, 8.0)) | {Config((("worker", 1),), (1,), "", 64, beside="x"): 1.0}
-    plain = elastic("a", samples=tried, model="resnet50", batch_sizes=SIZES)
-    steps = {(one.nodes, one.replicas, one.local): one.step for one in Reported(NEAR).tried(plain)}
-    assert steps == pytest.approx({(1, 1, 64): 0.1, (1, 2, 64): 0.125})
-    told = replace(plain, report=Report(samples=100.0))
-    assert {one.step for one in Reported(NEAR).tried(told)} == {6.4, 16.0}
-
-
-def test_a_speedup_is_one_at_the_fair_share_and_nothing_beyond_what_may_be_had() -> None:
-    words = {"model": "resnet50", "batch": 64, "batch_sizes": SIZES}
-    job_ = elastic("a", samples=reports((1, 64, 10.0), (2, 128, 9.5), (4, 256, 9.0)), **words)
-    known = Reported(NEAR)
-    limits = known.limits(job_)
-    assert limits == Limits(64, 64, 512, sizes=SIZES)
-    found = speedups(known, job_, limits, 6, (2, 8), (1, 4))
-    assert found.of.shape == (3, 9)
-    assert found.of[1, 4] == pytest.approx(1.0)
-    assert found.most == 6
-    assert not found.of[:, 7:].any()
-    assert not found.of[0].any()
-    assert found.of[2, 4] <= found.of[1, 4]
-    assert set(found.batches.values()) <= set(SIZES)
