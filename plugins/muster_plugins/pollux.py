@@ -17,9 +17,10 @@ over that of a fair share of the cluster. What is chosen here, and by which sour
 Deviations: each round's search begins with how jobs are placed, and not with the last one's other best states too,
 since a policy keeps nothing between two answers; a batch size changes with rounds (the artifact's trainings also
 choose a new one where an epoch ends). A job of which no batch size may be chosen (`Reported`) counts with its speed
-by replicas, as the profile's Estimate has it. The search counts GPUs only: where a node does not take a job for
-another reason, the core finds other places. Jobs with several roles, and those in place, are given replicas and not
-nodes.
+by replicas, as the profile's Estimate has it. The search looks at the first of the jobs that wait, and of those that
+run at as many as a second or two allow; the others keep what they have. It counts GPUs only: where a node does not
+take a job for another reason, the core finds other places. Jobs with several roles, and those in place, are given
+replicas and not nodes.
 """
 
 from __future__ import annotations
@@ -37,10 +38,15 @@ from muster.types import FloatArray, Grant, Grants, IntArray, Job, Phase, Sharin
 from muster_plugins.pollux_search import SPAN, Placements
 from muster_plugins.pollux_trainings import MOST, Reported, Speedups, Trainings, speedups
 
-CELLS = 30_000_000
-"""Numbers of all states of all generations: a search takes a second or two, whatever the cluster's size; on 16 nodes
-100 generations are within it up to 187 jobs."""
+CELLS = 12_000_000
+"""Numbers (jobs x nodes) of all states of all generations: a search takes a second or two, whatever the cluster's
+size; on 16 nodes 100 generations are within it up to 75 jobs."""
+AT_ONCE, STATE = 1_000_000, 125_000
+"""Numbers of a generation's states, 8 bytes each in a dozen arrays, and of one state."""
+WAITING = 64, 256
+"""How many of the jobs that wait are looked at: as many as there are GPUs, within these."""
 WAITS = "the GPUs raise the goodput of other jobs more"
+LATER = "waiting jobs that had less service, or came before it, are looked at first"
 MISSED = "this round's search found no places for all replicas that it starts with"
 
 
@@ -79,20 +85,20 @@ class Pollux:
         jobs = [snapshot.jobs[key] for key in table.keys]
         # 1 running jobs that can't be placed again stay; the others, in the order in which they keep what two want
         shared = on_shared_gpus(snapshot)
-        stay = [row for row, job in enumerate(jobs) if table.have[row] and not can_change(job, shared)]
-        for row in stay:
+        stay = {row for row, job in enumerate(jobs) if table.have[row] and not can_change(job, shared)}
+        ranks = np.lexsort((np.arange(len(jobs)), table.submitted, table.gpu_seconds)).tolist()
+        able = [row for row in ranks if row not in stay]
+        order = searched(table, able, len(snapshot.nodes.names))
+        stay |= {row for row in set(able) - set(order) if table.have[row]}
+        for row in sorted(stay):
             replicas[row], kept = table.have[row], jobs[row].grant
             grants |= {row: kept} if kept is not None else {}
-        order = sorted(
-            set(range(len(jobs))) - set(stay),
-            key=lambda row: (table.gpu_seconds[row], table.submitted[row], row),
-        )
         names, room = capacity(snapshot, [jobs[row] for row in order])
         if not order or not names:
             return Grants(replicas, grants)
         base = np.array([placed(jobs[row], names) for row in order], dtype=np.int64)
         # 2 with a fair share as the unit
-        made = [self._speedups(snapshot, jobs[row], room, len(order)) for row in order]
+        made = [self._speedups(snapshot, jobs[row], room, len(able)) for row in order]
         most = np.array([one.most for one in made], dtype=np.int64)
         width = int(most.max()) + 1
         found = Placements(
@@ -109,8 +115,9 @@ class Pollux:
             power=self.power,
         )
         # 3 the best mean of those that nothing beats in both aims
-        generations = max(2, min(self.generations, CELLS // (self.population * base.size)))
-        states, aims = evolve(found, found.starts(), snapshot.rng("pollux"), self.population, generations)
+        population = max(2, min(self.population, AT_ONCE // base.size))
+        generations = max(2, min(self.generations, CELLS // (population * base.size)))
+        states, aims = evolve(found, found.starts(), snapshot.rng("pollux"), population, generations)
         chosen = states[int(np.lexsort((aims[:, 1], aims[:, 0]))[0])]
         # 4 the very nodes, and the batch size that is best there
         for place, row in enumerate(order):
@@ -121,7 +128,9 @@ class Pollux:
                 exact = tuple(on) if len(jobs[row].roles) == 1 and not elastic_role(jobs[row]).devices else ()
                 grants[row] = Grant(nodes=exact, batch=batch)
         left = room - found.unit @ chosen
-        why = {row: waits(table, row, room, left) for row in order if not replicas[row]}
+        first = f"{np.count_nonzero(table.have[order] == 0)} {LATER}"
+        why = {row: first for row in able if not replicas[row] and needs(table, row) <= table.gpus}
+        why |= {row: waits(table, row, room, left) for row in order if not replicas[row]}
         return Grants(replicas, grants, why, order=tuple(order), settled=True)
 
     def kept(self, job: Job, now: float) -> float:
@@ -140,6 +149,20 @@ class Pollux:
         if limits is not None and least <= min(most, limits.most // limits.least_local):
             return speedups(trainings, job, limits, min(most, max(least, have)), most, fair)
         return Speedups(np.outer((0.0, 1.0, 1.0), by_speed(table, row, most, fair[1])), most, {})
+
+
+def searched(table: Table, able: Sequence[int], nodes: int) -> list[int]:
+    """Of rows in order those that the search looks at: the first that wait, and the first that run."""
+    most, gpus = max(2, STATE // max(1, nodes)), max(WAITING[0], table.gpus)
+    waiting = [row for row in able if not table.have[row] and needs(table, row) <= table.gpus]
+    waiting = waiting[: min(gpus, WAITING[1], most // 2)]
+    chosen = {*waiting, *[row for row in able if table.have[row]][: most - len(waiting)]}
+    return [row for row in able if row in chosen]
+
+
+def needs(table: Table, row: int) -> int:
+    """GPUs that the job starts with."""
+    return int(table.min[row] * table.unit[row] + table.fixed[row])
 
 
 def by_speed(table: Table, row: int, most: int, fair: int) -> FloatArray:

@@ -11,7 +11,16 @@ from muster.core.placement.capacity import Capacity
 from muster.core.progress.estimate import declared
 from muster.core.sharing.job_table import table_in
 from muster.profiles import build
-from muster.types import Config, Facts, Grant, Grants, Job, Meter, Report, SharingSnapshot
+from muster.types import (
+    Config,
+    Facts,
+    Grant,
+    Grants,
+    Job,
+    Meter,
+    Report,
+    SharingSnapshot,
+)
 from muster_plugins.pollux import Pollux, capacity, placed
 from tests.scenario import NOW, asks, job, plan, snapshot
 

@@ -1,5 +1,6 @@
 """What Pollux searches, and what it takes from what jobs tell."""
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -7,11 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from muster.policylib.genetic import evolve
 from muster.policylib.goodput import Limits
-from muster.types import Config, Report
+from muster.types import Config, Facts, FloatArray, IntArray, Meter, Report
+from muster_plugins.pollux import AT_ONCE, CELLS, STATE, Pollux
 from muster_plugins.pollux_search import Placements
 from muster_plugins.pollux_trainings import Reported, speedups
-from tests.plugins.test_pollux_policy import NEAR, SIZES, elastic, reports
+from tests.plugins.test_pollux_policy import NEAR, SIZES, elastic, granted, reports, shown
 
 # ---- the search ----
 
@@ -62,6 +65,48 @@ def test_aims_are_the_power_mean_with_restarts_and_the_utility_of_nodes_in_use()
     ]
     assert [-stays[0], -moves[0]] == pytest.approx(harmonic)
     assert [-stays[1], -moves[1]] == pytest.approx([3 / 4, 3 / 4])
+
+
+# ---- what a search costs ----
+
+
+@pytest.mark.parametrize(("jobs", "nodes"), [(10_000, 16), (1_000, 200)])
+def test_a_search_is_bounded_however_many_jobs_wait_and_run(
+    jobs: int, nodes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In numbers of all states, in numbers of a generation, and in bytes; two generations here take what any do."""
+    asked: list[tuple[int, int, int]] = []
+
+    def few(
+        search: Placements, first: IntArray, rng: np.random.Generator, population: int, generations: int
+    ) -> tuple[IntArray, FloatArray]:
+        asked.append((search.base.size, population, generations))
+        return evolve(search, first, rng, population, 2)
+
+    monkeypatch.setattr("muster_plugins.pollux.evolve", few)
+    running = [elastic(f"r{n}", on=[f"n{n % nodes:0{len(str(nodes - 1))}}"]) for n in range(2 * nodes)]
+    at = shown([*running, *(elastic(f"j{n}") for n in range(jobs))], nodes=nodes, gpus=4)
+    tracemalloc.start()
+    found = Pollux().share(at)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    ((cells, population, generations),) = asked
+    assert cells <= STATE
+    assert cells * population <= AT_ONCE
+    assert cells * population * generations <= CELLS
+    assert peak < 200e6
+    looked_at = min(256, 4 * nodes)
+    later = f"{looked_at} waiting jobs that had less service, or came before it, are looked at first"
+    assert list(found.why.values()).count(later) == jobs - looked_at
+
+
+def test_running_jobs_beyond_what_a_search_takes_keep_what_they_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("muster_plugins.pollux.STATE", 4)
+    jobs = [elastic(f"j{n}", on=[f"n{n}"], facts=Facts(gpu_seconds=Meter(n))) for n in range(2)]
+    at = shown([*jobs, elastic("new"), elastic("newer")])
+    counts = granted(Pollux().share(at), at)
+    assert counts["j1"] == 1
+    assert sum(counts.values()) == 8
 
 
 # ---- what jobs tell ----
