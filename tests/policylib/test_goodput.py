@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.cached import CACHES
-from muster.policylib.goodput import Limits, Theta, Tried, best, efficiency, fitted
+from muster.policylib.goodput import Limits, Theta, Tried, _Error, best, efficiency, fitted
 
 EXAMPLE = Theta(compute=(0.02, 0.001), network=(0.05, 0.002), node=(0.01, 0.001), overlap=1.5)
 LIMITS = Limits(initial=64, least=64, most=4096, least_local=8, most_local=256)
@@ -176,6 +176,34 @@ def test_a_fit_is_the_same_whatever_the_order_and_within_its_bounds(
     assert fitted(frozenset(reversed(tried))) == found
     assert 1.0 <= found.overlap <= 10.0
     assert min(*found.compute, *found.network, *found.node) > 0.0
+
+
+@given(
+    logs=st.tuples(*[st.floats(-6.0, 2.0)] * 6, st.floats(0.01, 2.3)),
+    times=st.lists(st.tuples(st.integers(1, 3), st.integers(1, 8), st.integers(1, 512), seconds), min_size=1),
+)
+def test_the_slopes_of_what_a_fit_minimises_are_those_by_differences(
+    logs: tuple[float, ...], times: list[tuple[int, int, int, float]]
+) -> None:
+    n, k, m, s = np.array(times, dtype=float).T
+    known = k == 1
+    error = _Error(n, np.maximum(n, k), m, np.log(s), known, np.log(s[known] / 2))
+    at, tiny = np.array(logs), 1e-6
+    by_differences = [
+        (error(at + tiny * one)[0] - error(at - tiny * one)[0]) / (2 * tiny) for one in np.eye(7)
+    ]
+    wrong, slopes = error(at)
+    assert slopes == pytest.approx(by_differences, abs=1e-4 * (1.0 + wrong))
+
+
+def test_a_fit_asks_for_its_error_a_few_hundred_times_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    counted = _Error.__call__
+    monkeypatch.setattr(_Error, "__call__", lambda self, logs: asked.append(1) or counted(self, logs))
+    rng = np.random.default_rng(0)
+    shapes = [(1 + (k > 4), k, m) for k in range(1, 9) for m in (32, 64, 128)]
+    fitted(frozenset(Tried(n, k, m, step(EXAMPLE, n, k, m)[0] * rng.uniform(0.9, 1.1)) for n, k, m in shapes))
+    assert 0 < len(asked) < 300
 
 
 def test_nothing_tried_is_an_error() -> None:

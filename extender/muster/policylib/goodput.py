@@ -10,7 +10,7 @@ and trains M = K m s samples. Each of those is worth (noise + M0) / (noise + M) 
 noise is the gradient noise scale in samples (section 3.1). The seven parameters (theta) are fitted to what the job
 has tried, and stay optimistic where it has tried nothing (section 4.1). Where the paper only says what is done,
 numbers are its artifact's (simulator/goodput.py): starting values, bounds, penalties, 50 batch sizes in equal ratios.
-Deviation: the fit is of the parameters' logarithms, since the artifact's exact gradients are not at hand.
+Deviation: the fit is of the parameters' logarithms, since the seven are of very different size.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ from typing import NamedTuple
 import numpy as np
 
 from muster.cached import MIB, cached
-from muster.types import FloatArray, IntArray
+from muster.types import BoolArray, FloatArray, IntArray
 
 TINY = 1e-8
 """Least seconds of anything, and what 3.00000001 may be above 3."""
 MOST = 1e6
 """Most seconds."""
+ROUNDS = 60
+"""Most iterations of a fit: it takes some milliseconds."""
 SIZES = 50
 """Batch sizes that are compared where any may be chosen."""
 START = (0.1, 0.01)
@@ -112,24 +114,76 @@ def fitted(tried: frozenset[Tried]) -> Theta:
         values[at] = low[at] = high[at] = value
     free = np.array([at for at in range(len(values)) if at not in fixed])
 
-    def error(some: FloatArray) -> float:
-        theta = values.copy()
-        theta[free] = np.exp(some)
-        passes = _pass(theta, local)
-        steps = _step(theta, passes, _exchange(theta, nodes, replicas))
-        wrong = _rms(np.log(steps) - np.log(step))
-        if known.any():
-            wrong += _rms(np.log(passes[known]) - np.log(compute))
-        further = (theta[3] / theta[2]) ** 2 + (theta[5] / theta[4]) ** 2
-        return float(wrong + 1e-3 * (theta[6] - 1.0) ** 2 + 1e-2 * further)
+    least, logs = _Error(nodes, replicas, local, np.log(step), known, np.log(compute)), np.log(values)
 
-    # of logarithms: seven values of very different size, and gradients by differences
+    def error(some: FloatArray) -> tuple[float, FloatArray]:
+        logs[free] = some
+        wrong, slopes = least(logs)
+        return wrong, slopes[free]
+
     bounds = list(zip(np.log(low[free]), np.log(high[free]), strict=True))
-    values[free] = np.exp(minimize(error, np.log(values[free]), method="L-BFGS-B", bounds=bounds).x)
+    done = minimize(
+        error,
+        logs[free],
+        method="L-BFGS-B",
+        jac=True,
+        bounds=bounds,
+        options={"maxiter": ROUNDS},
+    )
+    values[free] = np.exp(done.x)
     if not several.any():
         values[2:4] = np.maximum(values[2:4], DEARER * values[4:6])
     v = [float(value) for value in values]
     return Theta((v[0], v[1]), (v[2], v[3]), (v[4], v[5]), v[6])
+
+
+class _Error:
+    """What is minimised, and its (7,) slopes, by the logarithms of theta's seven values.
+
+    nodes, replicas, local: (C,) what was tried; step: (C,) logarithms of its seconds; known: (C,) whether the
+    exchange is known; compute: logarithms of the seconds of a pass of those.
+    """
+
+    def __init__(self, nodes: FloatArray, replicas: FloatArray, local: FloatArray, step: FloatArray,
+                 known: BoolArray, compute: FloatArray) -> None:  # fmt: skip
+        self.step, self.known, self.compute = step, known, compute
+        ones, further = np.ones(len(nodes)), np.maximum(replicas - 2.0, TINY)
+        several, beside = nodes > 1, (nodes <= 1) & (replicas > 1)
+        self.of_pass = np.stack([ones, local])
+        self.of_exchange = np.stack([several, several * further, beside, beside * further])
+        self.alone = np.where(several | beside, 0.0, TINY)
+
+    def __call__(self, logs: FloatArray) -> tuple[float, FloatArray]:
+        theta, slopes = np.exp(logs), np.zeros(7)
+        # 1 seconds, and how their logarithms change with those of theta
+        parts = theta[:2, None] * self.of_pass, theta[2:6, None] * self.of_exchange
+        seconds = parts[0].sum(axis=0), parts[1].sum(axis=0) + self.alone
+        passes, exchange = np.log(seconds[0]), np.log(seconds[1])
+        by_pass, by_exchange = parts[0] / seconds[0], parts[1] / seconds[1]
+        overlap = theta[6]
+        steps = np.logaddexp(overlap * passes, overlap * exchange) / overlap
+        share = np.exp(overlap * (passes - steps))  # of the pass in the step
+        by_overlap = share * passes + (1.0 - share) * exchange - steps
+        # 2 the errors of steps and of passes
+        wrong, pull = _rms(steps - self.step)
+        slopes[:2] = (by_pass * (pull * share)).sum(
+            axis=1
+        )  # sums: threads of a BLAS cost more than they do here
+        slopes[2:6] = (by_exchange * (pull * (1.0 - share))).sum(axis=1)
+        slopes[6] = (by_overlap * pull).sum()
+        if self.known.any():
+            more, pull = _rms(passes[self.known] - self.compute)
+            wrong += more
+            slopes[:2] += (by_pass[:, self.known] * pull).sum(axis=1)
+        # 3 penalties: overlap above 1, and further replicas that cost as much as the first
+        wrong += 1e-3 * (overlap - 1.0) ** 2
+        slopes[6] += 2e-3 * (overlap - 1.0) * overlap
+        for first, further in ((2, 3), (4, 5)):
+            ratio = (theta[further] / theta[first]) ** 2
+            wrong += 1e-2 * ratio
+            slopes[further] += 2e-2 * ratio
+            slopes[first] -= 2e-2 * ratio
+        return float(wrong), slopes
 
 
 def best(
@@ -181,5 +235,7 @@ def _step(theta: FloatArray, passes: FloatArray, exchange: FloatArray) -> FloatA
     return found
 
 
-def _rms(errors: FloatArray) -> float:
-    return float(np.sqrt((errors**2).mean()))
+def _rms(errors: FloatArray) -> tuple[float, FloatArray]:
+    """Root mean square, and (C,) its slopes."""
+    found = float(np.sqrt((errors**2).mean()))
+    return found, errors / (len(errors) * found) if found else np.zeros(len(errors))
