@@ -43,18 +43,21 @@ CELLS = 12_000_000
 size; on 16 nodes 100 generations are within it up to 75 jobs."""
 AT_ONCE, STATE = 1_000_000, 125_000
 """Numbers of a generation's states, 8 bytes each in a dozen arrays, and of one state."""
+POWERS = -50.0, -0.01
+"""Of the mean: beyond these, sums of powers of speedups are no numbers any more."""
 WAITING = 64, 256
 """How many of the jobs that wait are looked at: as many as there are GPUs, within these."""
 WAITS = "the GPUs raise the goodput of other jobs more"
 LATER = "waiting jobs that had less service, or came before it, are looked at first"
+OTHERS = "too few GPUs are free for its other roles, and no job gives any up for those"
 MISSED = "this round's search found no places for all replicas that it starts with"
 
 
 @dataclass(frozen=True)
 class Pollux:
-    """power: p of the mean, below 0. delay: s that a restart costs. population, generations: of the search. noise:
-    gradient noise scale in samples by model (`muster.dev/model`), of jobs that report none; where none is known, no
-    batch size is chosen. trainings: what is known of them in place of reports, given in code only.
+    """power: p of the mean, from -50 to -0.01. delay: s that a restart costs. population, generations: of the search.
+    noise: gradient noise scale in samples by model (`muster.dev/model`), of jobs that report none; where none is
+    known, no batch size is chosen. trainings: what is known of them in place of reports, given in code only.
     """
 
     power: float = -1.0
@@ -65,18 +68,23 @@ class Pollux:
     trainings: Trainings | None = None
 
     def __post_init__(self) -> None:
-        if not -math.inf < self.power < 0.0:
-            raise ValueError(f"power: must be a number below 0; found {self.power}")
+        if not POWERS[0] <= self.power <= POWERS[1]:
+            raise ValueError(f"power: expected a number from {POWERS[0]} to {POWERS[1]}, found {self.power}")
         if not 0.0 <= self.delay < math.inf:
-            raise ValueError(f"delay: must be seconds from 0; found {self.delay}")
+            raise ValueError(f"delay: expected seconds from 0, found {self.delay}")
         for name in ("population", "generations"):
-            if not 2 <= getattr(self, name) <= 1000:
-                raise ValueError(f"{name}: must be from 2 to 1000; found {getattr(self, name)}")
+            value = getattr(self, name)
+            if type(value) is not int or not 2 <= value <= 1000:
+                raise ValueError(f"{name}: expected an integer from 2 to 1000, found {value!r}")
+        if not isinstance(self.noise, Mapping):
+            raise ValueError(f"noise: expected a mapping of models to samples, found {self.noise!r}")
         for model, noise in self.noise.items():
-            if not 0.0 <= noise < math.inf:
-                raise ValueError(f"noise.{model}: must be samples from 0; found {noise}")
+            if not isinstance(model, str):
+                raise ValueError(f"noise: expected names of models, found {model!r}")
+            if isinstance(noise, bool) or not isinstance(noise, int | float) or not 0.0 < noise < math.inf:
+                raise ValueError(f"noise.{model}: expected samples above 0, found {noise!r}")
         if self.trainings is not None and not hasattr(self.trainings, "tried"):
-            raise ValueError(f"trainings: given in code only; found {self.trainings!r}")
+            raise ValueError(f"trainings: given in code only, found {self.trainings!r}")
 
     def share(self, snapshot: SharingSnapshot) -> Grants:
         """1 what is, 2 what each job makes of what it may have, 3 the search, 4 grants for what was found."""
@@ -97,6 +105,12 @@ class Pollux:
         if not order or not names:
             return Grants(replicas, grants)
         base = np.array([placed(jobs[row], names) for row in order], dtype=np.int64)
+        room, without = reserved(table, order, room, base)
+        if without:
+            base = base[[place for place, row in enumerate(order) if row not in without]]
+            order = [row for row in order if row not in without]
+        if not order or not room.any():
+            return Grants(replicas, grants, dict.fromkeys(without, OTHERS))
         # 2 with a fair share as the unit
         made = [self._speedups(snapshot, jobs[row], room, len(able)) for row in order]
         most = np.array([one.most for one in made], dtype=np.int64)
@@ -131,6 +145,7 @@ class Pollux:
         first = f"{np.count_nonzero(table.have[order] == 0)} {LATER}"
         why = {row: first for row in able if not replicas[row] and needs(table, row) <= table.gpus}
         why |= {row: waits(table, row, room, left) for row in order if not replicas[row]}
+        why |= dict.fromkeys(without, OTHERS)
         return Grants(replicas, grants, why, order=tuple(order), settled=True)
 
     def kept(self, job: Job, now: float) -> float:
@@ -198,22 +213,41 @@ def waits(table: Table, row: int, room: IntArray, left: IntArray) -> str:
 
 
 def capacity(snapshot: SharingSnapshot, jobs: Sequence[Job]) -> tuple[list[str], IntArray]:
-    """Names of nodes on which these jobs have GPUs or any are free, and (N,) how many those are."""
+    """Names of nodes on which these jobs' elastic roles have GPUs or any are free, and (N,) how many those are."""
     nodes = snapshot.nodes
     room = np.where(nodes.usable(), np.maximum(nodes.gpus(snapshot.free), 0), 0).astype(np.int64)
     for name, here in by_node({job.key: job for job in jobs}).items():
         if name in nodes.index:
             room[nodes.index[name]] += sum(
-                m.shape.gpus for job in here for r in job.roles for m in r.on if m.node == name
+                m.shape.gpus for job in here for m in elastic_role(job).on if m.node == name
             )
     for job in jobs:
-        shapes = {role.name: role.shape for role in job.roles}
-        there = {member.uid for role in job.roles for member in role.on}
+        role = elastic_role(job)
+        there = {member.uid for member in role.on}
         for held in job.reservations:
-            if held.node in nodes.index and held.uid not in there:
-                room[nodes.index[held.node]] += shapes[held.role].gpus
+            if held.role == role.name and held.node in nodes.index and held.uid not in there:
+                room[nodes.index[held.node]] += role.shape.gpus
     used = np.flatnonzero(room)
     return [nodes.names[row] for row in used.tolist()], room[used]
+
+
+def reserved(
+    table: Table, order: Sequence[int], room: IntArray, base: IntArray
+) -> tuple[IntArray, list[int]]:
+    """The room without GPUs of other roles of jobs that wait, from where most are free; and the rows of those for
+    which too few are: they wait, as the search moves elastic roles only."""
+    left, room, without = room - table.unit[order] @ base, room.copy(), list[int]()
+    for row in order:
+        if not table.fixed[row] or table.have[row]:
+            continue
+        if left.sum() < table.fixed[row]:
+            without.append(row)
+            continue
+        on = np.argsort(-left, kind="stable")
+        taken = np.zeros_like(room)
+        taken[on] = np.diff(np.minimum(left[on].cumsum(), table.fixed[row]), prepend=0)
+        left, room = left - taken, room - taken
+    return room, without
 
 
 def placed(job: Job, names: Sequence[str]) -> list[int]:

@@ -10,6 +10,8 @@ import pytest
 from muster.core.placement.capacity import Capacity
 from muster.core.progress.estimate import declared
 from muster.core.sharing.job_table import table_in
+from muster.errors import ConfigurationError
+from muster.points import load
 from muster.profiles import build
 from muster.types import (
     Config,
@@ -21,8 +23,8 @@ from muster.types import (
     Report,
     SharingSnapshot,
 )
-from muster_plugins.pollux import Pollux, capacity, placed
-from tests.scenario import NOW, asks, job, plan, snapshot
+from muster_plugins.pollux import Pollux
+from tests.scenario import NOW, job, plan, role, snapshot
 
 NEAR = (("resnet50", 4000.0),)
 SIZES = (64, 128, 256, 512)
@@ -121,7 +123,7 @@ def test_a_batch_size_is_chosen_with_the_gpus_where_noise_and_sizes_are_known() 
     found = Pollux(noise=dict(NEAR)).share(at)
     batches = {key.name: found.details[row].batch for key, row in at.table.row.items()}
     assert batches == {"a": 512, "own": 0}
-    quiet = Pollux(noise={"resnet50": 0.0}).share(at)
+    quiet = Pollux(noise={"resnet50": 0.5}).share(at)
     assert quiet.details[at.table.row[at.table.keys[0]]].batch == 64
 
 
@@ -227,16 +229,56 @@ def test_no_job_or_no_node_is_no_error() -> None:
 
 
 @pytest.mark.parametrize(("words", "said"), [
-    ({"power": 0.0}, "power: must be a number below 0; found 0.0"),
-    ({"delay": -1.0}, "delay: must be seconds from 0; found -1.0"),
-    ({"population": 1}, "population: must be from 2 to 1000; found 1"),
-    ({"generations": 1001}, "generations: must be from 2 to 1000; found 1001"),
-    ({"noise": {"bert": -2.0}}, "noise.bert: must be samples from 0; found -2.0"),
-    ({"trainings": 3}, "trainings: given in code only; found 3"),
+    ({"power": 0.0}, "power: expected a number from -50.0 to -0.01, found 0.0"),
+    ({"power": -120.0}, "power: expected a number from -50.0 to -0.01, found -120.0"),
+    ({"delay": -1.0}, "delay: expected seconds from 0, found -1.0"),
+    ({"population": 1}, "population: expected an integer from 2 to 1000, found 1"),
+    ({"population": 50.5}, "population: expected an integer from 2 to 1000, found 50.5"),
+    ({"generations": 1001}, "generations: expected an integer from 2 to 1000, found 1001"),
+    ({"noise": 5}, "noise: expected a mapping of models to samples, found 5"),
+    ({"noise": {3: 4.0}}, "noise: expected names of models, found 3"),
+    ({"noise": {"bert": 0.0}}, "noise.bert: expected samples above 0, found 0.0"),
+    ({"noise": {"bert": True}}, "noise.bert: expected samples above 0, found True"),
+    ({"noise": {"bert": "4000"}}, "noise.bert: expected samples above 0, found '4000'"),
+    ({"trainings": 3}, "trainings: given in code only, found 3"),
 ])  # fmt: skip
 def test_arguments_that_make_no_sense_are_refused_by_name(words: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said.replace(".", r"\.")):
-        Pollux(**words)
+    with pytest.raises(ConfigurationError) as refused:
+        load("pollux", words)
+    assert str(refused.value) == f"pluginArgs.pollux: {said}"
+
+
+@pytest.mark.parametrize("power", [-50.0, -0.01])
+def test_as_many_jobs_run_at_the_ends_of_power(power: float) -> None:
+    at = shown([elastic(f"j{n}", submitted=NOW - 1000.0) for n in range(12)])
+    assert sorted(granted(Pollux(power=power).share(at), at).values()) == [0] * 4 + [1] * 8
+
+
+def several(name: str, node: str = "", **words: Any) -> Job:
+    """A parameter server and workers, each with a GPU."""
+    on = [node] if node else []
+    roles = [
+        role("ps", 1, gpus=1, on=on, job=name),
+        role("worker", 8, least=1, gpus=1, on=on, job=name),
+    ]
+    return job(name, roles=roles, submitted=NOW - 1000.0, **words)
+
+
+def test_gpus_of_other_roles_stay_with_jobs_that_run_and_are_kept_for_those_that_wait() -> None:
+    running = shown([several("a", "n0"), several("b", "n0"), several("c", "n1")])
+    assert sum(granted(Pollux().share(running), running).values()) == 5
+    waiting = shown([several("a", "n0"), several("new")])
+    assert sum(granted(Pollux().share(waiting), waiting).values()) == 6
+
+
+def test_a_job_whose_other_roles_have_no_free_gpus_waits_and_is_told_so() -> None:
+    full = elastic("full", on=["n0"] * 4 + ["n1"] * 4, submitted=NOW - 1000.0)
+    at = shown([full, several("new")])
+    found = Pollux().share(at)
+    assert granted(found, at) == {"full": 8, "new": 0}
+    assert list(found.why.values()) == [
+        "too few GPUs are free for its other roles, and no job gives any up for those"
+    ]
 
 
 # ---- in a cycle: the very nodes ----
@@ -252,14 +294,3 @@ def test_the_plan_puts_jobs_on_the_nodes_that_were_found() -> None:
         key.name: dict(Counter(h.node for h in places)) for key, places in after.reservations.items()
     } == expected
     assert not after.plugin_errors
-
-
-# ---- rooms and places ----
-
-
-def test_the_room_is_what_these_jobs_have_and_what_is_free() -> None:
-    ours = elastic("a", on=["n0", "n0"], held=[("worker", "n1", 2)])
-    at = snapshot(3, 4, jobs=[ours], foreign={"n0": asks(1), "n2": asks(4)})
-    names, room = capacity(at.with_table(shown([ours]).table), [ours])
-    assert (names, room.tolist()) == (["n0", "n1"], [3, 4])
-    assert placed(ours, names) == [2, 1]

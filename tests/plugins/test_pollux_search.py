@@ -11,10 +11,22 @@ from hypothesis import strategies as st
 from muster.policylib.genetic import evolve
 from muster.policylib.goodput import Limits
 from muster.types import Config, Facts, FloatArray, IntArray, Meter, Report
-from muster_plugins.pollux import AT_ONCE, CELLS, STATE, Pollux
+from muster_plugins.pollux import AT_ONCE, CELLS, STATE, Pollux, capacity, placed
 from muster_plugins.pollux_search import Placements
 from muster_plugins.pollux_trainings import Reported, speedups
 from tests.plugins.test_pollux_policy import NEAR, SIZES, elastic, granted, reports, shown
+from tests.scenario import asks, snapshot
+
+# ---- rooms and places ----
+
+
+def test_the_room_is_what_these_jobs_have_and_what_is_free() -> None:
+    ours = elastic("a", on=["n0", "n0"], held=[("worker", "n1", 2)])
+    at = snapshot(3, 4, jobs=[ours], foreign={"n0": asks(1), "n2": asks(4)})
+    names, room = capacity(at.with_table(shown([ours]).table), [ours])
+    assert (names, room.tolist()) == (["n0", "n1"], [3, 4])
+    assert placed(ours, names) == [2, 1]
+
 
 # ---- the search ----
 
