@@ -21,11 +21,11 @@ class Measured:
     models: Mapping[str, Model]
 
     def limits(self, job: Job) -> Limits:
-        """Any batch size that was measured."""
+        """Any batch size that was measured; the artifact's trainings take two passes for more on one replica."""
         model = self._application(job)
         one = job.model in ONE_GPU
         least, most = (WHOLE, WHOLE) if one else (model.smallest, model.largest)
-        return Limits(model.smallest, least, most, model.least_local, model.most_local)
+        return Limits(model.smallest, least, most, model.least_local, model.most_local, halves=True)
 
     def tried(self, job: Job) -> frozenset[Tried]:
         """The first measurement of each number of nodes, replicas and samples a replica and pass."""

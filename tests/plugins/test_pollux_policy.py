@@ -113,7 +113,8 @@ def test_what_a_restart_leaves_of_a_speedup(restarts: int, age: float, kept: flo
 def test_the_same_snapshot_gives_the_same_grants_and_another_seed_may_not() -> None:
     at = shown([elastic(f"j{n}", speed=speeds(0.5 + n / 10)) for n in range(4)], nodes=3)
     assert nodes_of(Pollux().share(at), at) == nodes_of(Pollux().share(at), at)
-    assert sum(granted(Pollux().share(replace(at, seed=3)), at).values()) <= 12
+    others = [nodes_of(Pollux().share(replace(at, seed=seed)), at) for seed in range(4)]
+    assert any(one != others[0] for one in others)
 
 
 def test_a_batch_size_is_chosen_with_the_gpus_where_noise_and_sizes_are_known() -> None:

@@ -114,6 +114,14 @@ def test_several_passes_make_up_a_batch_that_replicas_have_no_memory_for() -> No
     )
 
 
+def test_one_replica_trains_a_larger_batch_in_one_pass_but_where_noise_is_measured_between_passes() -> None:
+    one = Limits(64, 128, 128)
+    found = [
+        best(EXAMPLE, 0.0, limits, (1,), (1,)).throughput[0] for limits in (one, one._replace(halves=True))
+    ]
+    assert found == pytest.approx([128 / (0.02 + 0.128), 128 / (2 * (0.02 + 0.064))])
+
+
 def test_more_replicas_than_the_largest_batch_has_parts_can_not_run() -> None:
     found = best(EXAMPLE, 1e3, LIMITS._replace(most=128), (1, 4, 4), (4, 16, 17))
     assert found.batch.tolist() == [128, 128, 0]

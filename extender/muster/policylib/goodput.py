@@ -50,7 +50,8 @@ class Tried(NamedTuple):
 
 class Limits(NamedTuple):
     """Batch sizes of a job. initial: M0; least, most: of all replicas together; least_local, most_local: of one
-    replica and pass; sizes: the only ones that it takes, rising (empty: any from least to most)."""
+    replica and pass; sizes: the only ones that it takes, rising (empty: any from least to most); halves: one replica
+    takes two passes at least for more than M0, as where noise is measured between passes (section 3.1)."""
 
     initial: int
     least: int
@@ -58,6 +59,7 @@ class Limits(NamedTuple):
     least_local: int = 1
     most_local: int = 1 << 40
     sizes: tuple[int, ...] = ()
+    halves: bool = False
 
 
 class Theta(NamedTuple):
@@ -191,8 +193,7 @@ def best(
 ) -> Best:
     """The batch size with the greatest goodput on each of C configurations, given as (C,) nodes and replicas.
 
-    More passes than one where a replica's part is larger than most_local; two or more for one replica beyond the
-    initial batch size, since the noise is measured between passes or replicas (section 3.1).
+    More passes than one where a replica's part is larger than most_local, and as the limits' halves say.
     """
     n, k = np.array(nodes, dtype=np.float64), np.array(replicas, dtype=np.float64)
     least = np.maximum(limits.least, limits.least_local * k)
@@ -202,8 +203,8 @@ def best(
         asked = np.geomspace(np.minimum(least, limits.most), limits.most, SIZES)
     part = asked / k
     passes = np.maximum(1.0, np.ceil(part / limits.most_local - TINY))
-    alone = (k == 1) & (part > limits.initial + TINY)
-    passes = np.where(alone, np.maximum(passes, 2.0), passes)
+    if limits.halves:
+        passes = np.where((k == 1) & (part > limits.initial + TINY), np.maximum(passes, 2.0), passes)
     local = np.ceil(part / passes - TINY)
     batch = asked if limits.sizes else k * local * passes
     vector = np.array([*theta.compute, *theta.network, *theta.node, theta.overlap])

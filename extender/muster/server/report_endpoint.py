@@ -66,10 +66,15 @@ class _Number:
     least: float
     most: float
     whole: bool = False
+    above: bool = False
 
     def __str__(self) -> str:
         kind = "a whole number" if self.whole else "a finite number"
-        return f"{kind} from {self.least:g} to {self.most:g}"
+        return (
+            f"{kind} above {self.least:g}, at most {self.most:g}"
+            if self.above
+            else f"{kind} from {self.least:g} to {self.most:g}"
+        )
 
 
 _COUNT, _VALUE = _Number(0.0, FAR), _Number(-FAR, FAR)
@@ -84,7 +89,7 @@ FIELDS: dict[str, _Number | None] = {
     "target": _VALUE,
     "workers": _Number(1.0, 1e5, whole=True),
     "batch": _Number(1.0, batch.MOST, whole=True),
-    "noise": _COUNT,
+    "noise": _Number(0.0, FAR, above=True),
     "at": _COUNT,  # when it was measured, Unix s: checked, and not used
 }
 
@@ -118,7 +123,9 @@ def _checked(name: str, value: Any) -> Any:
         return value
     fits = isinstance(value, int | float) and not isinstance(value, bool)
     # Python's whole numbers have no end: compared before one becomes a float.
-    if not fits or not number.least <= value <= number.most or (number.whole and value != int(value)):
+    if not fits or not number.least <= value <= number.most or (number.above and value == number.least):
+        raise Unfit(name, str(number), _shown(value))
+    if number.whole and value != int(value):
         raise Unfit(name, str(number), _shown(value))
     return float(value)
 

@@ -82,7 +82,7 @@ def report(
     training stops by itself; boundary: True where the job may be resized now (muster.dev/resize-at: boundary);
     workers: replicas that took part in the newest steps, where it is not simply all that run; batch: samples of an
     iteration, of all replicas together (global batch size), where it may change (muster.dev/batch-sizes);
-    noise: gradient noise scale, in samples.
+    noise: gradient noise scale, in samples, above 0: left out until it is known.
     """
     try:
         return _own().report(
