@@ -25,6 +25,7 @@ from e2e.bench import resizes as elastic_resizes
 from e2e.bench import sim as simulator
 from e2e.bench import sizes as all_sizes
 from e2e.bench import verbs as both_verbs
+from e2e.bench import workload_one as sidecar_jobs
 from e2e.bench.course import VARIANTS
 from e2e.bench.report import Progress, Result, show
 from e2e.lab.errors import LabError
@@ -288,6 +289,39 @@ def peers(**options: Any) -> None:
 def agents(**options: Any) -> None:
     """A thousand agents in place on fake nodes: order to arrival, Muster's CPU, what a hand-over writes."""
     _finish(many_agents.measure, **options)
+
+
+@main.command("workload-one")
+@click.option(
+    "--profile",
+    "names",
+    multiple=True,
+    type=click.Choice(sidecar_jobs.PROFILES),
+    help="May be given again.  [default: all four]",
+)
+@click.option("--jobs", default=0, type=click.IntRange(0), help="Only the first so many.  [default: all 40]")
+@click.option(
+    "--speed",
+    default=sidecar_jobs.SPEED,
+    show_default=True,
+    type=click.FloatRange(1),
+    help="Trace seconds in one of the lab's.",
+)
+@click.option(
+    "--results",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where runs are kept, and found again.  [default: out/bench/workload-one]",
+)
+@_keep
+def workload_one(**options: Any) -> None:
+    """The SideCar paper's Workload One, live and simulated: default, termination, reshape by restarts and in place.
+    Goes on where it was cut off.
+
+    \b
+    Short:        python -m e2e.bench workload-one --profile reshape --jobs 5
+    """
+    options["names"] = options["names"] or sidecar_jobs.PROFILES
+    _finish(sidecar_jobs.measure, **options)
 
 
 @main.command("all")

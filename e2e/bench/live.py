@@ -119,16 +119,16 @@ def trains(
     cluster: Cluster,
     namespace: str,
     jobs: Sequence[Trained],
-    pause: float,
+    trainings: Trainings,
     *,
     submit: Callable[[Trained], None],
     finish: Callable[[str], None],
     meanwhile: Callable[[float, Trainings], object],
 ) -> tuple[Trainings, float]:
     """Jobs are submitted as they come, counted as they train, and told to end when they are done; how they went, and
-    how long it took (s of this machine). who: whose run it is; meanwhile: called at each step. LabError where they
-    are not done within LIMIT."""
-    trainings, waiting = Trainings(pause), list(jobs)
+    how long it took (s of this machine). who: whose run it is; trainings: which count them, of no jobs yet;
+    meanwhile: called at each step. LabError where they are not done within LIMIT."""
+    waiting = list(jobs)
     now = 0.0
     with Watch(cluster, namespace, seen) as watch, ThreadPoolExecutor(8) as callers:
         calls: list[Future[None]] = []
@@ -178,7 +178,7 @@ def _run(going: Going, one: Lab, side: Side, drawn: Sequence[Trained], pause: fl
             cluster,
             namespace,
             [side.has(job) for job in drawn],
-            pause,
+            Trainings(pause),
             submit=lambda job: _submit(cluster, manifest(job), namespace),
             finish=lambda name: _finish(cluster, namespace, name),
             meanwhile=snapshot,

@@ -71,7 +71,7 @@ def run(on: On, going: Going, drawn: Sequence[Trained], drawing: Drawing) -> Fou
             on.cluster,
             namespace,
             [side.has(one) for one in drawn],
-            PAUSE / drawing.speed,
+            Trainings(PAUSE / drawing.speed),
             submit=lambda one: on.submit(body(namespace, one)),
             finish=lambda name: _finish(on, namespace, name),
             meanwhile=lambda now, trained: use.look(now, *held(trained)),
