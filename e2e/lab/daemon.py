@@ -181,10 +181,11 @@ def _stat(pid: int) -> list[str]:
 
 
 def _born(pid: int, zombies: bool = False) -> int:
-    """Start time of a living process, -1 if there is none. A zombie of ours is reaped on the way."""
+    """Start time of a living process, -1 if there is none. A zombie of ours is reaped on the way. One of whose
+    threads some still end lives: they hold its ports."""
     try:
         fields = _stat(pid)
-        if fields[0] in "ZX" and not zombies:
+        if fields[0] in "ZX" and not zombies and len(os.listdir(f"/proc/{pid}/task")) < 2:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
             return -1
