@@ -69,13 +69,10 @@ def test_pollux_shares_gpus_by_goodput_and_a_training_takes_the_batch_size_that_
     }
     only(lab, cluster, NODE)
     with configured(lab, **quick()):
-        cluster.submit(
-            train("noisy", most=2, speeds="", annotations=takes),
-            train("flat", most=8, speeds="1=1,8=1"),
-            train("steep", most=8),
-            namespace=namespace,
-        )
-        # a job that has tried nothing starts with one; who gains nothing from GPUs leaves them to who does
+        cluster.submit(train("flat", most=8, speeds="1=1,8=1"), train("steep", most=8), namespace=namespace)
+        settles(cluster, namespace, {"flat": 1, "steep": 7})  # who gains nothing leaves GPUs to who does
+        cluster.submit(train("noisy", most=2, speeds="", annotations=takes), namespace=namespace)
+        # a job that has tried nothing starts with one
         settles(cluster, namespace, {"noisy": 1, "flat": 1, "steep": 6})
         training = Training(lab, cluster, namespace, "noisy")
         with looking(training, 0.9):
