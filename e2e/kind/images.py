@@ -52,10 +52,14 @@ def node_image(kubernetes: str, wanted: str = "") -> str:
     LabError where it can't be built either."""
     if wanted:
         return wanted
-    version = versions.binaries(kubernetes)["kube-apiserver"].version
-    if pulled(public := f"kindest/node:{version}", within=600):
+    if pulled(public := public_name(kubernetes), within=600):
         return public
     return built_node_image(kubernetes)
+
+
+def public_name(kubernetes: str) -> str:
+    """Of kind's own node image of the version that the lab has."""
+    return f"kindest/node:{versions.binaries(kubernetes)['kube-apiserver'].version}"
 
 
 def built_node_image(kubernetes: str) -> str:

@@ -20,7 +20,7 @@ def why_not(kubernetes: str) -> str:
         _privileged()
     except LabError as refused:
         return " ".join(str(refused).split())[-300:]
-    public = f"kindest/node:{versions.binaries(kubernetes)['kube-apiserver'].version}"
+    public = images.public_name(kubernetes)
     try:
         built = has_image(images.built_name(versions.kind_binaries(kubernetes)))
     except LabError as refused:  # not of this version
