@@ -12,7 +12,7 @@ A run that was made is kept below out/bench/workload-one: a measure that was cut
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from e2e.bench.trainings import Trained
 from e2e.lab.errors import LabError
 from e2e.reproduce.sidecar import OVERHEADS, PAPER
 from muster import profiles
+from muster.policylib.completion import Terms
 from muster.sim.engine import simulate
 from muster.sim.options import Options
 from muster.sim.presets import sidecar
@@ -41,15 +42,6 @@ SPEED = 40.0
 NEAR = 0.05
 PERIOD = 1.0
 """Seconds of this machine until a policy looks again at a job that adjusts."""
-TERMS: Mapping[str, float] = {
-    "job_start": 83.0,
-    "process_start": 9.0,
-    "checkpoint": 9.0,
-    "process_stop": 9.0,
-    "job_stop": 91.0,
-    "more": 10.0,
-}
-"""What the policies predict with, trace s."""
 SETTLING = {OURS: sidecar.UP, RESTART: sidecar.UP_BY_RESTART, TERMINATION: sidecar.UP_BY_RESTART}
 """Trace s in which a job counts as adjusting: nothing reports here, so as long as a change takes at most."""
 
@@ -109,7 +101,7 @@ def arguments(profile: str, speed: float, period: float) -> dict[str, dict[str, 
         return {DEFAULT: {"draw": False}}
     plugin = "termination" if profile == TERMINATION else "reshape"
     own: dict[str, Any] = {"restart": True} if profile == RESTART else {}
-    seconds = {key: value / speed for key, value in TERMS.items()}
+    seconds = {key: value / speed for key, value in asdict(Terms()).items()}
     return {plugin: {**own, **seconds, "settling": SETTLING[profile] / speed, "period": period / speed}}
 
 

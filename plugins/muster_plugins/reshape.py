@@ -40,7 +40,7 @@ import numpy as np
 from muster.core.progress.learned import learned_of
 from muster.memory import Memory, remembers
 from muster.points import Estimation
-from muster.policylib.completion import Forecast, Overheads, forecast
+from muster.policylib.completion import Forecast, Overheads, Terms, forecast
 from muster.types import PRODUCT, Config, Grants, Job, SharingSnapshot, Snapshot, elastic_role
 from muster_plugins.reshape_scene import Scene, Standing, homes_of, where
 
@@ -57,10 +57,10 @@ def kept_points(plain: Mapping[str, object]) -> Points:
 
 
 @dataclass(frozen=True, slots=True)
-class Reshape:
+class Reshape(Terms):
     """Parameters, times in s.
 
-    overheads as in `policylib.completion.Overheads`. settling: how long a job that reports no speed counts as
+    overheads as in `policylib.completion.Terms`. settling: how long a job that reports no speed counts as
     adjusting (the longest that Fig. 3 shows: 242). period: see above.
     restart: whether every change restarts the whole job (the paper's "advanced approach" of Fig. 3(b)); a profile
     with it has resize "restart". measured: whether the seconds that changes of a job took, where any were measured,
@@ -71,12 +71,6 @@ class Reshape:
     (Table V), (iterations, accuracy) by model. memory: points of the accuracy curve that earlier cycles kept.
     """
 
-    job_start: float = 83.0
-    process_start: float = 9.0
-    checkpoint: float = 9.0
-    process_stop: float = 9.0
-    job_stop: float = 91.0
-    more: float = 10.0
     settling: float = 242.0
     period: float = 10.0
     restart: bool = False
@@ -89,15 +83,7 @@ class Reshape:
     memory: Memory[Points] = remembers(kept_points)
 
     def __post_init__(self) -> None:
-        times = (
-            self.job_start,
-            self.process_start,
-            self.checkpoint,
-            self.process_stop,
-            self.job_stop,
-            self.more,
-        )
-        if min(*times, self.settling) < 0.0 or self.period <= 0.0:
+        if min(*self.terms, self.settling) < 0.0 or self.period <= 0.0:
             raise ValueError("expected times of at least 0 s and a period above")
 
     # ---- Share ----
@@ -138,7 +124,7 @@ class Reshape:
             node = where(job) if count else ""
             unit, restart = int(table.unit[row]), self.restarts(job)
             standing = Standing(
-                row, job, sizes, unit, self.believe(job, snapshot.now), self.terms(job), restart
+                row, job, sizes, unit, self.believe(job, snapshot.now), self.overheads(job), restart
             )
             if count and node in idle:
                 standing.count, standing.had = count, count
@@ -151,11 +137,9 @@ class Reshape:
         """Whether a change of its number restarts the job."""
         return self.restart or (self.measured and not elastic_role(job).devices)
 
-    def terms(self, job: Job) -> Overheads:
+    def overheads(self, job: Job) -> Overheads:
         """The paper's; with `measured`, in proportion to what a change of this job took, or of jobs like it."""
-        paper = Overheads(
-            self.job_start, self.process_start, self.checkpoint, self.process_stop, self.job_stop, self.more
-        )
+        paper = Overheads(*self.terms)
         if not self.measured:
             return paper
         lesson = learned_of(job)
@@ -174,7 +158,7 @@ class Reshape:
         best = max(products, key=lambda p: (believed.rate(1, p), p))
         one = believed.rate(1, best)
         max_count = min(elastic_role(job).max, 1024)
-        terms = self.terms(job)
+        terms = self.overheads(job)
 
         def cost(before: Config | None, after: Config) -> float:
             if before is None:

@@ -19,22 +19,17 @@ from dataclasses import dataclass, field
 
 from muster.memory import Memory, hand_in, remembers
 from muster.points import Estimation
+from muster.policylib.completion import Terms
 from muster.types import Grants, Job, SharingSnapshot, Snapshot
 from muster_plugins.reshape import Points, Reshape, kept_points
 from muster_plugins.reshape_scene import Scene, Standing, homes_of
 
 
 @dataclass(frozen=True, slots=True)
-class Termination:
+class Termination(Terms):
     """settling: seconds after a start or an addition in which a job that reports nothing gets nothing more (Fig.
     3(b): 242). All others as `reshape` has them."""
 
-    job_start: float = 83.0
-    process_start: float = 9.0
-    checkpoint: float = 9.0
-    process_stop: float = 9.0
-    job_stop: float = 91.0
-    more: float = 10.0
     settling: float = 242.0
     period: float = 10.0
     measured: bool = False
@@ -69,9 +64,13 @@ class Termination:
 
     def _beliefs(self) -> Reshape:
         made = Reshape(
-            self.job_start, self.process_start, self.checkpoint, self.process_stop, self.job_stop, self.more,
-            self.settling, self.period, restart=True, measured=self.measured, accuracy=self.accuracy,
-        )  # fmt: skip
+            *self.terms,
+            settling=self.settling,
+            period=self.period,
+            restart=True,
+            measured=self.measured,
+            accuracy=self.accuracy,
+        )
         hand_in(made, self.memory.name)
         return made
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 
 from muster.cached import MIB, cached
 from muster.core.progress.curves import interpolated
@@ -24,14 +24,14 @@ from muster.types import Job
 
 
 @dataclass(frozen=True, slots=True)
-class Overheads:
+class Terms:
     """Seconds that a job spends not training, from the offline profile (III-B.1).
 
     Fig. 3 gives sums only. job_start: pod and container, 263 - 180 = 83 s in (c). job_stop: 174 - 83 = 91 s from
     the end of one job to the pod of the next in (a). checkpoint + process_stop + process_start = 27 s when a job
     shrinks in (c); thirds of it are an assumption (they only ever occur as this sum and at a job's very start and
     end). more: a process that comes back with more GPUs took 37 - 27 = 10 s longer. These are the paper's; where a
-    change of the job was measured, see `measured`.
+    change of the job was measured, see `Overheads.measured`.
     """
 
     job_start: float = 83.0
@@ -40,6 +40,19 @@ class Overheads:
     process_stop: float = 9.0
     job_stop: float = 91.0
     more: float = 10.0
+
+    @property
+    def terms(self) -> tuple[float, float, float, float, float, float]:
+        """In the order above."""
+        return (
+            *(self.job_start, self.process_start, self.checkpoint),
+            *(self.process_stop, self.job_stop, self.more),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Overheads(Terms):
+    """What they come to for one job."""
 
     @property
     def beginning(self) -> float:
@@ -59,7 +72,7 @@ class Overheads:
         usual = self.change(grows=False, restart=restart)
         if usual <= 0.0:
             return self
-        return Overheads(*(term * seconds / usual for term in astuple(self)))
+        return Overheads(*(term * seconds / usual for term in self.terms))
 
 
 @dataclass(frozen=True, slots=True)
