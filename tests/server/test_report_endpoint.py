@@ -239,6 +239,18 @@ def test_a_job_that_is_over_has_nothing_to_report_and_a_new_one_has(service: Ser
     assert service.post(bearer).status_code == 200
 
 
+def test_a_pod_that_was_not_looked_for_yet_may_ask_again_at_once(service: Service) -> None:
+    view = service.board.view
+    bearer = token(uid(service, "train"))
+    service.board.view = replace(view, snapshot=replace(view.snapshot, jobs={}))
+    assert service.post(bearer).headers["retry-after"] == "30"
+    service.board.view = view  # a moment later: too soon for another search through all jobs
+    answer = service.post(bearer)
+    assert (answer.status_code, answer.headers["retry-after"]) == (404, "1")
+    service.clock += 1.0
+    assert service.post(bearer).status_code == 200
+
+
 # ---- how often ----
 
 

@@ -131,7 +131,8 @@ class JobsByPod:
             job = jobs.get(self._keys[uid]) if uid in self._keys else None
         if job is None:
             why = "this pod is in no job of Muster's (schedulerName), or its job is over"
-            raise Refusal(404, "unknown", why, headers={"Retry-After": str(UNKNOWN_AFTER)})
+            after = UNKNOWN_AFTER if self._read is self._board.view else 1  # not looked for yet: REINDEXED
+            raise Refusal(404, "unknown", why, headers={"Retry-After": str(after)})
         return job.key, job
 
     def _index(self) -> None:
