@@ -175,6 +175,36 @@ def test_nothing_but_its_least_is_kept_for_who_waits_while_others_can_grow() -> 
     assert {key.name: one.gpus for key, one in found.items()} == {"a": 3, "b": 4, "c": 1}, "what b leaves"
 
 
+def test_nothing_is_kept_for_a_job_to_grow_whose_node_is_full_while_others_can() -> None:
+    circle = Circle(gpus=2, nodes=2)
+    circle.quotas = (quota(4),)
+    circle.train("first", "1-4")
+    circle.seconds(8)
+    assert circle.using("first") == 2, "all of its node"
+    circle.train("second", "1-4")
+    circle.seconds(8)
+    assert (circle.using("first"), circle.using("second")) == (2, 2), "not 1, with 1 kept for first"
+
+
+def test_what_a_node_has_for_growth_is_what_others_there_leave_at_their_least() -> None:
+    jobs = {job.key: job for job in (a_job("a", 1.0), a_job("b", 2.0), a_job("c", 3.0))}
+    a, b, c = jobs
+    sizes = {a: (1, 2, 4, 8), b: (2, 3), c: (1, 4)}
+    granted = {
+        a: (Granted("pod-a", "n0", 2),),
+        b: (Granted("pod-b", "n0", 2),),
+        c: (Granted("pod-c", "n1", 1),),
+    }
+
+    def most(hard: int, **here: int) -> list[int]:
+        found = allowances(jobs, sizes, granted, {"team": (quota(hard),)}, {}, anywhere, here)
+        return [found[key].gpus for key in jobs]
+
+    assert most(11, n0=8, n1=4) == [4, 3, 4], "6 could be a's: it grows to 4"
+    assert most(10, n0=5, n1=4) == [2, 3, 4], "3 could be a's, and it has no such size"
+    assert most(12, n0=5, n1=1) == [8, 3, 1], "what nobody else can use stays allowed"
+
+
 def test_a_job_that_no_nodes_could_take_keeps_nothing_from_its_namespace() -> None:
     circle = Circle(gpus=2, nodes=4)
     circle.quotas = (quota(4),)

@@ -3,8 +3,8 @@
 The pods that request the GPUs are in a namespace of Muster's own, so Kubernetes charges nobody. What a quota leaves
 is its hard limit less what it counts of the namespace's pods and less what jobs in place there are granted or, where
 that is more, what their pods still use: those of a job that is to have none any more too. Who waits comes first, with
-the fewest GPUs that it can train on, unless no nodes have them; then who runs and could grow, in the order of
-submission. Nobody loses GPUs to a quota that was lowered, as no pod does.
+the fewest GPUs that it can train on, unless no nodes have them; then who runs and could grow where it is, in the
+order of submission. Nobody loses GPUs to a quota that was lowered, as no pod does.
 """
 
 from __future__ import annotations
@@ -88,13 +88,17 @@ def allowances(
     quotas: Quotas,
     uses: Mapping[JobKey, Mapping[str, int]],
     room: Room,
+    here: Mapping[str, int] | None = None,
 ) -> dict[JobKey, Allowed]:
     """What jobs in place may be granted, of those in whose namespace a quota counts GPUs, or none is known. uses:
-    devices that pods use, may use or are about to get, by job and pod's uid, of every job whatever its state.
+    devices that pods use, may use or are about to get, by job and pod's uid, of every job whatever its state. here:
+    GPUs that jobs in place could have, by node; None where nobody knows.
 
     Of what is left a job that waits is kept its least, unless the nodes that there are have no room for that; then
-    those grow that run, and last those that don't yet.
+    those grow that run, as far as their nodes go when all others there have their least, then those that don't run
+    yet, and last those whose nodes have too little.
     """
+    growth = _growth(sizes, granted, here)
     found: dict[JobKey, Allowed] = {}
     known = [key for key in sizes if key in jobs and _may_have(jobs[key])]
     for namespace in sorted({key.namespace for key in known} & quotas.keys()):
@@ -123,8 +127,9 @@ def allowances(
                 now[key] = sizes[key][0]
         kept: dict[JobKey, int] = {}
         steps = [(key, sizes[key][:1]) for key in waits]
-        steps += [(key, sizes[key]) for key in mine if key not in waits]
-        steps += [(key, sizes[key]) for key in waits]
+        runs = [key for key in mine if key not in waits]
+        steps += [(key, tuple(n for n in sizes[key] if n <= growth[key])) for key in runs]
+        steps += [(key, sizes[key]) for key in (*waits, *runs)]
         for key, counts in steps:
             if key in never:
                 continue
@@ -138,6 +143,23 @@ def allowances(
             others = [(other.name, count) for other, count in kept.items() if other != key and count]
             found[key] = Allowed(charges[key].pods * now[key], _words(first, held, others))
     return found
+
+
+def _growth(sizes: Sizes, granted: Grants, here: Mapping[str, int] | None) -> dict[JobKey, int]:
+    """The most GPUs that each pod of a job could have on its node while others there have their least."""
+    if here is None:
+        return dict.fromkeys(granted, UNLIMITED)
+    least: dict[str, int] = {}
+    pods: dict[tuple[JobKey, str], int] = {}
+    for key, grants in granted.items():
+        for one in grants:
+            least[one.node] = least.get(one.node, 0) + sizes[key][0]
+            pods[key, one.node] = pods.get((key, one.node), 0) + 1
+    most: dict[JobKey, int] = {}
+    for (key, node), count in pods.items():
+        each = (here.get(node, 0) - least[node]) // count + sizes[key][0]
+        most[key] = min(most.get(key, UNLIMITED), each)
+    return most
 
 
 def _words(quota: Quota, held: int, kept: Sequence[tuple[str, int]]) -> str:

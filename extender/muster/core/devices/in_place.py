@@ -18,7 +18,7 @@ from muster.core.devices.on_node import Want
 from muster.core.devices.pairs import pairs
 from muster.core.devices.seen import KEPT, HandOver, InPlaceSeen
 from muster.core.devices.slots import taken_out, to_vacate, wants, with_slots
-from muster.types import Job, JobKey, Plan, Snapshot
+from muster.types import GPU, Job, JobKey, Plan, Snapshot
 from muster.types.holders import HolderAction
 
 
@@ -99,7 +99,8 @@ class InPlace:
         self.held = held
         self.beside = pairs(self.granted, {key: found.jobs[key].grant for key in self.granted})
         uses = _by_job(used, job_of)
-        self.allowed = allowances(found.jobs, self.sizes, self.granted, quotas, uses, room)
+        here = _here(found, held, {one.node for grants in self.granted.values() for one in grants})
+        self.allowed = allowances(found.jobs, self.sizes, self.granted, quotas, uses, room, here)
         taken = self.devices.taken()
         found = with_slots(found, self.sizes, self.granted, taken, held, self.allowed, self.beside, used)
         self.slotted = True
@@ -258,6 +259,14 @@ class InPlace:
             tuple(sorted(self.devices.holders)),
             tuple(sorted((pod, last.at) for pod, last in changes)),
         )
+
+
+def _here(found: Snapshot, held: Mapping[str, int], nodes: set[str]) -> dict[str, int]:
+    """GPUs that jobs in place could have on these nodes: those of holders, and what is free."""
+    column, index = found.nodes.resource_index.get(GPU), found.nodes.index
+    if column is None:
+        return {}
+    return {node: int(found.free[index[node], column]) + held.get(node, 0) for node in nodes & index.keys()}
 
 
 def _by_job(
