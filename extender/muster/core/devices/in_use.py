@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from muster.core.devices.coordinator import HeldDevice
 from muster.core.devices.granted import PARTS
-from muster.core.devices.slots import SLOT, SUFFIX
+from muster.core.devices.slots import SLOT, slots_of
 from muster.core.devices.transitions import DeviceState
-from muster.types import Job, Member, Phase, Role
+from muster.types import Job, Member, Phase
 
 Uses = Mapping[str, Mapping[str, int]]
 """GPUs that each pod uses, by its uid and the node. One that two jobs share counts for both."""
@@ -45,13 +45,5 @@ def as_it_trains(job: Job, sizes: tuple[int, ...], uses: Uses) -> Job:
         for i in range(count)
     )
     number = max(1, pods.max, sum(pod.phase is not Phase.ENDING for pod in pods.on))
-    slots = Role(
-        pods.name + SUFFIX,
-        number * sizes[0],
-        number * sizes[-1],
-        SLOT,
-        sizes=tuple(number * size for size in sizes),
-        members=members,
-        devices=True,
-    )
+    slots = slots_of(pods, tuple(number * size for size in sizes), members)
     return replace(job, roles=(slots,))

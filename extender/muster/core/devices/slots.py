@@ -124,16 +124,7 @@ def _slotted(
                 False,
             )
         counts = within or counts
-    slots = Role(
-        pods.name + SUFFIX,
-        counts[0] if number else 0,
-        counts[-1] if number else 0,
-        SLOT,
-        sizes=counts,
-        members=members,
-        ordered=True,
-        devices=True,
-    )
+    slots = slots_of(pods, counts if number else (0,), members)
     # Nobody but Muster makes slots, so no pause of an owner says that there will be no more of them.
     return replace(
         job,
@@ -144,6 +135,20 @@ def _slotted(
         quota=quota,
         request=job.request * number if job.request in sizes else 0,
         shareable=job.gpu_memory > 0 and number <= 1,
+    )
+
+
+def slots_of(pods: Role, counts: tuple[int, ...], members: tuple[Member, ...]) -> Role:
+    """The slots of these pods, a GPU each. counts: numbers of slots that can train, rising."""
+    return Role(
+        pods.name + SUFFIX,
+        counts[0],
+        counts[-1],
+        SLOT,
+        sizes=counts,
+        members=members,
+        ordered=True,
+        devices=True,
     )
 
 
