@@ -107,3 +107,36 @@ def test_what_was_fitted_to_its_target_is_never_called_met(monkeypatch: pytest.M
 def test_a_folder_is_searched_for_papers_and_not_for_the_runner() -> None:
     assert not {"entry", "run", "table", "__main__"} & set(run.papers())
     assert all((Path(run.__file__).parent / f"{name}.py").exists() for name in run.papers())
+
+
+def test_a_run_that_was_cut_short_goes_on_with_what_it_has_not_measured_yet(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    measured: list[str] = []
+
+    def figure(name: str, result: float | Range) -> Entry:
+        def measure() -> float | Range:
+            measured.append(name)
+            if name == "cut" and measured.count("cut") == 1:
+                raise KeyboardInterrupt
+            if name == "broken":
+                raise ValueError("no data")
+            return result
+
+        return entry(0.0, name=name, measure=measure)
+
+    made = types.ModuleType("e2e.reproduce.somebody")
+    made.entries = lambda _: [  # type: ignore[attr-defined]
+        figure("plain", 10.0), figure("broken", 0.0), figure("drawn", Range(10.0, 9.0, 12.0)), figure("cut", 11.0)
+    ]  # fmt: skip
+    monkeypatch.setitem(sys.modules, "e2e.reproduce.somebody", made)
+    with pytest.raises(KeyboardInterrupt):
+        run.measure("somebody", quick=True, kept=tmp_path)
+    rows = run.measure("somebody", quick=True, kept=tmp_path)
+    assert measured == ["plain", "broken", "drawn", "cut", "broken", "cut"], "an error is no figure"
+    assert [(row.name, row.result, row.low, row.high) for row in rows if not row.error] == [
+        ("plain", 10.0, pytest.approx(math.nan, nan_ok=True), pytest.approx(math.nan, nan_ok=True)),
+        ("drawn", 10.0, 9.0, 12.0),
+        ("cut", 11.0, pytest.approx(math.nan, nan_ok=True), pytest.approx(math.nan, nan_ok=True)),
+    ]
+    assert [row.verdict for row in rows] == ["met", "error", "met", "FAILS"]

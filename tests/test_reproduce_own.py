@@ -1,7 +1,8 @@
-"""The sizes of Philly's virtual clusters that `make reproduce PAPERS=own` simulates."""
+"""What `make reproduce PAPERS=own` simulates, and that the page on tide says what came out."""
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -39,3 +40,54 @@ def test_a_file_that_is_no_trace_is_an_error_that_names_it(tmp_path: Path) -> No
     (tmp_path / "philly.csv").write_text("a,b\n1,2\n")
     with pytest.raises(BadTraceError, match=r"philly\.csv, line 2: expected timestamp"):
         own_sizes(tmp_path / "philly.csv")
+
+
+PAGE = (Path(__file__).parents[1] / "plugins" / "README.md").read_text(encoding="utf-8")
+TIDE = PAGE[PAGE.index("\n## Tide\n") : PAGE.index("\n## On a live cluster\n")]
+
+
+def rows(head: str) -> dict[str, list[str]]:
+    """The cells of the table on tide's page whose head begins so, by the first of each row."""
+    table = TIDE[TIDE.index(f"\n| {head}") + 1 :].split("\n\n")[0].splitlines()[2:]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
+    return {first: others for first, *others in cells}
+
+
+def test_each_figure_has_a_name_of_its_own_and_the_page_s_commands_name_some(tmp_path: Path) -> None:
+    names = [entry.name for entry in own.entries(tmp_path)]
+    assert len(set(names)) == len(names)
+    asked = re.findall(r"--only '?([^'`]+)", TIDE)
+    assert len(asked) >= 2
+    assert [text for text in asked if not any(text.lower() in name.lower() for name in names)] == []
+
+
+def test_an_aim_that_the_page_s_table_misses_is_told_as_missed_and_no_other() -> None:
+    table = rows("64 GPUs, tide / AFS-L")
+    assert [vc.split()[0] for vc in table] == list(own.ORDER)
+    assert [vc for vc in table if "tuned" in vc] == [f"{vc} (tuned)" for vc in own.TUNED]
+    missed = {
+        (vc.split()[0], what)
+        for vc, figures in table.items()
+        for (what, aim), figure in zip(own.AIMS.items(), figures, strict=False)
+        if float(figure) > aim
+    }
+    assert missed == set(own.MISSED)
+
+
+def test_every_aim_is_met_or_missed() -> None:
+    aims = rows("aim |")
+    assert len(aims) == 9
+    assert {aim: verdict for aim, (verdict, _) in aims.items() if verdict not in ("met", "missed")} == {}
+
+
+def test_no_figure_of_a_row_is_left_out() -> None:
+    """Where a row has one figure for each of Pollux's eight workloads, it has eight."""
+    figure = r"\d\.\d+|-"
+    found = [
+        len(cell.split(", "))
+        for line in TIDE.splitlines()
+        for cell in line.strip("|").split(" | ")
+        if re.fullmatch(rf"\s*({figure})(, ({figure}))+\s*", cell)
+    ]
+    assert found.count(8) > 20
+    assert set(found) <= {2, 3, 5, 6, 8}

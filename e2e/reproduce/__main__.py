@@ -33,14 +33,22 @@ from e2e.reproduce.run import DATA, papers, run
     "--out", type=click.Path(path_type=Path), default=Path("out/reproduce"), show_default=True,
     help="Folder of results.json and results.md.",
 )  # fmt: skip
+@click.option(
+    "--resume",
+    is_flag=True,
+    help="Measure only what OUT does not hold from runs before; the code was the same.",
+)
 @click.option("--list", "listed", is_flag=True, help="List the papers.")
-def main(chosen: tuple[str, ...], quick: bool, only: str, processes: int, out: Path, listed: bool) -> None:
+def main(
+    chosen: tuple[str, ...], quick: bool, only: str, processes: int, out: Path, resume: bool, listed: bool
+) -> None:
     """Measure the figures of the papers and print them beside their targets.
 
     \b
     Everything (minutes):       make reproduce
     The part that tests run:    make reproduce QUICK=1
     One paper, one figure:      python -m e2e.reproduce afs --only 'AFS-L'
+    Hours, piece by piece:      python -m e2e.reproduce own --resume --only '11cb48'
     """
     there = papers()
     if listed:
@@ -53,12 +61,14 @@ def main(chosen: tuple[str, ...], quick: bool, only: str, processes: int, out: P
     if not (DATA / "README.md").exists():
         click.echo("reproduce: no folder of traces: set TRACES to one (see e2e/README.md, Traces)", err=True)
         sys.exit(2)
-    rows = run(chosen or there, quick, only, processes, say=lambda text: click.echo(text, err=True))
+    out.mkdir(parents=True, exist_ok=True)
+    for name in () if resume else chosen or there:
+        (out / f"{name}.jsonl").unlink(missing_ok=True)
+    rows = run(chosen or there, quick, only, processes, lambda text: click.echo(text, err=True), kept=out)
     if not rows:
         click.echo("reproduce: no entry was chosen", err=True)
         sys.exit(2)
     click.echo(table.text(rows), nl=False)
-    out.mkdir(parents=True, exist_ok=True)
     (out / "results.md").write_text(table.markdown(rows), encoding="utf-8")
     plain = [{k: None if v != v else v for k, v in dataclasses.asdict(row).items()} for row in rows]
     (out / "results.json").write_text(json.dumps(plain, indent=1) + "\n", encoding="utf-8")

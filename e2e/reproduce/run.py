@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import pkgutil
@@ -33,15 +34,16 @@ def entries(paper: str, quick: bool, only: str = "") -> list[Entry]:
 
 
 def run(
-    chosen: Sequence[str], quick: bool, only: str = "", processes: int = 1, say: Callable[[str], None] = print
-) -> list[Row]:
-    """All rows, by paper and in each paper's own order."""
+    chosen: Sequence[str], quick: bool, only: str = "", processes: int = 1, say: Callable[[str], None] = print,
+    kept: Path | None = None,
+) -> list[Row]:  # fmt: skip
+    """All rows, by paper and in each paper's own order. kept: as `measure` has it."""
     if processes == 1 or len(chosen) == 1:
-        done = {paper: measure(paper, quick, only) for paper in chosen}
+        done = {paper: measure(paper, quick, only, kept) for paper in chosen}
     else:
         done = {}
         with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-            waiting = {pool.submit(measure, paper, quick, only): paper for paper in chosen}
+            waiting = {pool.submit(measure, paper, quick, only, kept): paper for paper in chosen}
             for future in as_completed(waiting):
                 done[waiting[future]] = future.result()
     for paper in chosen:
@@ -50,15 +52,17 @@ def run(
     return [row for paper in chosen for row in done[paper]]
 
 
-def measure(paper: str, quick: bool, only: str = "") -> list[Row]:
-    """One paper's rows; each is told on stderr when it is done."""
+def measure(paper: str, quick: bool, only: str = "", kept: Path | None = None) -> list[Row]:
+    """One paper's rows; each is told on stderr when it is done. kept: a folder where each figure is written down as
+    soon as it is measured, and from which those are taken that are there already (`results_of`)."""
+    before = results_of(kept, paper) if kept else {}
     rows = []
     for entry in entries(paper, quick, only):
         began = time.perf_counter()
         measured: float | Range = math.nan
         error = ""
         try:
-            measured = entry.measure()
+            measured = before[entry.name] if entry.name in before else entry.measure()
         except Exception as problem:  # one broken figure must not hide the others
             error = f"{type(problem).__name__}: {problem}"
         ends = (measured.low, measured.high) if isinstance(measured, Range) else (math.nan, math.nan)
@@ -69,6 +73,23 @@ def measure(paper: str, quick: bool, only: str = "") -> list[Row]:
             entry.fitted,
         )  # fmt: skip
         rows.append(row)
+        if kept and not error and entry.name not in before:
+            with _file(kept, paper).open("a", encoding="utf-8") as file:
+                file.write(json.dumps([entry.name, result, *ends]) + "\n")
         said = f"{row.verdict}, {row.result:.4g} {row.unit} ({row.seconds:.1f} s)"  # also where a run is cut short
         print(f"{paper}: {entry.name}: {said} {error}".rstrip(), file=sys.stderr)
     return rows
+
+
+def results_of(folder: Path, paper: str) -> dict[str, float | Range]:
+    """What runs before have measured of a paper, by name; empty where there was none."""
+    path = _file(folder, paper)
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    found = (json.loads(line) for line in lines)
+    return {
+        name: result if math.isnan(low) else Range(result, low, high) for name, result, low, high in found
+    }
+
+
+def _file(folder: Path, paper: str) -> Path:
+    return folder / f"{paper}.jsonl"
