@@ -78,7 +78,8 @@ class Asking:
 class Gavel:
     """Rounds, and what all policies share. round, interval: s. perf: whether speeds by product are taken into
     account. packed: whether two jobs may share GPUs. products: in which order they are handed out (others follow
-    by name). idle: see above."""
+    by name). idle: see above. untried: speed of two jobs in place on one GPU, of which nobody has measured any, over
+    that of one alone (the default: average of Gavel's pairs on a P100); 0 = no such pair is tried."""
 
     round: float = 360.0
     interval: float = 1920.0
@@ -86,6 +87,7 @@ class Gavel:
     packed: bool = False
     products: tuple[str, ...] = ("v100", "p100", "k80")
     idle: bool = True
+    untried: float = 1.19
     memory: Memory[Kept] = remembers(dict)
     _seen: list[tuple[Snapshot, Mapping[JobKey, Kept]]] = field(
         default_factory=list, init=False, repr=False, compare=False
@@ -129,7 +131,7 @@ class Gavel:
             np.array([capacity[name] for name in names], dtype=np.float64),
         )
         if self.packed:
-            market = with_pairs(market, jobs, names)
+            market = with_pairs(market, jobs, names, self.untried)
         asking = Asking(jobs, names, market, before, now, snapshot.seed)
         shares, told = self.allocate(asking)
         since = now - (last or 0.0)

@@ -1,6 +1,8 @@
 """Gavel's space sharing (Narayanan et al., OSDI'20, §3.1): which jobs may share GPUs, and their time together.
 
-Only a pair that was measured is one, and only on products where the two together do more than taking turns.
+Only a pair that was measured is one, and only on products where the two together do more than taking turns. On a
+cluster jobs in place are measured when they share a GPU: of those a pair is tried once, as worth what is believed of
+one that was not measured, and afterwards only from LEAST times the speed of one alone (`core.progress.pairs`).
 """
 
 from __future__ import annotations
@@ -11,12 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from muster.core.progress.pairs import LEAST, parts_kept
 from muster.policylib.lp import Market
-from muster.types import Job, Snapshot, elastic_role
+from muster.types import FloatArray, Job, Snapshot, elastic_role
 
 
-def with_pairs(market: Market, jobs: Sequence[Job], names: Sequence[str]) -> Market:
-    """The market with every pair that was measured and does more together than taking turns on some product."""
+def with_pairs(market: Market, jobs: Sequence[Job], names: Sequence[str], untried: float = 0.0) -> Market:
+    """The market with every pair that was measured and does more together than taking turns on some product.
+    untried: what jobs in place are believed to do together that were not measured, 0 = they are no pair."""
     pairs: list[tuple[int, int]] = []
     together: list[list[list[float]]] = []
     known: dict[tuple[str, str, float], list[float]] = {}  # jobs of one model and size are alike
@@ -32,20 +36,32 @@ def with_pairs(market: Market, jobs: Sequence[Job], names: Sequence[str]) -> Mar
             if market.gpus[first] != market.gpus[second] or not (jobs[first].shareable and other.shareable):
                 continue
             gpus = float(market.gpus[first])
-            both = [beside(jobs[first], other, gpus), beside(other, jobs[first], gpus)]
+            least = 1.0
+            if elastic_role(other).devices:
+                least = LEAST
+                alone = (market.speed[first], market.speed[second])
+                both = in_place(jobs[first], other, names, alone, untried)
+            else:
+                both = [beside(jobs[first], other, gpus), beside(other, jobs[first], gpus)]
             worth = [
-                a / alone + b / alone_too if a > 0.0 and b > 0.0 and alone > 0.0 and alone_too > 0.0 else 0.0
-                for a, b, alone, alone_too in zip(
-                    *both, market.speed[first], market.speed[second], strict=True
-                )
+                a / one + b / two if a > 0.0 and b > 0.0 and one > 0.0 and two > 0.0 else 0.0
+                for a, b, one, two in zip(*both, market.speed[first], market.speed[second], strict=True)
             ]
-            if max(worth) > 1.0:
+            if max(worth) > least:
                 pairs.append((first, second))
                 together.append(
-                    [[x if w > 1.0 else 0.0 for x, w in zip(row, worth, strict=True)] for row in both]
+                    [[x if w > least else 0.0 for x, w in zip(row, worth, strict=True)] for row in both]
                 )
     shape = (len(pairs), 2, len(names))
     return replace(market, pairs=tuple(pairs), together=np.array(together, dtype=np.float64).reshape(shape))
+
+
+def in_place(
+    job: Job, other: Job, names: Sequence[str], alone: tuple[FloatArray, FloatArray], untried: float
+) -> list[list[float]]:
+    """iterations/s of each on each product beside the other, in place. alone: of each; untried: see `with_pairs`."""
+    parts = [parts_kept(job, other, name) or (untried / 2.0, untried / 2.0) for name in names]
+    return [[part[at] * float(x) for part, x in zip(parts, alone[at], strict=True)] for at in (0, 1)]
 
 
 def packed_speeds(job: Job, other: Job, names: Sequence[str]) -> list[float]:

@@ -40,7 +40,7 @@ class Measured:
         points: dict[int, float] = {}
         for config, speed in job.samples.items():
             count = config.count(role.name)
-            if count > 0 and speed > 0.0:
+            if count > 0 and speed > 0.0 and not config.beside:
                 points[count] = max(speed, points.get(count, 0.0))
         if not points:
             fair = max(1, self._gpus(snapshot) // max(1, len(snapshot.jobs)) // max(1, role.shape.gpus))

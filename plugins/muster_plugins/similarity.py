@@ -15,6 +15,8 @@ Where the text leaves a choice, or is read otherwise than printed:
   the job that comes second; the first keeps what it has. With mode gpu_ngpu_bs any may be chosen that the job can
   train with (`Job.batch_sizes`; in the paper's workloads all that were measured). A job that names none, or does not
   take what it is told, is ranked with its own, and as with the largest that was measured where that is not known.
+- Jobs in place that were measured beside each other, or whose kinds were, count as measured; those that together are
+  too slow to share a GPU (`core.progress.pairs`) are no pair.
 - Without `cd` ("decisions can be changed") a job keeps what it was given first until it ends.
 - A job like no reference whose own speeds were measured (`samples`) is ranked by those; what nobody has measured (an
   unknown model or product) is granted as requested on the product with most free GPUs.
@@ -28,6 +30,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from muster.core.progress.pairs import parts_kept, too_slow
 from muster.policylib.references import PAPER, References
 from muster.policylib.similar import known, pairings, ranked, reference
 from muster.types import (
@@ -154,6 +157,8 @@ class Similarity:
         beside = grant.beside if grant.beside in table.row else None
         gpus = have * int(table.unit[row])
         product = grant.product or product_of(job, snapshot)
+        if beside is not None and too_slow(snapshot.jobs[beside], job, product):
+            return None
         return Choice(product, gpus, grant.batch, grant.gpu_memory, model, grant.batch or job.batch, beside)
 
     # ---- Algorithm 3 ----
@@ -189,12 +194,15 @@ class Similarity:
         if not job.shareable:
             return
         here = snapshot.jobs[table.keys[row]]
+        if too_slow(here, job, first.product):
+            return
         used = here.gpu_memory if not first.batch and here.gpu_memory else first.memory
         # What its owner declares is of its own batch size, whatever that is; a trace says of which.
         declared = job.gpu_memory if job.batch or elastic_role(job).devices else 0
         for size, memory, own, both in pairings(
             self.references, self.unit, first.product, (first.model, first.size), used,
             (model, self._own(job)), declared, job.batch_sizes, self.mode == "gpu_ngpu_bs",
+            parts_kept(here, job, first.product),
         ):  # fmt: skip
             batch = 0 if size == job.batch or not job.batch_sizes else size
             choice = Choice(first.product, 1, batch, memory, model, size, table.keys[row])

@@ -21,7 +21,7 @@ from muster.types import PRODUCT, Config, Facts, Grant, Job, Meter, Plan
 from muster_plugins.gavel import Asking, Gavel, speeds, steps_left
 from muster_plugins.gavel_draws import Draws
 from muster_plugins.gavel_fifo import GavelFifo
-from muster_plugins.gavel_pairs import rode
+from muster_plugins.gavel_pairs import rode, with_pairs
 from tests.scenario import NOW, job, node, plan, snapshot
 
 ROUND = 360.0
@@ -197,6 +197,25 @@ def test_a_third_job_takes_turns_with_pairs() -> None:
     ends = on_one_gpu("gavel-max-min-packed", GOOD, GOOD, GOOD)
     assert max(ends) <= 1440 / (2 / 3 * 0.8) + 2 * ROUND
     assert max(ends) < 3 * 1440
+
+
+def test_jobs_in_place_are_a_pair_once_untested_and_then_by_what_was_measured() -> None:
+    def in_place(name: str, **samples: float) -> Job:
+        one = trained(name, {"v100": 1.0}, on=["a"])
+        measured = {Config((("worker", 1),), (1,), "v100", beside=other): s for other, s in samples.items()}
+        roles = tuple(replace(role, devices=True) for role in one.roles)
+        return replace(one, model=name, roles=roles, samples={**one.samples, **measured})
+
+    def pairs(*jobs: Job, untried: float) -> dict[tuple[int, int], list[float]]:
+        market = Market(np.ones((len(jobs), 1)), np.ones(len(jobs)), np.ones(1))
+        found = with_pairs(market, jobs, ["v100"], untried)
+        return {pair: both[:, 0].tolist() for pair, both in zip(found.pairs, found.together, strict=True)}
+
+    a, b = in_place("a"), in_place("b")
+    assert pairs(a, b, untried=0.0) == {}
+    assert pairs(a, b, untried=1.2) == {(0, 1): [0.6, 0.6]}
+    assert pairs(in_place("a", b=0.9), in_place("b", a=0.4), untried=1.2) == {(0, 1): [0.9, 0.4]}
+    assert pairs(in_place("a", b=0.6), in_place("b", a=0.45), untried=1.2) == {}, "it is worth 1.05"
 
 
 def test_time_on_the_gpu_of_another_is_counted_to_the_pair() -> None:

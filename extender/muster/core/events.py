@@ -8,8 +8,10 @@ from functools import partial
 
 from muster.core.actions.outcomes import answered
 from muster.core.progress import batch, report_filter
+from muster.core.progress.measure import unmeasured
 from muster.core.state.blockers import budgets_seen
 from muster.core.state.job_state import JobState
+from muster.core.state.neighbours import trains_beside
 from muster.core.state.pods import claim_seen, join, place_orphans, pod_gone, pod_seen, rejoin
 from muster.core.state.quarantine import set_aside, stumbled
 from muster.core.state.restore import gang_gone, gang_seen
@@ -245,6 +247,8 @@ def _reported(state: LedgerState, uid: str, report: Report, now: float) -> None:
         return
     before = job_state.track
     job_state.track = report_filter.follow(before, report, before.config, now)
+    if before.config.beside and not trains_beside(state, job_state, now):
+        job_state.track = unmeasured(job_state.track)
     if report.batch:
         _reported_batch(state, job_state, report.batch, now)
     if report_filter.worth_telling(before, job_state.track):

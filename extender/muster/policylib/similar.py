@@ -91,13 +91,15 @@ def pairings(
     declared: int,
     others: tuple[int, ...],
     any_size: bool,
+    kept: tuple[float, float] | None = None,
 ) -> tuple[tuple[int, int, float, float], ...]:
     """Ways to run `second` beside `first` (each: model, batch) on a GPU of that label: (batch and MiB of the second,
     throughput of the first, of both).
 
     Its own batch, or the largest below it of the `others` that it can train with that fits; every one that fits where
     any_size. used: MiB of
-    the first, declared: of the second at its own batch (0 = not known: as the reference).
+    the first, declared: of the second at its own batch (0 = not known: as the reference). kept: what each of the two
+    keeps of its speed alone, where that was measured; it comes before what the references say.
     """
     product = next(iter(known(label, references)), "")
     capacity = references.room(product) - (used or references.memory(*first))
@@ -109,6 +111,9 @@ def pairings(
         if memory <= capacity:
             one = references.speed(first[0], product, 1, first[1], (model, size))
             other = references.speed(model, product, 1, size, first)
+            if kept is not None:
+                one = kept[0] * references.speed(first[0], product, 1, first[1])
+                other = kept[1] * references.speed(model, product, 1, size)
             if unit == "iterations":
                 one, other = one / first[1], other / size
             if one > 0.0 and other > 0.0:

@@ -185,8 +185,9 @@ def _speeds(job: Job, samples: Mapping[Config, float]) -> dict[int, float]:
     found: dict[int, float] = {}
     if job.elastic is not None:
         for config, speed in samples.items():
-            count = config.count(job.elastic.name)
-            found[count] = max(speed, found.get(count, 0.0))
+            if not config.beside:
+                count = config.count(job.elastic.name)
+                found[count] = max(speed, found.get(count, 0.0))
     return found
 
 

@@ -193,9 +193,7 @@ class Job:
     started: bool = False  # a gate is off by our hand, or a replica is on a node
     started_at: float = 0.0
     once_whole: bool = False  # all of its minimum was bound at some time
-    below_since: float = (
-        0.0  # since when it is below its minimum by what exists and is not bound; 0: it is not
-    )
+    below_since: float = 0.0  # since when it is below its minimum by what exists, unbound; 0: it is not
     since: float = 0.0  # when it entered its state
     topology_required: str = ""
     topology_preferred: str = ""
@@ -243,6 +241,7 @@ class Job:
     report: Report | None = None
     samples: Mapping[Config, float] = field(default_factory=dict)
     grant: Grant | None = None
+    beside: str = ""  # who trains on the same GPUs now, by its model (core.progress.pairs), "" = nobody
     elastic: Role | None = field(default=None, init=False, repr=False, compare=False)
     """The role whose number of replicas is shared: the first whose max is above its min, else the first with GPUs."""
     gpus: int = field(default=0, init=False, repr=False, compare=False)

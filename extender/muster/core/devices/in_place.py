@@ -13,7 +13,7 @@ from muster.core.devices.coordinator import Change, whole
 from muster.core.devices.device_ledger import DeviceLedger
 from muster.core.devices.granted import Granted, standing
 from muster.core.devices.hand_over import Decisions
-from muster.core.devices.in_use import Uses, uses_of
+from muster.core.devices.in_use import Uses, neighbours_of, uses_of
 from muster.core.devices.on_node import Want
 from muster.core.devices.pairs import pairs
 from muster.core.devices.seen import KEPT, HandOver, InPlaceSeen
@@ -45,7 +45,8 @@ class InPlace:
     when that was seen, Unix s; hand_overs: the last KEPT of them; held: GPUs of holders that the last snapshot
     charged, by node; allowed: what quotas leave jobs; aside: pods over which deciding raised, with until when nothing
     is decided about them and how long that is; failed: what it raised since that was last taken, by job (None: of a
-    pod of no job that is planned); uses: GPUs in use at the last look."""
+    pod of no job that is planned); uses, neighbours: GPUs in use at the last look, and by pod the one with which it
+    shares its."""
 
     devices: DeviceLedger
     sizes: dict[JobKey, tuple[int, ...]] = field(default_factory=dict)
@@ -63,12 +64,16 @@ class InPlace:
     aside: dict[str, tuple[float, float]] = field(default_factory=dict)
     failed: dict[JobKey | None, Exception] = field(default_factory=dict)
     uses: Uses = field(default_factory=dict)
+    neighbours: Mapping[str, str] = field(default_factory=dict)
 
     def look(self) -> set[str]:
-        """Take in what pods use now; the uids of those whose number has changed since the last look."""
-        before, self.uses = self.uses, uses_of(self.devices.coordinator.devices)
+        """Take in what pods use now; the uids of those whose number or neighbour has changed since the last look."""
+        devices = self.devices.coordinator.devices
+        before, self.uses = self.uses, uses_of(devices)
+        beside, self.neighbours = self.neighbours, neighbours_of(devices)
         pods = before.keys() | self.uses.keys()
-        return {pod for pod in pods if before.get(pod) != self.uses.get(pod)}
+        changed = {pod for pod in pods if before.get(pod) != self.uses.get(pod)}
+        return changed | {pod for pod in pods if beside.get(pod) != self.neighbours.get(pod)}
 
     def snapshot(
         self,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from muster.core.devices.coordinator import HeldDevice
+from muster.core.devices.coordinator import HeldDevice, seat
 from muster.core.devices.granted import PARTS
 from muster.core.devices.slots import SLOT, slots_of
 from muster.core.devices.transitions import DeviceState
@@ -24,6 +24,19 @@ def uses_of(devices: Mapping[str, HeldDevice]) -> dict[str, dict[str, int]]:
             for pod in {user.pod for user in device.users}:
                 on = found.setdefault(pod, {})
                 on[device.node] = on.get(device.node, 0) + 1
+    return found
+
+
+def neighbours_of(devices: Mapping[str, HeldDevice]) -> dict[str, str]:
+    """By pod that shares a device which both use: the other pod."""
+    found: dict[str, str] = {}
+    for device in devices.values():
+        other = devices.get(seat(device.id, second=False)) if device.second else None
+        if other is None or {device.state, other.state} != {DeviceState.IN_USE}:
+            continue
+        for one in device.users:
+            for two in other.users - {one}:
+                found |= {one.pod: two.pod, two.pod: one.pod}
     return found
 
 

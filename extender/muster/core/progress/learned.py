@@ -3,12 +3,13 @@
 A tenant neither learns what another's training is like, nor teaches it anything, nor makes it forgotten: of one
 namespace OF_ONE lessons are kept at most. Where the profile says `shared_lessons`, all namespaces share theirs.
 
-A `Lesson` is what a job's Track has in the end: its speed curve by replicas, what a change costs it, and how many
-iterations or samples it took if it ended well. `Lessons` keeps the MOST last used ones, as one JSON object. A job
-that is seen for the first time is given its lesson in its memory (`job.memory["learned"]`, plain values), where the
-Estimate `reported` and the Share `resize-cost` read it: what the job itself reports comes before all of it. Nothing
-is learned of jobs without a model label: an image alone ("pytorch:2.4") says nothing of what is trained. Lessons are
-written as a Track is (`core.progress.history`); why not as a dump is: `core.plain_values`.
+A `Lesson` is what a job's Track has in the end: its speed curve by replicas, what a change costs it, what it keeps of
+its speed beside others on a GPU, and how many iterations or samples it took if it ended well. `Lessons` keeps the
+MOST last used ones, as one JSON object. A job that is seen for the first time is given its lesson in its memory
+(`job.memory["learned"]`, plain values), where the Estimate `reported` and the Share `resize-cost` read it: what the
+job itself reports comes before all of it. Nothing is learned of jobs without a model label: an image alone
+("pytorch:2.4") says nothing of what is trained. Lessons are written as a Track is (`core.progress.history`); why not
+as a dump is: `core.plain_values`.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ import json
 import math
 from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
 from muster.core.progress.curves import curve
 from muster.core.progress.history import Track, number, positive, short, text, whole
-from muster.types import Job
+from muster.types import Config, Job
 
 MEMORY = "learned"
 """Where a lesson stands in a job's memory."""
@@ -34,7 +35,7 @@ BYTES = 1 << 19
 NAMES = 512
 """Characters of an image's name, and of a model's: nothing is learned of a job with a longer one."""
 COUNTS = 32
-"""Numbers of replicas of one lesson."""
+"""Numbers of replicas of one lesson, and neighbours."""
 ENDS = 3
 """Lengths whose median is believed."""
 FORM = 2
@@ -47,13 +48,19 @@ Key = tuple[str, str, str]
 class Lesson:
     """speeds: (role, replicas, speed) by role and replicas, in samples/s where `counts_samples`, else iterations/s.
     cost: s of a change, 0 = none was measured. ends: lengths of the last jobs that ended well, in samples or
-    iterations likewise.
+    iterations likewise. beside: (GPU product, neighbour, part of the speed alone that is kept), measured longest ago
+    first (`core.progress.pairs`).
     """
 
     speeds: tuple[tuple[str, int, float], ...] = ()
     cost: float = 0.0
     ends: tuple[float, ...] = ()
     counts_samples: bool = False
+    beside: tuple[tuple[str, str, float], ...] = ()
+
+    def parts(self) -> dict[tuple[str, str], float]:
+        """What is kept, by product and neighbour."""
+        return {(product, name): part for product, name, part in self.beside}
 
     @property
     def work(self) -> float:
@@ -70,13 +77,31 @@ class Lesson:
         return curve(points, points[-1][0]) if points else ()
 
 
-def lesson(track: Track, *, ended_well: bool) -> Lesson:
+def part_of(samples: Mapping[Config, float], config: Config, known: Lesson | None) -> float | None:
+    """What is kept of the speed alone in a configuration beside another job: over what was measured alone, else over
+    what is known of such jobs, in the same unit; None where neither is there."""
+    alone = samples.get(replace(config, beside=""), 0.0)
+    if not alone and known is not None and len(config.roles) == 1:
+        role, count = config.roles[0]
+        alone = dict(known.points(role)).get(count, 0.0)
+    return samples[config] / alone if alone > 0.0 else None
+
+
+def lesson(track: Track, *, ended_well: bool, known: Lesson | None = None) -> Lesson:
     """What a job's track teaches, at the batch size that it had last; of several placements of as many replicas the
-    fastest counts."""
+    fastest counts. known: what was taught before of such jobs."""
     best: dict[tuple[str, int], float] = {}
+    beside: dict[tuple[str, str], float] = {}
+    same_unit = known if known is not None and known.counts_samples == bool(track.batch) else None
     for config, speed in track.medians.items():
-        other = config.beside or config.batch not in (0, track.told_batch)
-        for counted in () if other else config.roles:
+        if config.batch not in (0, track.told_batch):
+            continue
+        if config.beside:
+            part = part_of(track.medians, config, same_unit)
+            if part is not None and max(len(config.product), len(config.beside)) <= NAMES:
+                beside[config.product, config.beside] = part
+            continue
+        for counted in config.roles:
             best[counted] = max(speed, best.get(counted, 0.0))
     newest = track.newest
     done = 0.0
@@ -87,11 +112,13 @@ def lesson(track: Track, *, ended_well: bool) -> Lesson:
         round(median(track.costs), 1) if track.costs else 0.0,
         (short(done),) if done > 0.0 else (),
         bool(track.batch),
+        tuple((*where, short(part)) for where, part in beside.items())[-COUNTS:],
     )
 
 
 def merged(old: Lesson | None, new: Lesson) -> Lesson:
-    """Both: of a speed that both have the new one, three quarters of the way; in another unit the new one alone."""
+    """Both: of a speed that both have the new one, three quarters of the way; in another unit the new one alone. What
+    is kept beside others is as it was measured last."""
     if old is None or (old.counts_samples != new.counts_samples and (new.speeds or new.ends)):
         return new
     speeds = {(r, n): s for r, n, s in old.speeds}
@@ -103,6 +130,7 @@ def merged(old: Lesson | None, new: Lesson) -> Lesson:
         new.cost or old.cost,
         (*old.ends, *new.ends)[-ENDS:],
         new.counts_samples if new.speeds or new.ends else old.counts_samples,
+        (*(row for row in old.beside if row[:2] not in new.parts()), *new.beside)[-COUNTS:],
     )
 
 
@@ -124,7 +152,7 @@ class Lessons:
         key = self._key(job)
         if key is None:
             return
-        new = lesson(track, ended_well=ended_well)
+        new = lesson(track, ended_well=ended_well, known=self._kept.get(key))
         if new == Lesson(counts_samples=new.counts_samples):
             return
         self._kept[key] = merged(self._kept.get(key), new)
@@ -192,6 +220,7 @@ def plain_lesson(kept: Lesson) -> dict[str, object]:
         "cost": kept.cost,
         "ends": list(kept.ends),
         "samples": kept.counts_samples,
+        **({"beside": [list(row) for row in kept.beside]} if kept.beside else {}),
     }
 
 
@@ -218,4 +247,5 @@ def _lesson(value: Mapping[str, Any]) -> Lesson:
         cost if 0.0 <= cost < math.inf else 0.0,
         tuple(positive(end) for end in value["ends"])[-ENDS:],
         bool(value["samples"]),
+        tuple((text(p), text(name), positive(part)) for p, name, part in value.get("beside", ()))[-COUNTS:],
     )

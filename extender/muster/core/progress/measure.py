@@ -12,6 +12,9 @@
   others go on meanwhile. What is measured while the job tells another number of `workers` than are bound (in place:
   than its GPUs or pods) does not count. Where it tells none, what is as fast as before (within ALIKE) does not count
   for the first JOINING seconds.
+- *Beside another job* on the same GPU is a configuration of its own (`Config.beside`), in which speeds count once
+  that one trains, too (`core.state.neighbours`), and are published from BESIDE of them. That another one sits down
+  or leaves is no change that costs: nothing of the job was restarted.
 - *The cost of a change*: from the last report before it (at most RECENT seconds before) until the first that has
   passed its step, less what those steps would have taken: at the old speed as far as the time before the change
   goes, the others at the new one. Changes before that are one change. Time spent waiting after a stop is not
@@ -36,6 +39,8 @@ ODD = 3
 WARM_UP = 10.0
 """s after a change that are not measured."""
 AGREE = 1.5
+BESIDE = 5
+"""Speeds of a configuration beside another job before their median is published: two agree by chance."""
 TOLD = 0.02
 RECENT = 60.0
 LEAST_COST, MOST_COST = 0.1, 3600.0
@@ -121,6 +126,8 @@ def _published(
     before = medians.get(config)
     if len(speeds) == 1 or (len(speeds) == 2 and max(speeds) > AGREE * min(speeds)):
         return medians
+    if config.beside and len(speeds) < BESIDE:
+        return medians
     new = median_low(speeds)
     if before is not None and abs(new - before) <= TOLD * before:
         return medians
@@ -141,7 +148,8 @@ def changed(track: Track, config: Config, now: float, cause: str, whole: bool = 
     if config != track.config:
         if change is not None and change.passed is not None:  # measured but for its speed, which never came
             track, change = closed(track, late=True), None
-        if change is None and track.config.replicas:
+        restarts = replace(config, beside="") != replace(track.config, beside="")
+        if change is None and track.config.replicas and restarts:
             last = track.newest
             before = None if last is None else Point(min(now, max(last.at, now - RECENT)), last.step)
             change = Change(cause, now, before, 0.0 if last is None else last.speed)
@@ -178,6 +186,11 @@ def _old(track: Track, config: Config) -> float:
     if not 0 < track.config.replicas < config.replicas or config.product != track.config.product:
         return 0.0
     return track.medians.get(track.config, track.old)
+
+
+def unmeasured(track: Track) -> Track:
+    """As if the next speed began with the next report."""
+    return track if track.base is None else replace(track, base=None)
 
 
 def closed(track: Track, late: bool = False) -> Track:

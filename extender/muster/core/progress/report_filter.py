@@ -322,7 +322,8 @@ def config_of(job: Job, product_of: Callable[[str], str]) -> Config:
     """How a job runs: bound replicas by role, and of those with GPUs (else of all) how many stand on each node. Of a
     job in place they are its GPUs, not its pods.
 
-    product_of: GPU product of a node by name; of several products "". As the simulator's configurations are.
+    product_of: GPU product of a node by name; of several products "". As the simulator's configurations are; whom it
+    shares its GPUs with the simulator adds itself.
     """
     if not job.bound:
         return NONE
@@ -336,4 +337,5 @@ def config_of(job: Job, product_of: Callable[[str], str]) -> Config:
         tuple(sorted(on.values(), reverse=True)),
         products.pop() if len(products) == 1 else "",
         job.batch,
+        job.beside,
     )

@@ -17,7 +17,7 @@ from muster.core.placement.reservations import placed
 from muster.core.placement.statement import Statement, without_gpus
 from muster.core.placement.take_up import take_up
 from muster.core.reasons.shares import discreet
-from muster.core.sharing.gpu_sharing import put_beside
+from muster.core.sharing.gpu_sharing import put_beside, too_slow_beside
 from muster.core.sharing.grants import ALONE, waits
 from muster.core.sharing.grow import grow_granted, start_granted
 from muster.core.sharing.moving import can_change, on_shared_gpus
@@ -61,7 +61,10 @@ def carry_out(
         elif not granted[job.key]:
             leave_whole(statement, job, why[job.key] or "its share is 0")
         elif grant.beside is not None and statement.partner.get(job.key) == grant.beside:
-            statement.grants[job.key] = grant
+            if slow := too_slow_beside(statement, job, snapshot.jobs[grant.beside]):
+                leave_whole(statement, job, slow)
+            else:
+                statement.grants[job.key] = grant
         elif must_move(statement, job, grant, granted[job.key]):
             leave_to_move(statement, job, "it is placed again")
             (sharing if grant.beside else starts).append(job)

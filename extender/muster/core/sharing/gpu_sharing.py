@@ -1,7 +1,8 @@
 """Two jobs on the same GPUs: a place for one on the GPUs of the other (`Grant.beside`).
 
 The other one must be placed and alone on its GPUs; both must fit their memory where the node says how much that is.
-On a cluster only jobs in place share, and only where both say how much they need and the node how much it has.
+On a cluster only jobs in place share, and only where both say how much they need and the node how much it has, and
+not where they were measured together and are too slow for it (`core.progress.pairs`): the second one leaves.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from collections.abc import Sequence
 from muster.core.placement.capacity import CapacityPair
 from muster.core.placement.statement import Statement, without_gpus
 from muster.core.placement.take_up import take_up
+from muster.core.progress.pairs import LEAST, too_slow
 from muster.core.sharing.grants import ALONE
-from muster.types import GPU_MEMORY, Grant, Job, Phase, Reason, State, Status, elastic_role
+from muster.types import GPU_MEMORY, PRODUCT, Grant, Job, Phase, Reason, State, Status, elastic_role
 
 
 def put_beside(statement: Statement, job: Job, grant: Grant) -> bool:
@@ -74,6 +76,23 @@ def put_beside(statement: Statement, job: Job, grant: Grant) -> bool:
     return True
 
 
+def too_slow_beside(statement: Statement, job: Job, other: Job) -> str:
+    """Why a job in place is to leave the GPU that it shares, in words for its owner; "" where it may stay."""
+    nodes = [m.node for m in elastic_role(other).members if m.node in statement.snapshot.nodes.index]
+    return _too_slow(statement, job, other, nodes[0]) if nodes else ""
+
+
+def _too_slow(statement: Statement, job: Job, other: Job, node: str) -> str:
+    nodes = statement.snapshot.nodes
+    worth = too_slow(job, other, nodes.records[nodes.index[node]].labels.get(PRODUCT, ""))
+    if not worth:
+        return ""
+    return (
+        f"on one GPU with another job the two trained at {worth:.2f} times the speed of one alone, and they share "
+        f"one from {LEAST:g} times on"
+    )
+
+
 def _refused(
     statement: Statement, mine: tuple[Job, Grant], theirs: tuple[Job, Grant], rows: Sequence[int]
 ) -> str:
@@ -95,6 +114,8 @@ def _refused(
             )
         if not memory.isdigit() and elastic_role(mine[0]).devices:
             return f"it is to share a GPU with another job, and node {record.name} has no label {GPU_MEMORY}"
+        if why := _too_slow(statement, mine[0], theirs[0], record.name):
+            return why
     return ""
 
 

@@ -11,6 +11,7 @@ from muster.core.devices.in_use import as_it_trains
 from muster.core.progress import learned, report_filter
 from muster.core.progress.attained_service import attained
 from muster.core.progress.measure import changed
+from muster.core.state import neighbours
 from muster.core.state.blockers import keeps
 from muster.core.state.job_builder import is_alive
 from muster.core.state.job_state import UNTOUCHED, JobState
@@ -38,7 +39,7 @@ def lived(state: LedgerState, job_state: JobState, job: Job, now: float) -> Job:
     """The job with what it has attained and reported so far."""
     if job_state.track.told_batch:
         job = replace(job, batch=job_state.track.told_batch)
-    trains = _as_it_trains(state, job_state, job)
+    trains = _as_it_trains(state, job_state, job, now)
     config = job_state.track.config if trains is None else report_filter.config_of(trains, state.product_of)
     changing = bool(job.reservations) or any(len(role.on) > role.bound for role in job.roles)
     before = job_state.track.config
@@ -90,6 +91,7 @@ def lived(state: LedgerState, job_state: JobState, job: Job, now: float) -> Job:
         "samples": report_filter.samples(job_state.track),
         "memory": job_state.memory,
         "grant": job_state.desired.grant,
+        "beside": job_state.track.config.beside,
         "restart_on": () if job.bound else job_state.desired.restart_on,
         "shrink_blocked_by": keeps(state, job_state, job),
         "silent": _silent(state, job_state, now),
@@ -107,7 +109,7 @@ def sizes_in_place(job_state: JobState) -> tuple[int, ...]:
     return parse_gpus(said[-1]) if said else ()
 
 
-def _as_it_trains(state: LedgerState, job_state: JobState, job: Job) -> Job | None:
+def _as_it_trains(state: LedgerState, job_state: JobState, job: Job, now: float) -> Job | None:
     """The job by the replicas that train: GPUs, of one in place. None where nobody here knows them: by another
     replica, which leads, they are given."""
     if not state.made.in_place or job.invalid or len(job.roles) != 1:
@@ -116,7 +118,10 @@ def _as_it_trains(state: LedgerState, job_state: JobState, job: Job) -> Job | No
     sizes = sizes_in_place(job_state) or (given.sizes.get(job_state.key, ()) if given is not None else ())
     if not sizes:
         return job
-    return as_it_trains(job, sizes, given.uses) if given is not None else None
+    if given is None:
+        return None
+    job = replace(job, beside=neighbours.beside(state, job_state, job, now))
+    return as_it_trains(job, sizes, given.uses)
 
 
 def _silent(state: LedgerState, job_state: JobState, now: float) -> float:
