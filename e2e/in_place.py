@@ -58,23 +58,27 @@ def trains(
     *options: str,
     script: str = "/samples/train.py",
     image: str = PYTHON,
+    python: str = "python",
+    memory: str = "128Mi",
+    mounts: Mapping[str, Path] = MappingProxyType({}),
     restart: str = "Never",
     pods: int = 1,
     notes: Mapping[str, str] = MappingProxyType({}),
     **environment: str,
 ) -> None:
     """A Job that trains in place on these numbers of GPUs, each of its pods by itself. options: of its agent;
-    restart: its pods' policy; notes: more annotations of its pods."""
+    python: what runs agent and script; memory: of each pod; mounts: more folders of the node; restart: its pods'
+    policy; notes: more annotations of them."""
     made = job(
         name,
         pods,
         restart=restart,
         gpus=0,
         cpu="10m",
-        memory="128Mi",
+        memory=memory,
         annotations={GPU_NUMBERS: gpus, **notes},
     )
-    folders = {**FOLDERS, "/state": state}
+    folders = {**FOLDERS, **mounts, "/state": state}
     known = {
         "PYTHONPATH": "/muster",
         "CHECKPOINT": f"/state/{name}{'-$(POD)' if pods > 1 else ''}.json",
@@ -82,7 +86,7 @@ def trains(
         "STEPS": "1000000",
         **environment,
     }
-    agent = ("python", "-m", "muster_report.agent", "--devices", "--lock-dir", "/state", *options)
+    agent = (python, "-m", "muster_report.agent", "--devices", "--lock-dir", "/state", *options)
     spec = made["spec"]["template"]["spec"]
     spec |= {
         "hostNetwork": True,
@@ -94,7 +98,7 @@ def trains(
     del spec["containers"][0]["resources"]["limits"]["cpu"]
     spec["containers"][0] |= {
         "image": image,
-        "command": [*agent, "--", "python", "-u", script],
+        "command": [*agent, "--", python, "-u", script],
         "env": [
             {"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
             *({"name": key, "value": value} for key, value in known.items()),

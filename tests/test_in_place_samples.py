@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -91,7 +90,3 @@ def number(name: str, line: str) -> float:
     found = re.search(rf"{name}=(\S+)", line)
     assert found is not None, line
     return float(found[1])
-
-
-def test_the_samples_that_cannot_be_run_here_are_python_at_least() -> None:
-    compile((SAMPLES / "train_torch.py").read_text(), os.fspath(SAMPLES / "train_torch.py"), "exec")

@@ -1,18 +1,20 @@
 """PyTorch, started again with other devices: `muster-agent --devices --preload torch -- python train_torch.py`.
 
-Data parallel over the devices of this start within one process. Not run yet: neither PyTorch nor a GPU was to be had.
+Data parallel over the devices of this start within one process. Where there is no GPU it trains on the CPU.
 
-Settings, from the environment: CHECKPOINT (a file), STEPS."""
+Settings, from the environment: CHECKPOINT (a file), STEPS, SECONDS (a step takes at least so long)."""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
+import time
 
 import torch
 
-FILE, STEPS = os.environ.get("CHECKPOINT", "checkpoint.pt"), int(os.environ.get("STEPS", "1000"))
+FILE = os.environ.get("CHECKPOINT", "checkpoint.pt")
+STEPS, SECONDS = int(os.environ.get("STEPS", "1000")), float(os.environ.get("SECONDS", "0"))
 ending = False
 
 
@@ -33,6 +35,7 @@ if os.path.exists(FILE):
     model.load_state_dict(found["model"])
     optimizer.load_state_dict(found["optimizer"])
     step = found["step"]
+print(f"from step {step} on {os.environ.get('CUDA_VISIBLE_DEVICES')}", flush=True)
 parallel = torch.nn.DataParallel(model) if torch.cuda.device_count() > 1 else model
 while step < STEPS and not ending:
     draw = torch.Generator().manual_seed(step)
@@ -43,6 +46,7 @@ while step < STEPS and not ending:
     optimizer.step()
     step += 1
     print(f"muster: step={step} total={STEPS} loss={loss.item():.6f}", flush=True)
+    time.sleep(SECONDS)
 torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}, f"{FILE}.new")
 os.replace(f"{FILE}.new", FILE)
 sys.exit(143 if ending else 0)
