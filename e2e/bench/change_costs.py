@@ -87,12 +87,11 @@ STILL_STARTING = 0.1
 
 @dataclass(frozen=True)
 class AsPlayed(sidecar.FigureThree):
-    """Costs of a live run, trace s. costs: as played; pod: from a job's submission to its training, in place; late:
-    from when GPUs are given up until they are used again, by restarts."""
+    """Costs of a live run, trace s. costs: as played; pod: from a job's submission to its training, in place. By
+    restarts GPUs are nobody's until they can be used again (`Options.release`): a policy plans without them."""
 
     costs: Costs = BY_RESTART
     pod: float = sidecar.POD
-    late: float = sidecar.ENDING
 
     def cost(self, change: Change) -> Cost:
         starts = change.kind in (START, RESUME)
@@ -104,10 +103,10 @@ class AsPlayed(sidecar.FigureThree):
                 else Cost(pause=self.costs.down if shrinks else self.costs.up)
             )
         if starts:
-            return Cost(pause=self.costs.start + max(0.0, self.late - change.freed))
+            return Cost(pause=self.costs.start)
         if shrinks:  # who arrives starts when they are free, and pays its own start
-            return Cost(pause=self.costs.down + self.late, release=self.late + self.costs.start)
-        return Cost(pause=self.costs.up + self.late)
+            return Cost(pause=self.costs.down, release=self.costs.start)
+        return Cost(pause=self.costs.up)
 
     def report(self, running: Running, stage: Stage, *, boundary: bool) -> Report:
         """Without a speed: in the lab nothing reports."""

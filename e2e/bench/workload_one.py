@@ -109,16 +109,16 @@ def foretold(profile: str, made: Workload, run: Run | None, speed: float) -> Fig
     """By the simulator: with the costs of a live run, under the profile as a cluster has it; without a run with Fig.
     3's. LabError where a job does not end."""
     given: dict[str, dict[str, Any]] = {DEFAULT: {"draw": False}} if profile == DEFAULT else {}
-    known = profiles.recipe(profile)
+    known, late = profiles.recipe(profile), 0.0
     if run is not None:
         costs = IN_PLACE if profile == OURS else BY_RESTART
-        late, pod = run["release_s"] * speed, run["usual_wait_s"] * speed
-        made = replace(made, physics=AsPlayed(costs=costs, late=late, pod=pod))
+        late = 0.0 if profile == OURS else run["release_s"] * speed
+        made = replace(made, physics=AsPlayed(costs=costs, pod=run["usual_wait_s"] * speed))
         known = profiles.on_a_cluster(known, False, "declared")
         given = arguments(profile, 1.0, PERIOD * speed)
     assert made.cluster is not None
     built = profiles.build(profile, given, {profile: known})
-    result = simulate(made, made.cluster, built, Options(record=True))
+    result = simulate(made, made.cluster, built, Options(record=True, release=late))
     if result.cut or np.isnan(result.ended).any():
         raise LabError(f"workload-one: {profile}: not every job ended in the simulator")
     return simulated(result)

@@ -6,7 +6,8 @@ scheduling": "if a new job that requests 2 GPUs is submitted, the new job is sch
 
 This is not `kube-default` (pods bound one by one): a job of this paper is one container with all its GPUs, so one
 pod, which fits on a node or waits. The node is the one with most idle GPUs, as kube-scheduler spreads by default
-(ties by name). The number is drawn from the seed and the job's key, so it is the same whatever else happens.
+(ties by name). On a cluster, which leaves no GPU idle that a job may use, a job that waits doesn't start on two nodes
+either. The number is drawn from the seed and the job's key, so it is the same whatever else happens.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class SidecarDefault:
                 count = drawn(standing.sizes, self.seed, standing.job.key) if self.draw else request
                 node = min(scene.idle, key=lambda n: (-scene.idle[n], n), default="")
                 if not node or scene.idle[node] < count * standing.unit:
+                    grants[standing.row] = Grant(max_nodes=1)
                     why[standing.row] = f"no node has {count * standing.unit} idle GPUs"
                     continue
                 scene.give(standing, count, node)

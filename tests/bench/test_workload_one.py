@@ -84,12 +84,11 @@ def change(kind: str, mechanism: str, before: int, after: int, freed: float = fl
 
 
 def test_the_simulator_is_given_what_the_live_run_cost() -> None:
-    played = AsPlayed(costs=BY_RESTART, late=110.0)
-    start = change(START, RESTART, 0, 1, freed=10.0)
-    assert played.cost(start).pause == 83.0 + 100.0
-    assert played.cost(change(GROW, RESTART, 1, 2)).pause == 242.0 - 91.0 + 110.0
+    played = AsPlayed(costs=BY_RESTART)
+    assert played.cost(change(START, RESTART, 0, 1, freed=10.0)).pause == 83.0
+    assert played.cost(change(GROW, RESTART, 1, 2)).pause == 242.0 - 91.0
     shrinks = played.cost(change(SHRINK, RESTART, 2, 1))
-    assert (shrinks.pause, shrinks.release) == (204.0 - 91.0 + 110.0, 110.0 + 83.0)
+    assert (shrinks.pause, shrinks.release) == (204.0 - 91.0, 83.0)
     by_devices = AsPlayed(costs=IN_PLACE, pod=95.0)
     assert by_devices.cost(change(START, HAND_OVER, 0, 1)).prepare == 95.0
     assert by_devices.cost(change(SHRINK, HAND_OVER, 2, 1)).pause == 27.0

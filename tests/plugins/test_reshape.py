@@ -360,6 +360,17 @@ def test_the_default_draws_a_number_that_stays_and_skips_what_does_not_fit() -> 
     assert shares(planned([training("old", on=["n0"])], profile=default)) == {"old": 1}  # stays
 
 
+def test_the_default_s_job_waits_for_a_node_of_its_own_size_also_where_no_gpu_is_to_idle() -> None:
+    """One container: it neither starts on GPUs of two nodes nor is started again when one node has them all."""
+    request = build("sidecar-default", {"sidecar-default": {"draw": False}})
+    nodes = [node("n0", 4), node("n1", 4)]
+    big = replace(training("big", sizes=(6,), speeds={6: 3.0}), request=6)
+    small = replace(training("small", sizes=(2,), speeds={2: 1.7}), request=2)
+    plan = planned([big, small], nodes, profile=replace(request, conserving=True))
+    assert shares(plan) == {"big": 0, "small": 2}
+    assert plan.statuses[key("big")].message == "no node has 6 idle GPUs"
+
+
 @pytest.mark.parametrize("wrong", [{"job_start": -1.0}, {"settling": -1.0}])
 def test_times_are_not_negative(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="at least 0"):

@@ -16,8 +16,9 @@ class Grants:
     """What jobs are granted, aligned with the rows of the snapshot's table.
 
     replicas: (J,) int64, 0 = it waits (of a job of several roles: of its elastic role, see `Table`).
-    wants: by row, for jobs that are granted more than a number. why: by row, one sentence for the owner. whole: a
-    grant that finds no place whole is not placed at all (rigid policies); else the largest part that does is.
+    details: by row, for jobs that are granted more than a number; the max_nodes of one that waits holds where it
+    starts on GPUs that nobody uses. why: by row, one sentence for the owner. whole: a grant that finds no place whole
+    is not placed at all (rigid policies); else the largest part that does is.
     order: rows in the order in which places are given (jobs that start or are placed again); empty = the queue's.
     settled: places are chosen as if all that leaves were gone; else one that is free at once is preferred.
     """

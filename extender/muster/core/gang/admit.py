@@ -17,7 +17,7 @@ from muster.core.placement.reservations import placed
 from muster.core.placement.statement import Statement
 from muster.core.placement.take_up import find, grow, sizes_between, take_up
 from muster.core.reasons import refusals, waiting
-from muster.types import Job, Reason, State, Status
+from muster.types import Grant, Job, Reason, State, Status
 
 
 def is_ready(run: CycleState, job: Job) -> bool:
@@ -101,10 +101,17 @@ def admit(run: CycleState, job: Job) -> None:
         reserve(run, job, first_needs(job))
 
 
-def start(run: CycleState, job: Job, needs: Sequence[Need], guard: HeadReservation | None) -> bool:
-    """Whether all of these needs find places that are free now and that the guard does not keep: then it has them."""
+def start(
+    run: CycleState,
+    job: Job,
+    needs: Sequence[Need],
+    guard: HeadReservation | None,
+    grant: Grant | None = None,
+) -> bool:
+    """Whether all of these needs find places that are free now, that the guard does not keep and that are such as the
+    grant says: then it has them."""
     statement = Statement(run, guard=guard)
-    found = find(statement, job, needs)
+    found = find(statement, job, needs, grant)
     if found is not None:
         take_up(statement, job, *found)
     return found is not None

@@ -6,7 +6,8 @@
   policy is asked again for the rest (`share_out`). Each time at least one job is out, jobs that fail alike together,
   and after `ROUNDS` times the plan stands as it is. GPUs that a job in place can't take up where its pod is pass to
   one that can: all such jobs whose nodes have no room for their next step may have no more (`core.sharing.found`).
-3 Who still waits, in the order of the queue, takes what nobody uses or is about to, with its least (`fill`).
+3 Who still waits, in the order of the queue, takes what nobody uses or is about to, with its least (`fill`); on one
+  node where its policy says so.
 
 The first job of the queue that is granted something and finds no place is its head: what `core.placement.backfill`
 keeps for it is kept from all that come after it, as without shares.
@@ -246,7 +247,8 @@ def fill(
         told = statuses.get(key)
         status = (refused.get(key) if refused else None) or told or waits("")
         if idle >= smallest and need[row := rows[key]] <= idle:
-            count, kept_free = _try(run, job, _counts(run, table, row, shares), tried)
+            grant = shares.details.get(row)
+            count, kept_free = _try(run, job, _counts(run, table, row, shares), grant, tried)
             if count:
                 replicas[row], idle = count, _idle(run)
                 statuses.pop(key, None)
@@ -276,17 +278,22 @@ def _idle(run: CycleState) -> float:
 
 
 def _try(
-    run: CycleState, job: Job, counts: Sequence[int], tried: dict[tuple[object, ...], bool]
+    run: CycleState,
+    job: Job,
+    counts: Sequence[int],
+    grant: Grant | None,
+    tried: dict[tuple[object, ...], bool],
 ) -> tuple[int, bool]:
     """Replicas for which there are places now, taken, or 0; and whether only what is kept for the head is in its way.
     tried: by kind of job, what was found out before."""
     short = job.key == run.head or ends_in_time(run, job)
-    kind = kind_of(run, job, short=short)
+    whole = Grant(max_nodes=grant.max_nodes) if grant is not None and grant.max_nodes else None
+    kind = (*kind_of(run, job, short=short), 0 if whole is None else whole.max_nodes)
     if kind in tried:
         return 0, tried[kind]
     guard = None if short else run.reserved
     for count in counts:
-        if start(run, job, least_needs(job, count), guard):
+        if start(run, job, least_needs(job, count), guard, whole):
             return count, False
     tried[kind] = guard is not None and fits_without_reservation(run, job, least_needs(job))
     return 0, tried[kind]
