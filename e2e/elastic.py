@@ -23,6 +23,7 @@ from muster.core import snapshot_codec
 from muster.core.cycle import cycle
 from muster.core.views.view import View
 from muster.settings import load_settings, profile_of
+from muster.types import Config
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 LINEAR = ""
@@ -169,9 +170,19 @@ def replayed(lab: Lab, cluster: Cluster, replica: int = 0) -> Json:
 def measured(lab: Lab, cluster: Cluster, namespace: str, name: str) -> dict[int, float]:
     """Speeds of a job ("job-train") that Muster has measured so far, by replicas. In the Gang they are written with
     the next change of its state, or within a minute."""
+    found = _samples(lab, cluster, namespace, name)
+    return {config.replicas: speed for config, speed in found.items() if not config.beside}
+
+
+def measured_beside(lab: Lab, cluster: Cluster, namespace: str, name: str) -> dict[str, float]:
+    """The same by who was on its GPU, "" = nobody."""
+    return {config.beside: speed for config, speed in _samples(lab, cluster, namespace, name).items()}
+
+
+def _samples(lab: Lab, cluster: Cluster, namespace: str, name: str) -> dict[Config, float]:
     snapshot, _ = snapshot_codec.load(snapshot_of(lab, cluster))
     return {
-        config.replicas: speed
+        config: speed
         for key, job in snapshot.jobs.items()
         if (key.namespace, key.name) == (namespace, name)
         for config, speed in job.samples.items()

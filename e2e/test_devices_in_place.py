@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 
 from e2e.cluster import Cluster
+from e2e.elastic import measured_beside
 from e2e.in_place import (
     ON_A_REAL_NODE,
     VALUES,
     as_they_were,
+    forget,
     holders,
     names_of,
     said,
@@ -311,3 +313,91 @@ def test_two_jobs_that_fit_share_a_device_until_one_ends_and_who_does_not_fit_is
         assert names_of(holders(cluster)) == made
         assert not uses(node, "s"), "nobody has so much memory left"
     assert not shared(node, "p", "q", "r", "s", pairs={frozenset("qr")})
+
+
+PACED = """
+import runpy, time
+from pathlib import Path
+
+sleep = time.sleep
+time.sleep = lambda seconds: sleep(seconds * float(Path("/state/pace").read_text()))
+runpy.run_path("/samples/train.py", run_name="__main__")
+"""
+"""The sample, of which a step takes as many times as long as the file says: what a GPU does to two."""
+
+
+def test_a_pair_that_trains_slowly_is_taken_apart_and_one_that_trains_well_stays(
+    real: Lab, cluster: Cluster, tmp_path: Path
+) -> None:
+    node = real.real_nodes[0]
+    labels = {"metadata": {"labels": {"nvidia.com/gpu.product": "Tesla-T4"}}}
+    cluster.patch(f"/api/v1/nodes/{node.name}", labels)
+    (tmp_path / "paced.py").write_text(PACED)
+    forget(node)
+
+    def pace(times: float) -> None:
+        """Whole or not at all."""
+        (tmp_path / "pace.new").write_text(str(times))
+        (tmp_path / "pace.new").rename(tmp_path / "pace")
+
+    def paced(name: str, model: str) -> None:
+        notes = {**needs("300Mi"), "muster.dev/model": model}
+        trains(cluster, name, "1", tmp_path, notes=notes, script="/state/paced.py")
+
+    def beside(name: str) -> None:
+        wait_until(
+            lambda: trains_on(node, name) == trains_on(node, "q") != frozenset(),
+            within=SLOW,
+            what=f"{name} trains on the device of q",
+            also=lambda: shown(cluster, node, "q", name),
+        )
+
+    pace(1.0)
+    with configured(real, **PAIRS):
+        trains(cluster, "p", "1", tmp_path, notes={"muster.dev/model": "MobileNet"})
+        paced("q", "ResNet50")
+        both_train(cluster, node, "p", "q")
+        wait_until(
+            lambda: "" in measured_beside(real, cluster, "default", "job-q"),
+            within=SLOW,
+            what="q is measured alone",
+        )
+        first = as_they_were(cluster, "q")
+        # two that take turns and lose time by it
+        paced("r", "MobileNet")
+        beside("r")
+        pace(2.5)
+        wait_until(
+            lambda: "the two trained at 0." in message(cluster, "r"),
+            within=SLOW,
+            what="r leaves, and its owner is told why",
+            also=lambda: (
+                f"{measured_beside(real, cluster, 'default', 'job-q')} {shown(cluster, node, 'q', 'r')}"
+            ),
+        )
+        found = measured_beside(real, cluster, "default", "job-q")
+        assert 2.0 * found["MobileNet"] / found[""] < 1.1
+        # another one beside it, and both do well; the first pair is not tried again
+        pace(1.3)
+        tried = len(uses(node, "r"))
+        paced("s", "VGG16")
+        beside("s")
+        wait_until(
+            lambda: "VGG16" in measured_beside(real, cluster, "default", "job-q"),
+            within=SLOW,
+            what="that pair is measured",
+            also=lambda: (
+                f"{measured_beside(real, cluster, 'default', 'job-q')} {shown(cluster, node, 'q', 's')}"
+            ),
+        )
+        steps = said(node, "s").count("muster: step=")
+        wait_until(
+            lambda: said(node, "s").count("muster: step=") > steps + 400, within=SLOW, what="s trains on"
+        )
+        found = measured_beside(real, cluster, "default", "job-q")
+        assert 2.0 * found["VGG16"] / found[""] > 1.1
+        assert trains_on(node, "s") == trains_on(node, "q")
+        assert len(uses(node, "r")) == tried
+        assert as_they_were(cluster, "q") == first
+        assert said(node, "q").count("from step ") == 1, "q was never started again"
+    assert not shared(node, "p", "q", "r", "s", pairs={frozenset("qr"), frozenset("qs")})
