@@ -287,6 +287,59 @@ def test_the_agents_container_gets_at_the_devices_of_its_node(chart: Lab) -> Non
     )
 
 
+MPS = "/run/nvidia/mps"
+
+
+def test_a_pod_that_may_share_a_gpu_meets_the_daemon_of_mps_or_is_told_why_it_can_not(
+    chart: Lab, cluster: Cluster
+) -> None:
+    ask = Kubectl(chart.kubeconfig, "default").ask
+
+    def sharing(memory: str = "20Gi", **first: object) -> Json:
+        made = trains(**first)
+        made["metadata"]["annotations"]["muster.dev/gpu-memory"] = memory
+        return made
+
+    def met(made: Json) -> Json:
+        [main] = [one for one in made["spec"]["containers"] if one["name"] == "main"]
+        env = {e["name"]: e["value"] for e in main["env"] if "MPS" in e["name"] or "MEMORY" in e["name"]}
+        paths = {v["name"]: v["hostPath"] for v in made["spec"].get("volumes", ()) if "hostPath" in v}
+        mounts = {m["mountPath"]: paths[m["name"]] for m in main["volumeMounts"] if m["name"] in paths}
+        return {"env": env, "mounts": mounts}
+
+    chart.upgrade("--set", f"devices.mps={MPS}", restart=False)
+    folders = {f"{MPS}/pipe": f"{MPS}/pipe", "/dev/shm": f"{MPS}/shm"}
+    wait_until(
+        lambda: (
+            met(ask(sharing()).json())
+            == {
+                "env": {"CUDA_MPS_PIPE_DIRECTORY": f"{MPS}/pipe", "MUSTER_GPU_MEMORY": "20480"},
+                "mounts": {where: {"path": path, "type": "Directory"} for where, path in folders.items()},
+            }
+        ),
+        what="a pod that may share meets the daemon",
+        also=lambda: ask(sharing()).said,
+    )
+    assert met(ask(trains()).json()) == {"env": {}, "mounts": {}}, "it has its GPUs alone"
+    shm = {"volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}]}
+    own = sharing(**shm)
+    own["spec"]["volumes"] = [{"name": "shm", "emptyDir": {"medium": "Memory"}}]
+    assert "container main: volumeMounts: expected nothing at /dev/shm" in ask(own).said
+    own["metadata"]["annotations"].pop("muster.dev/gpu-memory")
+    assert ask(own).ok
+    level = "pod-security.kubernetes.io/enforce"
+    cluster.patch("/api/v1/namespaces/default", {"metadata": {"labels": {level: "baseline"}}})
+    try:
+        wait_until(
+            lambda: "may have no folders of their nodes" in ask(sharing()).said,
+            what="a namespace that forbids folders of nodes is told so",
+            also=lambda: ask(sharing()).said,
+        )
+    finally:
+        cluster.patch("/api/v1/namespaces/default", {"metadata": {"labels": {level: None}}})
+        chart.upgrade("--set", "devices.mps=", restart=False)
+
+
 PYTHON = [
     "python3.12",
     "-u",

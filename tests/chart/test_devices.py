@@ -105,6 +105,7 @@ def test_the_values_defaults_are_the_settings() -> None:
         ((ON, "devices.lease=soon"), "at '/devices/lease': 'soon' does not match"),
         ((ON, "devices.priority=2000000000"), "at '/devices/priority': maximum"),
         ((ON, "devices.access=all"), "at '/devices/access': value must be one of '', 'envvar', 'cdi'"),
+        ((ON, "devices.mps=run/mps"), "at '/devices/mps': 'run/mps' does not match pattern"),
         ((ON, "devices.nodes=3"), "at '/devices': additional properties 'nodes' not allowed"),
     ],
 )
@@ -157,6 +158,20 @@ def test_pods_get_at_devices_as_the_values_say_and_by_themselves_where_they_say_
     assert 'runtimeClassName: \\"nvidia-legacy\\"' in legacy
     assert "runtimeClassName" not in mutations("devices.access=envvar", "devices.runtimeClassName=")
     assert "management.nvidia.com/gpu=all" in mutations("devices.access=cdi")
+
+
+def test_pods_that_may_share_a_gpu_meet_the_daemon_of_mps_where_the_values_say_that_there_is_one() -> None:
+    assert "MPS" not in mutations("devices.access=envvar")
+    text = mutations("devices.mps=/run/nvidia/mps")
+    for part in (
+        "/run/nvidia/mps/pipe",
+        "/run/nvidia/mps/shm",
+        "CUDA_MPS_PIPE_DIRECTORY",
+        "MUSTER_GPU_MEMORY",
+    ):
+        assert part in text
+    said = refused(IMAGE, ON, "devices.mps=/run/nvidia/mps", version="v1.35.2")
+    assert "devices.mps: /run/nvidia/mps needs the MutatingAdmissionPolicy API" in said
 
 
 def test_without_the_api_for_it_no_pod_is_promised_devices() -> None:

@@ -251,6 +251,9 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "muster.account" . }}
 {{- if and .Values.devices.access (not (include "muster.mutatingPolicyVersion" .)) -}}
 {{- fail (printf "devices.access: %s needs the MutatingAdmissionPolicy API, which this cluster (%s) does not serve. Leave it empty: pods bring their access to devices." .Values.devices.access .Capabilities.KubeVersion.Version) -}}
 {{- end -}}
+{{- if and .Values.devices.mps (not (include "muster.mutatingPolicyVersion" .)) -}}
+{{- fail (printf "devices.mps: %s needs the MutatingAdmissionPolicy API, which this cluster (%s) does not serve. Leave it empty: pods bring what MPS needs." .Values.devices.mps .Capabilities.KubeVersion.Version) -}}
+{{- end -}}
 {{- if has .Values.devices.namespace (list "default" "kube-system" "kube-public" "kube-node-lease" .Release.Namespace) -}}
 {{- fail (printf "devices.namespace: expected a namespace for the pods that hold devices and nothing else, which the chart makes, found %s." .Values.devices.namespace) -}}
 {{- end -}}

@@ -15,6 +15,8 @@ import socket
 from collections.abc import Sequence
 
 NAME = "MUSTER_DEVICES_FD"
+PIPES, MEMORY, LIMIT = "CUDA_MPS_PIPE_DIRECTORY", "MUSTER_GPU_MEMORY", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
+"""NVIDIA's MPS: where its daemon is met; MiB that the training says that it needs of a GPU; the limit made of it."""
 LONGEST = 65536
 
 
@@ -71,4 +73,9 @@ class Trainer:
 
 def environment(trainer: Trainer, devices: Sequence[str]) -> dict[str, str]:
     """What a training is started with."""
-    return {**os.environ, "CUDA_VISIBLE_DEVICES": ",".join(devices), NAME: str(trainer.theirs)}
+    told = {**os.environ, "CUDA_VISIBLE_DEVICES": ",".join(devices), NAME: str(trainer.theirs)}
+    memory = told.get(MEMORY, "")
+    if PIPES in told and memory.isdigit():
+        # Ordinals are those that the training sees, and it sees these devices only.
+        told.setdefault(LIMIT, ",".join(f"{at}={memory}M" for at in range(len(devices))))
+    return told
