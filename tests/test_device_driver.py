@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 from muster.cluster.api import Api
 from muster.cluster.holding import Holding
 from muster.cluster.lease import Term
+from muster.core.devices.transitions import DeviceState
 from muster.core.ledger import Ledger
 from muster.device_driver import FIRST, REFUSED, DeviceDriver, InPlaceSettings
 from muster.points import Profile
@@ -421,6 +422,39 @@ def test_a_node_whose_kubelet_has_no_device_left_is_asked_less_and_less_often() 
     circle.free = ["GPU-0", "GPU-1"]
     circle.turn(70)
     assert sorted(circle.api.devices().values()) == ["GPU-0", "GPU-1"]
+
+
+def test_a_device_that_nvml_finds_ill_is_taken_from_its_job_and_given_again_when_it_is_well() -> None:
+    circle = Circle()
+    circle.train("a", "1,2")
+    circle.turn(8)
+    (name,) = [name for name, device in circle.api.devices().items() if device == "GPU-1"]
+    uid = circle.api.pods[name]["metadata"]["uid"]
+
+    def state() -> tuple[DeviceState, bool]:
+        assert circle.ledger.in_place is not None
+        found = circle.ledger.in_place.devices.coordinator.devices["GPU-1"]
+        return found.state, found.healthy
+
+    circle.driver.said(HolderSaid(uid, "GPU-1", True, healthy=False))
+    circle.turn(2)
+    assert not state()[1]
+    assert state()[0] is DeviceState.LOST
+    circle.driver.said(HolderSaid(uid, "GPU-1", True))
+    circle.turn(2)
+    assert state()[1]
+
+
+def test_a_device_that_is_used_and_was_granted_to_nobody_is_counted() -> None:
+    circle = Circle()
+    circle.train("a", "1")
+    circle.turn(12)  # no agent of it is heard of: nobody was told that it may use its device
+    ((name, device),) = circle.api.devices().items()
+    uid = circle.api.pods[name]["metadata"]["uid"]
+    for processes in (0, 2, 0):
+        circle.driver.said(HolderSaid(uid, device, True, processes=processes, memory=350 * processes))
+        circle.turn(2)
+        assert circle.counted("muster_devices_used_ungranted") == bool(processes)
 
 
 def test_devices_that_containers_tell_are_recorded_once_and_none_twice() -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Condition
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from starlette.applications import Starlette
@@ -18,6 +19,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
+from muster_report.hold import look, named, worth_telling
+from muster_report.nvml import Gpu, gpus
 from tests.server.on_loopback import serving
 
 PATIENT = 60.0
@@ -89,3 +92,77 @@ def test_it_asks_until_its_device_is_recorded_and_then_waits_to_be_ended(
         assert process.poll() is None
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENT) == 0
+
+
+def seen(monkeypatch: pytest.MonkeyPatch, *found: Gpu) -> None:
+    """What NVML sees in the container from now on."""
+    monkeypatch.setattr("muster_report.hold.gpus", lambda: list(found))
+
+
+def test_where_the_environment_names_no_device_it_is_the_one_that_nvml_sees(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen(monkeypatch, Gpu("GPU-a"))
+    assert [named(said) for said in ("void", "", "all", "GPU-b")] == ["GPU-a", "GPU-a", "GPU-a", "GPU-b"]
+    seen(monkeypatch, Gpu("GPU-a"), Gpu("GPU-b"))
+    assert named("void") == "void", "which of two it has nobody knows"
+    monkeypatch.setattr("muster_report.hold.gpus", lambda: None)
+    assert named("void") == "void"
+    assert look("GPU-a") is None
+
+
+def test_a_device_that_nvml_does_not_see_any_more_is_not_healthy(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen(monkeypatch, Gpu("GPU-a", processes=2, memory=700))
+    assert look("GPU-a") == Gpu("GPU-a", processes=2, memory=700)
+    assert look("GPU-b") == Gpu("GPU-b", healthy=False)
+
+
+def test_it_tells_when_processes_come_or_leave_and_of_a_quiet_device_nothing() -> None:
+    quiet, busy = Gpu("GPU-a", memory=3), Gpu("GPU-a", processes=1, memory=900)
+    assert not worth_telling(quiet, quiet._replace(memory=5), 1e6)
+    assert worth_telling(quiet, busy, 0.0)
+    assert worth_telling(busy, quiet, 0.0)
+    assert not worth_telling(busy, busy._replace(memory=950), 2.0)
+    assert worth_telling(busy, busy, 30.0), "another replica may lead"
+    assert worth_telling(quiet, quiet._replace(healthy=False), 0.0)
+
+
+class Nvml(ModuleType):
+    """NVIDIA's library, of one GPU."""
+
+    class NVMLError(Exception):
+        pass
+
+    nvmlMemory_v2 = 2  # noqa: N815
+
+    def __init__(
+        self, pids: list[int], used: int, remaps: tuple[int, ...] = (0, 0, 0, 0), lost: bool = False
+    ) -> None:
+        super().__init__("pynvml")
+        self.pids, self.used, self.remaps, self.lost = pids, used, remaps, lost
+        self.nvmlInit = self.nvmlShutdown = lambda: None
+        self.nvmlDeviceGetCount = lambda: 1
+        self.nvmlDeviceGetHandleByIndex = lambda at: at
+        self.nvmlDeviceGetUUID = lambda _: b"GPU-a"
+        self.nvmlDeviceGetGraphicsRunningProcesses = lambda _: [SimpleNamespace(pid=pid) for pid in pids[:1]]
+        self.nvmlDeviceGetComputeRunningProcesses = lambda _: [SimpleNamespace(pid=pid) for pid in pids]
+        self.nvmlDeviceGetRemappedRows = lambda _: self.remaps
+
+    def nvmlDeviceGetMemoryInfo(self, handle: int, version: int) -> SimpleNamespace:  # noqa: N802
+        if self.lost:
+            raise self.NVMLError
+        assert (handle, version) == (0, 2)
+        return SimpleNamespace(used=self.used << 20)
+
+
+def test_nvml_counts_the_processes_of_a_gpu_and_knows_whether_it_is_well(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def has(library: Nvml | None) -> list[Gpu] | None:
+        monkeypatch.setitem(sys.modules, "pynvml", library)  # type: ignore[arg-type]
+        return gpus()
+
+    assert has(Nvml([11, 12], 900)) == [Gpu("GPU-a", True, 2, 900)]
+    assert has(Nvml([], 3, remaps=(0, 1, 0, 1))) == [Gpu("GPU-a", False, 0, 3)]
+    assert has(Nvml([], 3, lost=True)) == [Gpu("GPU-a", False)]
+    assert has(None) is None, "it is not installed"

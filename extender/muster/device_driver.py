@@ -18,7 +18,7 @@ import logging
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from muster.cluster.api import Api
 from muster.cluster.holders import HolderExecutor
@@ -111,6 +111,8 @@ class DeviceDriver:
         self._looked_on: InPlaceSeen | None = None
         self._naming: set[str] = set()
         """Uids of holders whose device is being recorded."""
+        self._ill: set[str] = set()
+        """Uids of holders whose device is not healthy by NVML."""
         self._wake: float | None = None
         self._pauses = 0
         self._not_before = 0.0
@@ -154,7 +156,7 @@ class DeviceDriver:
         of = self._settings
         self._devices = DeviceLedger(Coordinator(number, now, of.lease, of.grace, of.keep))
         for pod in self._holders.values():
-            self._devices.apply(_seen(pod), now)
+            self._devices.apply(self._seen(pod), now)
         for uid, ended in self._ended.items():
             if ended:
                 self._devices.apply(TrainingEnded(uid), now)
@@ -175,7 +177,7 @@ class DeviceDriver:
                 known = self._holders.get(pod.uid)
                 if known is None or int(pod.version or 0) >= int(known.version or 0):
                     self._holders[pod.uid] = pod
-                    self._tell(devices, _seen(pod), now)
+                    self._tell(devices, self._seen(pod), now)
             case PodSeen(pod) if pod.ours and GPUS in pod.annotations:
                 before = self._ended.get(pod.uid)
                 self._ended[pod.uid] = pod.phase.ended
@@ -184,6 +186,7 @@ class DeviceDriver:
             case PodGone(uid):
                 if self._holders.pop(uid, None) is not None:
                     self._looked_on = None
+                    self._ill.discard(uid)
                     self._tell(devices, HolderGone(uid), now)
                 elif self._ended.pop(uid, None) is not None:
                     self._tell(devices, TrainingGone(uid), now)
@@ -206,6 +209,8 @@ class DeviceDriver:
     def said(self, said: HolderSaid) -> None:
         """Which device a holder's container got: it is recorded, unless another one has that."""
         pod, term = self._holders.get(said.uid), self._term
+        if said.looked and pod is not None:
+            self._looked_at(pod, said)
         if pod is None or pod.holder is None or pod.holder.device or said.uid in self._naming or term is None:
             return
         for other in self._holders.values():
@@ -217,6 +222,20 @@ class DeviceDriver:
                 return
         self._naming.add(said.uid)
         self._send((NameDevice(said.uid, pod.name, pod.version, said.device, "its container says so"),), term)
+
+    def _looked_at(self, pod: PodRecord, said: HolderSaid) -> None:
+        """How NVML finds a device: its health counts, and who uses it though nobody was granted it."""
+        before = self._ill.copy()
+        (self._ill.discard if said.healthy else self._ill.add)(said.uid)
+        if before != self._ill:
+            log.warning("%s of %s is %s by NVML", said.device, pod.name, "healthy" if said.healthy else "ill")
+            self._tell(self._devices, self._seen(pod), self._clock())
+        self._tell(self._devices, said, self._clock())
+
+    def _seen(self, pod: PodRecord) -> HolderSeen:
+        assert pod.holder is not None
+        healthy = pod.holder.healthy and pod.uid not in self._ill
+        return HolderSeen(replace(pod.holder, healthy=healthy), pod.name, pod.version)
 
     def answered(self, outcome: HolderOutcome) -> None:
         """What became of an action."""
@@ -245,7 +264,7 @@ class DeviceDriver:
     def _tell(
         self,
         devices: DeviceLedger | None,
-        event: HolderSeen | HolderGone | HolderOutcome | TrainingEnded | TrainingGone,
+        event: HolderSeen | HolderSaid | HolderGone | HolderOutcome | TrainingEnded | TrainingGone,
         now: float,
     ) -> None:
         if devices is not None:
@@ -281,7 +300,9 @@ class DeviceDriver:
         term = self._term
         if self.metrics is not None and (self._news or now - self._looked >= LOOK):
             self._looked = now
-            self.metrics.look(self._devices.coordinator if self._devices is not None else None, now)
+            devices = self._devices
+            known = devices.coordinator if devices is not None else None
+            self.metrics.look(known, now, len(devices.strangers(now)) if devices is not None else 0)
         if term is None or not term.open():
             return
         if now < self._not_before:
@@ -342,8 +363,3 @@ class DeviceDriver:
             for key, agent in self._devices.coordinator.agents.items()
         }
         self._orders.publish(self._serial, orders)
-
-
-def _seen(pod: PodRecord) -> HolderSeen:
-    assert pod.holder is not None
-    return HolderSeen(pod.holder, pod.name, pod.version)

@@ -62,9 +62,22 @@ def test_what_it_tells_is_noted_until_it_is_recorded(muster: Muster) -> None:
     ]
 
 
+def test_what_nvml_tells_of_its_device_is_passed_on_whenever_it_comes(muster: Muster) -> None:
+    seen = {"device": "GPU-2", "healthy": False, "processes": 2, "memory": 700}
+    assert muster.post(seen, "h2") == (200, {"recorded": True})
+    assert muster.said == [HolderSaid("h2", "GPU-2", True, False, 2, 700)]
+
+
+NVML = {"device": "GPU-2", "healthy": True, "processes": 0, "memory": 0}
+
+
 @pytest.mark.parametrize(
     ("body", "uid", "status", "words"),
     [
+        ({**NVML, "healthy": 1}, "h2", 400, "healthy: expected true or false, found 1"),
+        ({**NVML, "processes": -1}, "h2", 400, "processes: expected a whole number from 0"),
+        ({**NVML, "memory": 1.5}, "h2", 400, "memory: expected a whole number from 0"),
+        ({"device": "GPU-2", "processes": 1}, "h2", 400, "all of NVML or nothing of it"),
         ({"device": "GPU-9"}, "h2", 409, "expected GPU-2, as recorded, found GPU-9"),
         ({"device": "GPU-1"}, "a-training", 404, "holds no device of Muster's"),
         ({"device": "GPU-1"}, "", 401, "token"),

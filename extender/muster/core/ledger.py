@@ -24,7 +24,7 @@ from muster.core.actions.reconcile_gang import diff
 from muster.core.actions.save_learned import teach
 from muster.core.actions.scale_down import begin_change, let_go, overtake, restart_on
 from muster.core.actions.ungate import ungate, ungated_at_birth
-from muster.core.gang_object.gang_status import ends_told, tell_alike
+from muster.core.gang_object.gang_status import ends_told, tell_alike, warned
 from muster.core.progress.estimate import believed
 from muster.core.state import blockers, queue_time, restore
 from muster.core.state import snapshot as snapshots
@@ -145,14 +145,10 @@ class Ledger(LedgerState):
                 and status.reason is Reason.SHARE
                 and job_state.recorded.told[:2] == (status.state, Reason.SHARE)
             ):
-                status = status._replace(
-                    message=job_state.recorded.told[2]
-                )  # between rounds what the last one said holds
-            if (
-                job_state.said is not None
-                and job_state.said[0] is job_state.job
-                and tell_alike(job_state.said[1], status)
-            ):
+                # between rounds what the last one said holds
+                status = status._replace(message=job_state.recorded.told[2])
+            said = job_state.said
+            if said is not None and said[0] is job_state.job and tell_alike(said[1], status):
                 continue
             steps.of(key, partial(self._tell, job_state, job_state.job, status, now))
         self._tell_all(steps, snapshot, plan)
@@ -185,6 +181,8 @@ class Ledger(LedgerState):
         self.to_tell.clear()
         for key in list(turns_told(self, plan, steps.actions, now)):
             steps.of(key, partial(tell_turn, self, plan, key, now))
+        for key, words in self.in_place.to_warn() if self.in_place is not None else ():
+            steps.of(key, partial(warned, self, key, words))
         # of jobs that are no more: floats and texts, over which nothing raises
         steps.actions += teach(self, now)
 

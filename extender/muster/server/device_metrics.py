@@ -25,6 +25,11 @@ class DeviceMetrics:
             ["state"],
             registry=registry,
         )
+        self._strangers = Gauge(
+            "muster_devices_used_ungranted",
+            "Devices that Muster holds for nobody and that processes use, as NVML counts them there (muster hold).",
+            registry=registry,
+        )
         self._handed = Counter(
             "muster_devices_handed_over",
             "Devices that went from one pod to another by a record on their holder.",
@@ -67,8 +72,10 @@ class DeviceMetrics:
         """One device stands in the record of another pod than before."""
         self._handed.inc()
 
-    def look(self, known: Coordinator | None, now: float) -> None:
-        """How it stands, None where another replica leads. now: of the Coordinator's clock."""
+    def look(self, known: Coordinator | None, now: float, strangers: int = 0) -> None:
+        """How it stands, None where another replica leads. now: of the Coordinator's clock; strangers: devices that
+        are nobody's and are used."""
+        self._strangers.set(strangers)
         since, self._at = self._at, now if known is not None else None
         counts = dict.fromkeys(DeviceState, 0)
         for device in whole(known.devices).values() if known is not None else ():

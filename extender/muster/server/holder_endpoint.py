@@ -1,6 +1,7 @@
 """POST /v1/holders: which device the container of a pod that holds one got, where its status doesn't say so.
 
-    {"device": "GPU-6a..."}     200 {"recorded": true or false}: whether it stands on the pod; ask again until it does
+    {"device": "GPU-6a...", and of NVML, if it is there, all of "healthy": true, "processes": 0, "memory": 0 (MiB)}
+                                200 {"recorded": true or false}: whether it stands on the pod; ask again until it does
 
 The bearer token is the pod's own: a holder speaks for itself only. Checked in this order:
 
@@ -30,6 +31,8 @@ from muster.types.holders import HolderRecord, HolderSaid
 
 MOST = 1024
 """Bytes of a body."""
+LOOKED = ("healthy", "processes", "memory")
+LARGEST = 1 << 30
 RATE, BURST = 1.0, 10.0
 """Requests of a pod: a second, and at once."""
 NO_DEVICE = frozenset({"all", "none", "void"})
@@ -80,15 +83,17 @@ class HolderEndpoint:
         if (wait := self._rates.wait(uid)) > 0.0:
             raise flood(f"this pod asks more than {RATE:g} times a second", wait, "flood-pod")
         try:
-            device = read_holder(body)
+            told = read_holder(body, uid)
         except MalformedError as error:
             more = {"field": error.field, "expected": error.expected, "found": error.found}
             raise Refusal(400, "malformed", str(error), more) from error
         record = self._known(uid)
-        if record.device and record.device != device:
-            raise Refusal(409, "another", f"device: expected {record.device}, as recorded, found {device}")
-        if not record.device:
-            self._say(HolderSaid(uid, device))
+        if record.device and record.device != told.device:
+            raise Refusal(
+                409, "another", f"device: expected {record.device}, as recorded, found {told.device}"
+            )
+        if not record.device or told.looked:
+            self._say(told)
         return bool(record.device)
 
     def _known(self, uid: str) -> HolderRecord:
@@ -99,21 +104,29 @@ class HolderEndpoint:
         return record
 
 
-def read_holder(body: bytes) -> str:
-    """The device that a holder tells. Raises MalformedError."""
+def read_holder(body: bytes, uid: str) -> HolderSaid:
+    """What a holder tells. Raises MalformedError."""
     try:
         found = json.loads(body)
     except (ValueError, RecursionError) as error:
         shown = body[:80].decode("utf-8", "replace")
         raise MalformedError("body", "a JSON object", shown) from error
-    if not isinstance(found, dict) or found.keys() != {"device"}:
-        raise MalformedError("body", 'a JSON object {"device": ID}', found)
+    if not isinstance(found, dict) or found.keys() not in ({"device"}, {"device", *LOOKED}):
+        raise MalformedError("body", 'a JSON object {"device": ID}, with all of NVML or nothing of it', found)
     device = device_id("device", found["device"])
     if device in NO_DEVICE or device.isdigit():
         raise MalformedError(
             "device", "the id of one device, as the strategy envvar of a device plugin gives it", device
         )
-    return device
+    if len(found) == 1:
+        return HolderSaid(uid, device)
+    healthy, processes, memory = (found[name] for name in LOOKED)
+    if not isinstance(healthy, bool):
+        raise MalformedError("healthy", "true or false", healthy)
+    for name, value in (("processes", processes), ("memory", memory)):
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LARGEST:
+            raise MalformedError(name, f"a whole number from 0 to {LARGEST}", value)
+    return HolderSaid(uid, device, True, healthy, processes, memory)
 
 
 def holder_route(endpoint: HolderEndpoint) -> Route:

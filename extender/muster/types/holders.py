@@ -48,10 +48,17 @@ class HolderSeen:
 
 @dataclass(frozen=True, slots=True)
 class HolderSaid:
-    """What a holder's container tells: the id of the device that it got."""
+    """What a holder's container tells: the id of the device that it got; looked: and how NVML finds it there.
+
+    healthy: of the device; processes: that have a context on it, by whomever; memory: MiB that is used of it.
+    """
 
     uid: str
     device: str
+    looked: bool = False
+    healthy: bool = True
+    processes: int = 0
+    memory: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,4 +147,4 @@ class DeleteHolder:
 
 
 HolderAction = CreateHolder | NameDevice | AssignHolder | DeleteHolder
-HolderEvent = HolderSeen | HolderGone | TrainingEnded | TrainingGone | HolderOutcome
+HolderEvent = HolderSeen | HolderSaid | HolderGone | TrainingEnded | TrainingGone | HolderOutcome

@@ -14,6 +14,7 @@ from muster.core.devices.hand_over import Decisions, decide
 from muster.core.devices.holders import holder_gone, holder_seen, recorded
 from muster.core.devices.on_node import Want
 from muster.core.devices.settled import Settled
+from muster.core.devices.strangers import LEFT, Stranger, strangers
 from muster.types import JobKey
 from muster.types.devices import AgentAnswer, AgentReport
 from muster.types.holders import (
@@ -25,6 +26,7 @@ from muster.types.holders import (
     HolderGone,
     HolderOutcome,
     HolderRecord,
+    HolderSaid,
     HolderSeen,
     TrainingEnded,
     TrainingGone,
@@ -59,7 +61,8 @@ class DeviceLedger:
     that is deleted is not deleted again, by uid; both for long until there is an answer, since thousands of requests
     wait for their turn; retry_at: when a node is asked for holders again; failed: holders that ended without a device
     (a kubelet that has none left), or that have one that another holder has; failures: how often in a row, by node;
-    closed: nodes that are cordoned, where none is made; settled: nodes about which there was nothing to decide."""
+    closed: nodes that are cordoned, where none is made; settled: nodes about which there was nothing to decide;
+    looks: what holders told last of their devices, by these."""
 
     coordinator: Coordinator
     holders: dict[str, _Known] = field(default_factory=dict)
@@ -72,6 +75,7 @@ class DeviceLedger:
     closed: frozenset[str] = frozenset()
     settled: dict[str, Settled] = field(default_factory=dict)
     names: int = 0
+    looks: dict[str, HolderSaid] = field(default_factory=dict)
 
     def apply(self, event: HolderEvent, now: float) -> None:
         """Learn one event. Late and repeated ones are harmless."""
@@ -90,7 +94,11 @@ class DeviceLedger:
                     self.failed.discard(record.uid)  # who had its device before is gone
                 self._allocated(record, now)
                 holder_seen(self.coordinator, record, now)
+            case HolderSaid() as said:
+                if said.looked and said.uid in self.holders:
+                    self.looks[said.device] = said
             case HolderGone(uid):
+                self.looks = {device: said for device, said in self.looks.items() if said.uid != uid}
                 self.holders.pop(uid, None)
                 self.going.pop(uid, None)
                 self.failed.discard(uid)
@@ -157,6 +165,7 @@ class DeviceLedger:
                 short = _short_of(wants, node, used)
                 actions += [self._create(node, short, now) for _ in range(count)]
         again = [*self.retry_at.values(), *self.going.values(), *(until for _, until in self.made.values())]
+        again += [d.idle_since + LEFT for d in self.coordinator.devices.values() if d.id in self.looks]
         wake = min((at for at in (*again, found.wake or 0.0) if at > now), default=None)
         return tuple(actions), replace(found, wake=wake)
 
@@ -189,6 +198,10 @@ class DeviceLedger:
         self.failed.add(record.uid)
         count = self.failures[record.node] = self.failures.get(record.node, 0) + 1
         self.retry_at[record.node] = now + min(LONGEST_RETRY, RETRY * 2.0 ** min(count - 1, 10))
+
+    def strangers(self, now: float) -> set[Stranger]:
+        """Devices that are nobody's and are used all the same."""
+        return strangers(self.coordinator.devices, self.looks, now) if self.looks else set()
 
     def pods(self) -> set[str]:
         """Pods that use devices, may use or are about to get some, or whose agents are heard of."""

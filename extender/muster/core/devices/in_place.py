@@ -18,6 +18,7 @@ from muster.core.devices.on_node import Want
 from muster.core.devices.pairs import pairs
 from muster.core.devices.seen import KEPT, HandOver, InPlaceSeen
 from muster.core.devices.slots import taken_out, to_vacate, wants, with_slots
+from muster.core.devices.strangers import Stranger
 from muster.types import GPU, Job, JobKey, Plan, Snapshot
 from muster.types.holders import HolderAction
 
@@ -46,7 +47,7 @@ class InPlace:
     charged, by node; allowed: what quotas leave jobs; aside: pods over which deciding raised, with until when nothing
     is decided about them and how long that is; failed: what it raised since that was last taken, by job (None: of a
     pod of no job that is planned); uses, neighbours: GPUs in use at the last look, and by pod the one with which it
-    shares its."""
+    shares its; strangers: devices that are nobody's and are used all the same; warned: jobs that were told of one."""
 
     devices: DeviceLedger
     sizes: dict[JobKey, tuple[int, ...]] = field(default_factory=dict)
@@ -65,6 +66,8 @@ class InPlace:
     failed: dict[JobKey | None, Exception] = field(default_factory=dict)
     uses: Uses = field(default_factory=dict)
     neighbours: Mapping[str, str] = field(default_factory=dict)
+    strangers: set[Stranger] = field(default_factory=set)
+    warned: set[tuple[JobKey, str]] = field(default_factory=set)
 
     def look(self) -> set[str]:
         """Take in what pods use now; the uids of those whose number or neighbour has changed since the last look."""
@@ -172,6 +175,13 @@ class InPlace:
         self.jobs, self.planned = snapshot.jobs, True
         return plan
 
+    def to_warn(self) -> list[tuple[JobKey, str]]:
+        """Jobs on nodes of which a device is used that is nobody's, told once while that lasts, with the words."""
+        on = [(key, one.node) for key, grants in self.granted.items() for one in grants]
+        about = {(key, s.device): s.words for s in self.strangers for key, node in on if node == s.node}
+        before, self.warned = self.warned, set(about)
+        return [(which[0], words) for which, words in sorted(about.items()) if which not in before]
+
     def take_failed(self) -> dict[JobKey | None, Exception]:
         """What deciding raised since this was last asked."""
         failed, self.failed = self.failed, {}
@@ -225,6 +235,7 @@ class InPlace:
         Coordinator's clock. Pods over which it raises are put aside; raises where it is no pod's fault."""
         if not self.planned:
             return (), Decisions()
+        self.strangers = self.devices.strangers(now)
         wanted = wants(self.jobs, self.sizes, self.granted, self.beside)
         self.aside = {pod: kept for pod, kept in self.aside.items() if now < sum(kept)}
         found_out = 0
@@ -263,6 +274,7 @@ class InPlace:
             tuple(sorted(self.devices.used().items())),
             tuple(sorted(self.devices.holders)),
             tuple(sorted((pod, last.at) for pod, last in changes)),
+            frozenset(one.device for one in self.strangers),
         )
 
 

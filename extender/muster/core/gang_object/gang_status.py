@@ -13,6 +13,7 @@ from muster.core.progress.eta import Outlook
 from muster.core.reasons.shares import with_silence
 from muster.core.reasons.words import clock
 from muster.core.state.job_state import NO_MEMORY, UNTOUCHED, JobState, Untold
+from muster.core.state.state import LedgerState
 from muster.core.workload.job_events import told, told_gang
 from muster.types import (
     EndReason,
@@ -210,6 +211,13 @@ def gang_told(job_state: JobState) -> Iterator[RecordEvent]:
         return
     job_state.untold = None
     yield told_gang(job_state.key, gang, untold.reason, untold.message, warning=untold.warning)
+
+
+def warned(state: LedgerState, key: JobKey, words: str) -> Iterator[RecordEvent]:
+    """A GPU of its node is used by somebody who was not granted it."""
+    job_state = state.entries[key]
+    if job_state.job is not None:
+        yield from told(key, job_state.job, job_state.recorded.gang, "DeviceInUse", words, warning=True)
 
 
 def ends_told(key: JobKey, evictions: Iterable[Evict]) -> Iterator[RecordEvent]:
