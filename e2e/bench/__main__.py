@@ -270,8 +270,8 @@ def inplace(**options: Any) -> None:
     help="Where figures are kept, and found again.  [default: out/bench/peers.jsonl]",
 )
 def peers(**options: Any) -> None:
-    """Kueue, Volcano, native gangs, the stock scheduler and Muster on the same lab; (d) needs TRACES. Goes on where
-    it was cut off: 15 minutes a peer and round.
+    """Kueue, Volcano, native gangs, the stock scheduler and Muster on the same lab. Goes on where it was cut off:
+    15 minutes a peer and round, and 11 or more for (d), the jobs of `elastic`, which needs TRACES.
 
     \b
     Short:        python -m e2e.bench peers --nodes 100 --gangs 100 --tries 1 --rounds 1

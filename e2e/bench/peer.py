@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from e2e.bench import load
@@ -15,7 +15,7 @@ from e2e.lab import Lab, NodeGroup, Shape
 from e2e.lab.limits import CLIENT_BURST, CLIENT_QPS
 from e2e.operated import path
 from e2e.queued import API as KUEUE
-from e2e.queued import QUEUE, created, kueue_configured, resources
+from e2e.queued import COMPLETES_WITH_FEWER, LEAST, QUEUE, created, kueue_configured, resources
 from e2e.scenario import job
 from e2e.volcano import JOBS, queue_is_open, volcano_job
 
@@ -74,6 +74,12 @@ def _kueue(namespace: str, name: str, pods: int, **what: Any) -> Made:
     return [(BATCH.format(namespace), one)]
 
 
+def _kueue_partial(namespace: str, name: str, pods: int, **what: Any) -> Made:
+    ((where, one),) = _kueue(namespace, name, pods, **what)
+    one["metadata"]["annotations"] = {LEAST: "1", COMPLETES_WITH_FEWER: "true"}
+    return [(where, one)]
+
+
 def _volcano(namespace: str, name: str, pods: int, **what: Any) -> Made:
     return [(JOBS.format(namespace), volcano_job(name, pods, labels={OF: name}, **what))]
 
@@ -86,7 +92,8 @@ def _job(name: str, pods: int, **what: Any) -> Json:
 class Peer:
     """One that is compared. says: how a gang is told, in words; sources: its documentation; processes: that schedule;
     profile, order: of Muster's chart, "" where it is not in the lab; operators: of the lab; strategy: of Kueue's
-    queue."""
+    queue; partial: a gang may start with fewer pods than it asks for, and keeps those: (d) only, since the other
+    parts' gangs are whole or wait."""
 
     name: str
     says: str
@@ -99,6 +106,7 @@ class Peer:
     operators: tuple[str, ...] = ()
     native: bool = False
     strategy: str = ""
+    partial: bool = False
 
     def shape(self, nodes: int, gpus: int = 8) -> Shape:
         """Its lab: the same control plane, nodes and client limits for all."""
@@ -206,6 +214,13 @@ PEERS: dict[str, Peer] = {
         ),
         _a_kueue("kueue", "BestEffortFIFO"),
         _a_kueue("kueue strict", "StrictFIFO"),
+        replace(
+            _a_kueue("kueue partial", "BestEffortFIFO"),
+            says="a Job with a queue-name and job-min-parallelism: 1; waitForPodsReady; BestEffortFIFO",
+            sources=(*_KUEUE_SOURCES, "https://kueue.sigs.k8s.io/docs/tasks/run/jobs/#partial-admission"),
+            gang=_kueue_partial,
+            partial=True,
+        ),
         Peer(
             "volcano",
             "its own Job with minAvailable; its chart's scheduler configuration",

@@ -1,17 +1,19 @@
 """(d) of `python -m e2e.bench peers`: the jobs of `elastic` under each peer; trainings only count (trainings.py).
 
-Both profiles of Muster are told speeds and lengths, as there; no other peer can be."""
+A job has the size that it asks for, but under `afs-l`, which changes it, and where Kueue may admit a part of it (from
+1 pod; it keeps what it was admitted with). All profiles of Muster are told speeds and lengths, as there; no other
+peer can be."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from e2e.bench import live
 from e2e.bench.drawn import Drawing
 from e2e.bench.figures import percentile
 from e2e.bench.live import Going
-from e2e.bench.peer import OF, Made
+from e2e.bench.peer import OF, Made, Peer
 from e2e.bench.peer_parts import Found, On
 from e2e.bench.predicted import GPUS_A_NODE, PAUSE, Side
 from e2e.bench.trainings import Trained, Trainings
@@ -51,10 +53,16 @@ def nodes(drawing: Drawing) -> int:
     return drawing.gpus // GPUS_A_NODE
 
 
+def sized(peer: Peer, one: Trained) -> Trained:
+    """The job as this peer may have it: least and most pods."""
+    if peer.partial:
+        return replace(one, least=1, most=one.request)
+    return Side(peer.name, peer.profile or "fifo").has(one)
+
+
 def run(on: On, going: Going, drawn: Sequence[Trained], drawing: Drawing) -> Found:
     """All jobs once: average JCT, its p99 and makespan in trace seconds; GPU-hours (of the trace's clock) idle, and
     held by gangs that weren't whole."""
-    side = Side(on.peer.name, on.peer.profile or "fifo")
     use = Use(drawing.gpus)
 
     def body(namespace: str, one: Trained) -> Made:
@@ -70,7 +78,7 @@ def run(on: On, going: Going, drawn: Sequence[Trained], drawing: Drawing) -> Fou
             on.peer.name,
             on.cluster,
             namespace,
-            [side.has(one) for one in drawn],
+            [sized(on.peer, one) for one in drawn],
             Trainings(PAUSE / drawing.speed),
             submit=lambda one: on.submit(body(namespace, one)),
             finish=lambda name: _finish(on, namespace, name),

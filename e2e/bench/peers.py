@@ -4,7 +4,8 @@ Muster (`peer.py`), one after another, each with a lab of its own.
 (a) many gangs submitted at once: pods/s, first and last bind, CPU by process
 (b) one gang on an idle cluster: POST to all bound
 (c) one gang on a full cluster: POST until somebody says that it has to wait, and what
-(d) the jobs of `elastic`: average JCT, p99, makespan, GPU-hours idle (peer_jobs.py)
+(d) the jobs of `elastic`: average JCT, p99, makespan, GPU-hours idle (peer_jobs.py); here Kueue's partial admission
+    is a peer, too
 (e) a big gang behind a stream of small ones
 (f) a node dies under a gang
 
@@ -63,12 +64,16 @@ def measure(
     seconds in one of the lab's. LabError where (d) is asked for and its curves are missing."""
     drawing = Drawing(jobs, speed=speed, load=LOAD)
     drawn = draw(drawing, measured()) if "d" in parts else []
-    going = Going(bool)
+
+    def trains(on: On) -> Found:
+        with progress.reading(f"jobs done under {on.peer.name}", jobs) as reading:
+            return peer_jobs.run(on, Going(reading), drawn, drawing)
+
     told: dict[str, Callable[[On], Found]] = {
         "a": lambda on: parts_of.many(on, gangs, size),
         "b": lambda on: parts_of.idle(on, tries),
         "c": lambda on: parts_of.full(on, tries),
-        "d": lambda on: peer_jobs.run(on, going, drawn, drawing),
+        "d": trains,
         "e": lambda on: parts_of.stream(on, stream),
         "f": lambda on: parts_of.dead(on),
     }
@@ -85,7 +90,11 @@ def measure(
                 (peer_jobs.nodes(drawing), GPUS_A_NODE, TRAINS),
             ):
                 wanted = [
-                    part for part in lab_parts if part in parts and not kept.has(peer.name, number, part)
+                    part
+                    for part in lab_parts
+                    if part in parts
+                    and (part in TRAINS or not peer.partial)
+                    and not kept.has(peer.name, number, part)
                 ]
                 if wanted:
                     runs = {part: told[part] for part in wanted}
@@ -95,7 +104,8 @@ def measure(
     ]
     result = Result(
         "peers",
-        f"peers side by side, {rounds} rounds; (a) {gangs} gangs of {size}; (a), (b) {nodes} nodes, others {small}",
+        f"peers side by side, {rounds} rounds; (a) {gangs} gangs of {size}; (a), (b) {nodes} nodes, others {small}; "
+        f"(d) {jobs} jobs, {speed:g}x compressed, each as large as it asks for but under afs-l and partial admission",
         data={
             "arguments": arguments | {"rounds": rounds, "parts": list(parts)},
             "peers": {one: {"says": PEERS[one].says, "sources": PEERS[one].sources} for one in peers},

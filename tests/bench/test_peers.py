@@ -9,7 +9,7 @@ import pytest
 
 from e2e.bench.figures import held_in_part
 from e2e.bench.peer import OF, PEERS, turn
-from e2e.bench.peer_jobs import Use, held
+from e2e.bench.peer_jobs import Use, held, sized
 from e2e.bench.peers import Kept, rows
 from e2e.bench.report import Result
 from e2e.bench.trainings import Seen, Trained, Trainings
@@ -49,6 +49,30 @@ def test_a_gang_of_every_peer_has_the_same_pods_and_one_owner(name: str) -> None
     assert container["resources"]["requests"] == {"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": "2"}
     assert task["template"]["metadata"]["labels"][OF] == "train"
     assert task["template"]["metadata"]["annotations"] == {"a": "b"}
+
+
+@pytest.mark.parametrize(
+    ("name", "least", "most"),
+    [
+        ("stock", 4, 4),
+        ("kueue", 4, 4),
+        ("muster fifo", 4, 4),
+        ("kueue partial", 1, 4),
+        ("muster afs-l", 1, 8),
+    ],
+)
+def test_a_job_is_as_large_as_it_asks_for_but_where_the_peer_may_change_it(
+    name: str, least: int, most: int
+) -> None:
+    drawn = Trained("train", 0.0, 4, 1, 8, 100.0, tuple(map(float, range(9))))
+    one = sized(PEERS[name], drawn)
+    assert (one.request, one.least, one.most) == (4, least, most)
+
+
+def test_kueue_may_start_a_job_with_one_pod_where_partial_admission_is_compared() -> None:
+    for name, least in (("kueue", None), ("kueue partial", "1")):
+        ((_, job),) = PEERS[name].gang("team", "train", 3)
+        assert job["metadata"].get("annotations", {}).get("kueue.x-k8s.io/job-min-parallelism") == least, name
 
 
 def test_the_sentence_of_a_wait_is_its_conditions_or_the_status_own() -> None:
