@@ -76,7 +76,8 @@ def _kueue(namespace: str, name: str, pods: int, **what: Any) -> Made:
 
 def _kueue_partial(namespace: str, name: str, pods: int, **what: Any) -> Made:
     ((where, one),) = _kueue(namespace, name, pods, **what)
-    one["metadata"]["annotations"] = {LEAST: "1", COMPLETES_WITH_FEWER: "true"}
+    if pods > 1:  # its webhook wants a least below what is asked for
+        one["metadata"]["annotations"] = {LEAST: "1", COMPLETES_WITH_FEWER: "true"}
     return [(where, one)]
 
 

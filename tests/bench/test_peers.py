@@ -70,8 +70,8 @@ def test_a_job_is_as_large_as_it_asks_for_but_where_the_peer_may_change_it(
 
 
 def test_kueue_may_start_a_job_with_one_pod_where_partial_admission_is_compared() -> None:
-    for name, least in (("kueue", None), ("kueue partial", "1")):
-        ((_, job),) = PEERS[name].gang("team", "train", 3)
+    for name, pods, least in (("kueue", 3, None), ("kueue partial", 3, "1"), ("kueue partial", 1, None)):
+        ((_, job),) = PEERS[name].gang("team", "train", pods)
         assert job["metadata"].get("annotations", {}).get("kueue.x-k8s.io/job-min-parallelism") == least, name
 
 
