@@ -408,7 +408,7 @@ def test_in_place_is_where_the_platform_team_allows_it(chart: Lab, cluster: Clus
     overruled = {"labels": {"muster.dev/devices": "true"}, "annotations": {"muster.dev/any-command": "true"}}
     cluster.patch("/api/v1/namespaces/elsewhere", {"metadata": overruled})
     wait_until(lambda: elsewhere(trains(["python", "train.py"])).ok, what="another command is allowed there")
-    assert given(elsewhere(trains(None)).json())["env"]["logs"] == {"MUSTER_GPUS": "1,2"}
+    assert given(elsewhere(trains(None)).json())["env"]["logs"]["MUSTER_GPUS"] == "1,2"
     cluster.delete("/api/v1/namespaces/elsewhere")
 
 
