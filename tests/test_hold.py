@@ -127,19 +127,24 @@ def test_it_tells_when_processes_come_or_leave_and_of_a_quiet_device_nothing() -
     assert worth_telling(quiet, quiet._replace(healthy=False), 0.0)
 
 
+NOT_SUPPORTED, LOST = 3, 15
+"""Of nvmlReturn_t."""
+
+
 class Nvml(ModuleType):
     """NVIDIA's library, of one GPU."""
 
     class NVMLError(Exception):
-        pass
+        def __init__(self, value: int) -> None:
+            self.value = value
 
     nvmlMemory_v2 = 2  # noqa: N815
 
     def __init__(
-        self, pids: list[int], used: int, remaps: tuple[int, ...] = (0, 0, 0, 0), lost: bool = False
+        self, pids: list[int], used: int, remaps: tuple[int, ...] = (0, 0, 0, 0), fails: int = 0
     ) -> None:
         super().__init__("pynvml")
-        self.pids, self.used, self.remaps, self.lost = pids, used, remaps, lost
+        self.pids, self.used, self.remaps, self.fails = pids, used, remaps, fails
         self.nvmlInit = self.nvmlShutdown = lambda: None
         self.nvmlDeviceGetCount = lambda: 1
         self.nvmlDeviceGetHandleByIndex = lambda at: at
@@ -149,8 +154,8 @@ class Nvml(ModuleType):
         self.nvmlDeviceGetRemappedRows = lambda _: self.remaps
 
     def nvmlDeviceGetMemoryInfo(self, handle: int, version: int) -> SimpleNamespace:  # noqa: N802
-        if self.lost:
-            raise self.NVMLError
+        if self.fails:
+            raise self.NVMLError(self.fails)
         assert (handle, version) == (0, 2)
         return SimpleNamespace(used=self.used << 20)
 
@@ -164,5 +169,10 @@ def test_nvml_counts_the_processes_of_a_gpu_and_knows_whether_it_is_well(
 
     assert has(Nvml([11, 12], 900)) == [Gpu("GPU-a", True, 2, 900)]
     assert has(Nvml([], 3, remaps=(0, 1, 0, 1))) == [Gpu("GPU-a", False, 0, 3)]
-    assert has(Nvml([], 3, lost=True)) == [Gpu("GPU-a", False)]
+    assert has(Nvml([], 3, fails=LOST)) == [Gpu("GPU-a", False)]
+    assert has(Nvml([11], 3, fails=NOT_SUPPORTED)) == [Gpu("GPU-a", True, 1)], "it answers the rest"
+    gone = Nvml([], 3)
+    gone.nvmlDeviceGetHandleByIndex = lambda at: gone.nvmlDeviceGetMemoryInfo(at, 2) if gone.fails else at
+    gone.fails = LOST
+    assert has(gone) == [], "who holds it says that it is not well"
     assert has(None) is None, "it is not installed"

@@ -62,9 +62,11 @@ def main(
         click.echo("reproduce: no folder of traces: set TRACES to one (see e2e/README.md, Traces)", err=True)
         sys.exit(2)
     out.mkdir(parents=True, exist_ok=True)
-    for name in () if resume else chosen or there:
+    anew = not (resume or only or quick)
+    for name in chosen or there if anew else ():
         (out / f"{name}.jsonl").unlink(missing_ok=True)
-    rows = run(chosen or there, quick, only, processes, lambda text: click.echo(text, err=True), kept=out)
+    kept = out if resume or anew else None
+    rows = run(chosen or there, quick, only, processes, lambda text: click.echo(text, err=True), kept=kept)
     if not rows:
         click.echo("reproduce: no entry was chosen", err=True)
         sys.exit(2)

@@ -43,9 +43,7 @@ def main() -> None:
     last, at = Gpu(device), 0.0
     while True:
         now, passed = look(device), time.monotonic() - at
-        if now is None:
-            signal.pause()
-        elif worth_telling(last, now, passed):
+        if now is not None and worth_telling(last, now, passed):
             try:
                 told(now._asdict())
                 last, at = now, time.monotonic()

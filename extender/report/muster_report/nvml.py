@@ -6,8 +6,13 @@ processes are counted, not named. Where the driver hides them the memory that is
 
 from __future__ import annotations
 
+import contextlib
 from importlib import import_module
 from typing import Any, NamedTuple
+
+ILL = (15, 16, 999)
+"""NVML's errors by which a GPU can't be used: it is lost, it is to be reset, and what NVML can't say (nvml.h,
+nvmlReturn_t)."""
 
 
 class Gpu(NamedTuple):
@@ -30,9 +35,12 @@ def gpus() -> list[Gpu] | None:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
         return None
+    found = []
     try:
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(at) for at in range(pynvml.nvmlDeviceGetCount())]
-        return [_gpu(pynvml, handle) for handle in handles]
+        for at in range(pynvml.nvmlDeviceGetCount()):
+            with contextlib.suppress(pynvml.NVMLError):  # one that is gone: who has it misses it
+                found.append(_gpu(pynvml, pynvml.nvmlDeviceGetHandleByIndex(at)))
+        return found
     except pynvml.NVMLError:
         return None
     finally:
@@ -42,13 +50,24 @@ def gpus() -> list[Gpu] | None:
 def _gpu(nvml: Any, handle: Any) -> Gpu:
     name = nvml.nvmlDeviceGetUUID(handle)
     uuid = name.decode() if isinstance(name, bytes) else str(name)
-    try:
-        used = nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2).used >> 20
-        found = [*nvml.nvmlDeviceGetComputeRunningProcesses(handle)]
-        found += nvml.nvmlDeviceGetGraphicsRunningProcesses(handle)
-    except nvml.NVMLError:  # it is lost, or is to be reset
-        return Gpu(uuid, healthy=False)
-    return Gpu(uuid, _remaps(nvml, handle), len({one.pid for one in found}), int(used))
+    ill: list[bool] = []
+
+    def ask(question: str, *arguments: Any, otherwise: Any, **named: Any) -> Any:
+        """Its answer; `otherwise` where it has none, as with an old driver or a virtual GPU that are well."""
+        try:
+            return getattr(nvml, question)(handle, *arguments, **named)
+        except nvml.NVMLError as error:
+            ill.append(getattr(error, "value", None) in ILL)
+            return otherwise
+
+    memory = ask("nvmlDeviceGetMemoryInfo", version=nvml.nvmlMemory_v2, otherwise=None)
+    pids = {
+        one.pid
+        for question in ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses")
+        for one in ask(question, otherwise=())
+    }
+    used = 0 if memory is None else int(memory.used >> 20)
+    return Gpu(uuid, _remaps(nvml, handle) and not any(ill), len(pids), used)
 
 
 def _remaps(nvml: Any, handle: Any) -> bool:

@@ -84,7 +84,7 @@ def part_of(samples: Mapping[Config, float], config: Config, known: Lesson | Non
     if not alone and known is not None and len(config.roles) == 1:
         role, count = config.roles[0]
         alone = dict(known.points(role)).get(count, 0.0)
-    return samples[config] / alone if alone > 0.0 else None
+    return min(1.0, samples[config] / alone) if alone > 0.0 else None  # faster beside another is nobody
 
 
 def lesson(track: Track, *, ended_well: bool, known: Lesson | None = None) -> Lesson:
