@@ -21,7 +21,7 @@ import muster_report
 from e2e.cluster import Cluster, Pod
 from e2e.lab.places import CHECKOUT
 from e2e.lab.realnode import PAUSE, PYTHON, RealNode, why_not
-from e2e.scenario import job
+from e2e.scenario import delete_job, job, wait_until
 
 ON_A_REAL_NODE = [
     pytest.mark.lab,
@@ -167,6 +167,14 @@ def shared(node: RealNode, *names: str, pairs: AbstractSet[frozenset[str]] = fro
         if frozenset((a.job, b.job)) not in pairs
         if a.devices & b.devices and max(a.first, b.first) < min(a.last, b.last)
     ]
+
+
+def left_empty(cluster: Cluster, within: float) -> None:
+    """No job any more, nor a pod or a holder, for the next scenario. within: seconds for each."""
+    for made in cluster.get("/apis/batch/v1/namespaces/default/jobs")["items"]:
+        delete_job(cluster, "default", made["metadata"]["name"])
+    wait_until(lambda: not cluster.pods("default"), within=within, what="no pod is left")
+    wait_until(lambda: not holders(cluster), within=within, what="no holder is left")
 
 
 def holders(cluster: Cluster) -> list[Pod]:

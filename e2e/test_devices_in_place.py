@@ -19,6 +19,7 @@ from e2e.in_place import (
     as_they_were,
     forget,
     holders,
+    left_empty,
     names_of,
     said,
     shared,
@@ -54,11 +55,7 @@ def cluster(real: Lab) -> Iterator[Cluster]:
     """Afterwards: no job, and no holder."""
     cluster = Cluster(real.kubeconfig)
     yield cluster
-    for made in cluster.get("/apis/batch/v1/namespaces/default/jobs")["items"]:
-        path = f"/apis/batch/v1/namespaces/default/jobs/{made['metadata']['name']}"
-        cluster.delete(path, propagationPolicy="Background")
-    wait_until(lambda: not cluster.pods("default"), within=SLOW, what="no pod is left")
-    wait_until(lambda: not holders(cluster), within=SLOW, what="no holder is left")
+    left_empty(cluster, SLOW)
 
 
 def shown(cluster: Cluster, node: RealNode, *names: str) -> str:
@@ -256,6 +253,12 @@ def needs(memory: str) -> dict[str, str]:
     return {"muster.dev/model": "MobileNet", "muster.dev/gpu-memory": memory}
 
 
+def with_product(cluster: Cluster, node: RealNode) -> None:
+    """GPUs of a product of which the policy has references, for a pair too."""
+    labels = {"metadata": {"labels": {"nvidia.com/gpu.product": "Tesla-T4"}}}
+    cluster.patch(f"/api/v1/nodes/{node.name}", labels)
+
+
 def message(cluster: Cluster, name: str) -> str:
     """What the owner of a job is told."""
     return str(gang(cluster, "default", f"job-{name}").get("message", ""))
@@ -266,8 +269,7 @@ def test_two_jobs_that_fit_share_a_device_until_one_ends_and_who_does_not_fit_is
 ) -> None:
     node = real.real_nodes[0]
     # Its GPUs have 1,024 MiB by the lab's label; of their product the policy knows what others did.
-    labels = {"metadata": {"labels": {"nvidia.com/gpu.product": "Tesla-T4"}}}
-    cluster.patch(f"/api/v1/nodes/{node.name}", labels)
+    with_product(cluster, node)
     with configured(real, **PAIRS):
         trains(cluster, "p", "1", tmp_path, notes={"muster.dev/model": "MobileNet"})
         trains(cluster, "q", "1", tmp_path, notes=needs("400Mi"))
@@ -330,8 +332,7 @@ def test_a_pair_that_trains_slowly_is_taken_apart_and_one_that_trains_well_stays
     real: Lab, cluster: Cluster, tmp_path: Path
 ) -> None:
     node = real.real_nodes[0]
-    labels = {"metadata": {"labels": {"nvidia.com/gpu.product": "Tesla-T4"}}}
-    cluster.patch(f"/api/v1/nodes/{node.name}", labels)
+    with_product(cluster, node)
     (tmp_path / "paced.py").write_text(PACED)
     forget(node)
 

@@ -11,7 +11,17 @@ from pathlib import Path
 import pytest
 
 from e2e.cluster import Cluster
-from e2e.in_place import ON_A_REAL_NODE, VALUES, as_they_were, holders, said, shared, trains, trains_on, uses
+from e2e.in_place import (
+    ON_A_REAL_NODE,
+    VALUES,
+    as_they_were,
+    left_empty,
+    said,
+    shared,
+    trains,
+    trains_on,
+    uses,
+)
 from e2e.lab import Lab, Shape
 from e2e.lab.devices import device_ids
 from e2e.lab.realnode import RealNode
@@ -43,10 +53,7 @@ def real() -> Iterator[Lab]:
 def cluster(real: Lab) -> Iterator[Cluster]:
     cluster = Cluster(real.kubeconfig)
     yield cluster
-    for made in cluster.get("/apis/batch/v1/namespaces/default/jobs")["items"]:
-        delete_job(cluster, "default", made["metadata"]["name"])
-    wait_until(lambda: not cluster.pods("default"), within=SLOW, what="no pod is left")
-    wait_until(lambda: not holders(cluster), within=SLOW, what="no holder is left")
+    left_empty(cluster, SLOW)
 
 
 def steps_of(node: RealNode, name: str) -> list[tuple[int, float]]:
@@ -99,9 +106,8 @@ def test_a_jax_training_gives_a_device_at_its_next_step_and_is_not_started_again
         return int(found[-1]) if found else 0
 
     gives_and_takes(cluster, node, "jax", tmp_path, workers)
-    lost_none(
-        node, "jax"
-    )  # its weights are in one process only: had that been started again, step 1 came twice
+    # its weights are in one process only: had that been started again, step 1 came twice
+    lost_none(node, "jax")
     told = [set(line.split(",")) for line in re.findall(r"workers on (\S+)", said(node, "jax"))]
     assert [len(devices) for devices in told] == [2, 1, 2]
     (guest,) = uses(node, "beside-jax")

@@ -85,9 +85,7 @@ def results_of(folder: Path, paper: str) -> dict[str, float | Range]:
     """What runs before have measured of a paper, by name; empty where there was none."""
     path = _file(folder, paper)
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    found = (
-        json.loads(line) for line in lines if line.endswith("]")
-    )  # else it was cut off while it was written
+    found = (json.loads(line) for line in lines if line.endswith("]"))  # the last one may have been cut off
     return {
         name: result if math.isnan(low) else Range(result, low, high) for name, result, low, high in found
     }

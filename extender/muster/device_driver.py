@@ -225,9 +225,8 @@ class DeviceDriver:
 
     def _looked_at(self, pod: PodRecord, said: HolderSaid) -> None:
         """How NVML finds a device: its health counts, and who uses it though nobody was granted it."""
-        before = self._ill.copy()
-        (self._ill.discard if said.healthy else self._ill.add)(said.uid)
-        if before != self._ill:
+        if said.healthy == (said.uid in self._ill):
+            (self._ill.discard if said.healthy else self._ill.add)(said.uid)
             log.warning("%s of %s is %s by NVML", said.device, pod.name, "healthy" if said.healthy else "ill")
             self._tell(self._devices, self._seen(pod), self._clock())
         self._tell(self._devices, said, self._clock())
@@ -300,9 +299,9 @@ class DeviceDriver:
         term = self._term
         if self.metrics is not None and (self._news or now - self._looked >= LOOK):
             self._looked = now
-            devices = self._devices
-            known = devices.coordinator if devices is not None else None
-            self.metrics.look(known, now, len(devices.strangers(now)) if devices is not None else 0)
+            known = self._devices.coordinator if self._devices is not None else None
+            in_place = self._ledger.in_place if self._ledger is not None else None
+            self.metrics.look(known, now, len(in_place.strangers) if in_place is not None else 0)
         if term is None or not term.open():
             return
         if now < self._not_before:

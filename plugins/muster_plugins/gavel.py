@@ -32,6 +32,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from muster.core.progress.curves import alone
 from muster.memory import Memory, remembers
 from muster.policylib.lp import Market
 from muster.types import (
@@ -259,7 +260,7 @@ def capacity_of(snapshot: Snapshot) -> dict[str, int]:
 def speeds(job: Job, names: Sequence[str]) -> list[float]:
     """iterations/s on each product at the replicas that it asks for; 1 where nothing was measured at all."""
     count = job.request or elastic_role(job).max
-    found = {c.product: s for c, s in job.samples.items() if c.replicas == count and not c.beside}
+    found = {config.product: speed for config, speed in alone(job.samples) if config.replicas == count}
     best = max(found.values(), default=1.0)
     return [found.get(name, best) for name in names]
 
@@ -294,5 +295,5 @@ def steps_left(job: Job, now: float) -> float:
     if report is not None and report.total > 0.0:
         return max(0.0, report.total - report.step)
     work = HOUR if job.remaining_work is None else job.remaining_work - job.facts.progress.at(now)
-    best = max(job.samples.values(), default=1.0)
+    best = max((speed for _, speed in alone(job.samples)), default=1.0)
     return max(0.0, work) * (best if math.isfinite(best) else 1.0)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from muster.core.progress.curves import interpolated
+from muster.core.progress.curves import by_count, interpolated
 from muster.points import Estimation
 from muster.types import Job, SharingSnapshot, Snapshot, elastic_role
 
@@ -37,11 +37,7 @@ class Measured:
         remaining = math.nan
         if job.remaining_work is not None:
             remaining = max(0.0, job.remaining_work - job.facts.progress.at(snapshot.now))
-        points: dict[int, float] = {}
-        for config, speed in job.samples.items():
-            count = config.count(role.name)
-            if count > 0 and speed > 0.0 and not config.beside:
-                points[count] = max(speed, points.get(count, 0.0))
+        points = by_count(job.samples, role.name)
         if not points:
             fair = max(1, self._gpus(snapshot) // max(1, len(snapshot.jobs)) // max(1, role.shape.gpus))
             return Estimation(remaining, tuple(float(n) for n in range(min(fair, role.max) + 1)))

@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from muster.core.progress.curves import alone
 from muster.policylib.goodput import Limits, Tried, best, fitted
 from muster.types import FloatArray, Job, elastic_role
 
@@ -59,9 +60,9 @@ class Reported:
         """Measured speeds as seconds of a step; what of it is the exchange nobody tells, but one replica has none."""
         counts_samples = job.report is not None and job.report.samples > 0.0
         name, found = elastic_role(job).name, set()
-        for config, speed in job.samples.items():
+        for config, speed in alone(job.samples):
             replicas, batch = config.count(name), config.batch
-            if speed > 0.0 and replicas and batch and not config.beside:
+            if speed > 0.0 and replicas and batch:
                 step = (batch if counts_samples else 1.0) / speed
                 nodes = len(config.nodes) or 1
                 found.add(

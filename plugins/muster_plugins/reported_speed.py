@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from muster.core.progress.curves import Points, curve, interpolated, with_servers
+from muster.core.progress.curves import Points, alone, curve, interpolated, with_servers
 from muster.core.progress.learned import Lesson
 from muster.core.progress.report_filter import config_of
 from muster.policylib.references import PAPER, References
@@ -60,26 +60,26 @@ def points_of(job: Job, snapshot: Snapshot) -> Points:
     """(replicas of the elastic role, speed) as measured, by replicas; see `reported`."""
     role = elastic_role(job)
     servers = _servers(job, role.name) if len(job.roles) > 1 else None
-    alone = []
-    for config, speed in job.samples.items():
+    found = []
+    for config, speed in alone(job.samples):
         count = config.count(role.name)
-        if count and speed > 0.0 and not config.beside and not (servers and _other(config, servers)):
-            alone.append((config.product, count, speed, config.batch))
-    sizes = {size for *_, size in alone}
+        if count and speed > 0.0 and not (servers and _other(config, servers)):
+            found.append((config.product, count, speed, config.batch))
+    sizes = {size for *_, size in found}
     if len(sizes) > 1:  # those of the batch size that it has, or had last
-        size = job.batch if job.batch in sizes else alone[-1][3]
-        alone = [one for one in alone if one[3] == size]
-    kinds = {product for product, *_ in alone}
-    if len({count for _, count, *_ in alone}) == len(alone) and len(kinds) <= 1:
-        return tuple(
-            sorted([(count, speed) for _, count, speed, _ in alone])
-        )  # most jobs: nothing to choose from
+        size = job.batch if job.batch in sizes else found[-1][3]
+        found = [one for one in found if one[3] == size]
+    kinds = {product for product, *_ in found}
+    if (
+        len({count for _, count, *_ in found}) == len(found) and len(kinds) <= 1
+    ):  # most jobs: nothing to choose from
+        return tuple(sorted([(count, speed) for _, count, speed, _ in found]))
     now = config_of(job, lambda node: product_of(snapshot, node)) if job.running else Config()
     chosen = now.product
     if chosen not in kinds or not job.running:
-        chosen = max(kinds, key=lambda kind: (sum(1 for product, *_ in alone if product == kind), kind))
+        chosen = max(kinds, key=lambda kind: (sum(1 for product, *_ in found if product == kind), kind))
     points: dict[int, float] = {}
-    for product, count, speed, _ in alone:
+    for product, count, speed, _ in found:
         if product == chosen:
             points[count] = max(speed, points.get(count, 0.0))
     if now.count(role.name) in points and now in job.samples:
@@ -101,9 +101,9 @@ def _servers(job: Job, elastic: str) -> tuple[str, int] | None:
 
 def _surface_points(job: Job, elastic: str, servers: tuple[str, int]) -> tuple[tuple[int, int, float], ...]:
     best: dict[tuple[int, int], float] = {}
-    for config, speed in job.samples.items():
+    for config, speed in alone(job.samples):
         counts = config.count(elastic), config.count(servers[0])
-        if speed > 0.0 and min(counts) > 0 and not config.beside:
+        if speed > 0.0 and min(counts) > 0:
             best[counts] = max(speed, best.get(counts, 0.0))
     return tuple((w, p, s) for (w, p), s in sorted(best.items()))
 

@@ -30,6 +30,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from muster.core.progress.curves import alone
 from muster.core.progress.pairs import parts_kept, too_slow
 from muster.policylib.references import PAPER, References
 from muster.policylib.similar import known, pairings, ranked, reference
@@ -124,7 +125,7 @@ class Similarity:
             for speed, gpus, product in _measured(job, self._counts(table, row), table.products):
                 if gpus * unit <= free[product] and speed < 0.0:
                     yield Choice(product, gpus * unit, 0, 0, "", job.batch)
-            rest = [p for p in table.products if all(c.product != p for c in job.samples)]
+            rest = [p for p in table.products if all(c.product != p for c, _ in alone(job.samples))]
         for product in sorted(rest, key=lambda p: (-free[p], p)):
             if int(table.request[row]) * unit <= free[product]:
                 yield Choice(product, int(table.request[row]) * unit, 0, 0, "", job.batch)
@@ -245,8 +246,8 @@ def _measured(job: Job, counts: Sequence[int], products: Mapping[str, int]) -> l
     """(- iterations/s, replicas, product) of what was measured of the job itself, the best first."""
     return sorted(
         (-speed, config.replicas, config.product)
-        for config, speed in job.samples.items()
-        if config.replicas in counts and config.product in products and not config.beside
+        for config, speed in alone(job.samples)
+        if config.replicas in counts and config.product in products
         if config.batch in (0, job.batch)
     )
 

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from muster.cached import MIB, cached
-from muster.core.progress.curves import interpolated
+from muster.core.progress.curves import alone, interpolated
 from muster.core.progress.fits import fit_convergence
 from muster.types import Job
 
@@ -120,8 +120,8 @@ def forecast(
     curve = interpolated(job.speed)
     rates = {
         (config.product, config.replicas): speed
-        for config, speed in job.samples.items()
-        if not config.beside and len(config.nodes) <= 1 and speed > 0.0
+        for config, speed in alone(job.samples)
+        if len(config.nodes) <= 1 and speed > 0.0
     }
     left = _iterations(job, now, points, ceiling)
     if not math.isnan(left):

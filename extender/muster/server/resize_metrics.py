@@ -16,6 +16,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
+from muster.core.progress.curves import by_count
 from muster.core.progress.estimate import believed
 from muster.core.views.view import View
 from muster.types import Config, Facts, Job, JobKey, State
@@ -182,13 +183,7 @@ def _expected(view: View, job: Job, before: int, after: int) -> float:
 
 def _speeds(job: Job, samples: Mapping[Config, float]) -> dict[int, float]:
     """Measured speed by replicas of the elastic role, the best where there are several."""
-    found: dict[int, float] = {}
-    if job.elastic is not None:
-        for config, speed in samples.items():
-            if not config.beside:
-                count = config.count(job.elastic.name)
-                found[count] = max(speed, found.get(count, 0.0))
-    return found
+    return by_count(samples, job.elastic.name) if job.elastic is not None else {}
 
 
 def _finished(view: View, key: JobKey) -> bool:

@@ -41,14 +41,20 @@ def test_while_a_job_is_granted_a_device_who_uses_it_is_nobodys_business() -> No
     assert circle.devices.strangers(circle.cluster.now) == set()
 
 
-def idle() -> Watching:
-    """Both GPUs are Muster's still, and only a is there, which trains on one."""
+def both() -> Watching:
+    """a and b train on a GPU each, and Muster keeps these after the jobs."""
     circle = Watching()
     circle.devices.coordinator.keep = 3600.0
     circle.train("a", "1")
     circle.train("b", "1")
     circle.seconds(8)
     assert (circle.using("a"), circle.using("b")) == (1, 1)
+    return circle
+
+
+def idle() -> Watching:
+    """Only a is there any more."""
+    circle = both()
     circle.cluster.end(circle.pod("b").uid)
     circle.seconds(3)
     assert circle.using("a") == 1
@@ -78,11 +84,7 @@ def test_a_device_that_is_nobodys_and_is_used_is_told_to_the_jobs_of_its_node_on
 
 
 def test_what_was_on_it_a_moment_before_it_was_let_go_is_not_held_against_it() -> None:
-    circle = Watching()
-    circle.devices.coordinator.keep = 3600.0
-    circle.train("a", "1")
-    circle.train("b", "1")
-    circle.seconds(8)
+    circle = both()
     circle.looks(1, 900)
     circle.cluster.end(circle.pod("b").uid)
     circle.seconds(int(LEFT) - 2)

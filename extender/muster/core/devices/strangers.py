@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from muster.core.devices.coordinator import HeldDevice, seat, whole
+from muster.core.devices.coordinator import HeldDevice, seat
 from muster.core.devices.transitions import DeviceState
 from muster.types.holders import HolderSaid
 
@@ -35,11 +35,12 @@ class Stranger(NamedTuple):
 def strangers(seats: Mapping[str, HeldDevice], looks: Mapping[str, HolderSaid], now: float) -> set[Stranger]:
     """looks: the newest of each device, by its id."""
     found = set()
-    for device in whole(seats).values():
-        look = looks.get(device.id)
-        if look is None or not used(look) or device.state is not DeviceState.IDLE or device.pods:
+    for look in looks.values():
+        device, other = (seats.get(seat(look.device, second=second)) for second in (False, True))
+        if device is None or device.state is not DeviceState.IDLE or device.pods or not used(look):
             continue
-        other = seats.get(seat(device.id, second=True))
+        if other is not None and other.pods:
+            continue
         left = max(device.idle_since, other.idle_since if other is not None else 0.0)
         if now >= left + LEFT:
             found.add(Stranger(device.node, device.id, look.processes, look.memory))

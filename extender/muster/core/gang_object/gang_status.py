@@ -9,6 +9,7 @@ from muster.core.devices.in_place import Devices
 from muster.core.gang_object import conditions, gang_codec
 from muster.core.placement.reservations import placed
 from muster.core.progress import report_filter
+from muster.core.progress.curves import by_count
 from muster.core.progress.eta import Outlook
 from muster.core.reasons.shares import with_silence
 from muster.core.reasons.words import clock
@@ -110,10 +111,7 @@ OVER: dict[str, object] = {"expectedEnd": None, "end": None, "keeps": None}
 def _progress(job_state: JobState, job: Job, expected: Outlook, now: float) -> dict[str, object]:
     """How training goes, as far as it is known: what `kubectl get gangs` and `muster explain` show."""
     role, facts, report = job.elastic, job_state.facts, job.report
-    speeds: dict[int, float] = {}
-    for config, speed in job.samples.items():
-        count = config.count(role.name) if role is not None else 0
-        speeds[count] = max(speed, speeds.get(count, 0.0))
+    speeds = by_count(job.samples, role.name) if role is not None else {}
     end = expected.end or 0.0
     # Where no role is elastic the share is the gang's: all roles together.
     roles = () if role is None else (role,) if role.max > role.min else job.roles
@@ -130,7 +128,7 @@ def _progress(job_state: JobState, job: Job, expected: Outlook, now: float) -> d
         "end": clock(end, now) or None,
         "shareReason": with_silence(job_state.desired.why, job.silent) or None,
         "keeps": job.shrink_blocked_by or job.rigid or None,
-        "speeds": {str(n): round(speed, 6) for n, speed in sorted(speeds.items()) if n} or None,
+        "speeds": {str(n): round(speed, 6) for n, speed in sorted(speeds.items())} or None,
         "resizes": facts.resizes or None,
         "resizeCost": round(facts.last_cost, 1) or None,
         "shares": [[round(at, 3), count] for at, count in facts.shares] or None,

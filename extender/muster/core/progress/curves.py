@@ -6,17 +6,34 @@ stand at `curve`. Pure and remembered: the same points are asked for by every cy
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from muster.cached import MIB, cached
 from muster.core.progress.fits import fit_speed, fit_surface
+from muster.types import Config
 
 Points = tuple[tuple[int, float], ...]
 """(replicas, speed), by replicas, each above 0."""
 FALLS = 0.98
 """A speed below this part of one at fewer replicas is a fall, not noise."""
+
+
+def alone(samples: Mapping[Config, float]) -> Iterator[tuple[Config, float]]:
+    """What was measured of a job while it had its GPUs to itself; what it does beside another one, which says nothing
+    of its curve, is for `core.progress.pairs`."""
+    return ((config, speed) for config, speed in samples.items() if not config.beside)
+
+
+def by_count(samples: Mapping[Config, float], role: str) -> dict[int, float]:
+    """The same by replicas of a role: the fastest of several placements. Only such as have a replica and a speed."""
+    best: dict[int, float] = {}
+    for config, speed in alone(samples):
+        count = config.count(role)
+        if count > 0 and speed > 0.0:
+            best[count] = max(speed, best.get(count, 0.0))
+    return best
 
 
 @cached("speed curves", 64 * MIB)

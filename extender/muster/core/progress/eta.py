@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass, replace
 
 from muster.core.bounds import HORIZON
+from muster.core.progress.curves import alone
 from muster.core.progress.runtime import duration, expected_end
 from muster.points import Estimation
 from muster.types import Job
@@ -81,7 +82,7 @@ def curve(job: Job, estimation: Estimation) -> Curve:
         return Curve("times one replica")
     measured = sorted(
         (config.count(role.name) or config.replicas, speed, len(config.nodes))
-        for config, speed in job.samples.items()
+        for config, speed in alone(job.samples)
         if math.isfinite(speed)
     )
     sizes = [n for n in role.sizes if role.min <= n <= role.max] or range(max(1, role.min), role.max + 1)
