@@ -353,7 +353,7 @@ def test_a_pair_that_trains_slowly_is_taken_apart_and_one_that_trains_well_stays
             also=lambda: shown(cluster, node, "q", name),
         )
 
-    pace(1.0)
+    pace(5.0)  # long beside what a busy machine adds to a step
     with configured(real, **PAIRS):
         trains(cluster, "p", "1", tmp_path, notes={"muster.dev/model": "MobileNet"})
         paced("q", "ResNet50")
@@ -367,7 +367,7 @@ def test_a_pair_that_trains_slowly_is_taken_apart_and_one_that_trains_well_stays
         # two that take turns and lose time by it
         paced("r", "MobileNet")
         beside("r")
-        pace(2.5)
+        pace(12.5)
         wait_until(
             lambda: "the two trained at 0." in message(cluster, "r"),
             within=SLOW,
@@ -379,7 +379,7 @@ def test_a_pair_that_trains_slowly_is_taken_apart_and_one_that_trains_well_stays
         found = measured_beside(real, cluster, "default", "job-q")
         assert 2.0 * found["MobileNet"] / found[""] < 1.1
         # another one beside it, and both do well; the first pair is not tried again
-        pace(1.3)
+        pace(6.5)
         tried = len(uses(node, "r"))
         paced("s", "VGG16")
         beside("s")
@@ -393,7 +393,7 @@ def test_a_pair_that_trains_slowly_is_taken_apart_and_one_that_trains_well_stays
         )
         steps = said(node, "s").count("muster: step=")
         wait_until(
-            lambda: said(node, "s").count("muster: step=") > steps + 400, within=SLOW, what="s trains on"
+            lambda: said(node, "s").count("muster: step=") > steps + 80, within=SLOW, what="s trains on"
         )
         found = measured_beside(real, cluster, "default", "job-q")
         assert 2.0 * found["VGG16"] / found[""] > 1.1

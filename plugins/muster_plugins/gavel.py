@@ -106,7 +106,8 @@ class Gavel:
     def observe(self, job: Job, snapshot: Snapshot) -> Mapping[str, object] | None:
         """This job's part of a new allocation, None while the last one stands."""
         if not self._seen or self._seen[0][0] is not snapshot:
-            self._seen[:] = [(snapshot, self._made(snapshot))]  # one computation for all jobs of the snapshot
+            self._seen[:] = [(snapshot, {})]  # one computation for all jobs: if it raises the last one stands
+            self._seen[:] = [(snapshot, self._made(snapshot))]
         allocation = self._seen[0][1].get(job.key)
         if allocation is not None or not self.packed:
             return allocation

@@ -2,7 +2,9 @@
 
 Only a pair that was measured is one, and only on products where the two together do more than taking turns. On a
 cluster jobs in place are measured when they share a GPU: of those a pair is tried once, as worth what is believed of
-one that was not measured, and afterwards only from LEAST times the speed of one alone (`core.progress.pairs`).
+one that was not measured, and afterwards only from LEAST times the speed of one alone (`core.progress.pairs`). A job
+is tried with the TRIED that came last before it, whichever these are; with all of them there would be a column of the
+programme for each two jobs.
 """
 
 from __future__ import annotations
@@ -13,9 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from muster.core.progress.learned import learned_of
 from muster.core.progress.pairs import LEAST, parts_kept
 from muster.policylib.lp import Market
 from muster.types import FloatArray, Job, Snapshot, elastic_role
+
+TRIED = 4
+"""Jobs in place with which another one is tried in an allocation, of those that it was not measured with."""
 
 
 def with_pairs(market: Market, jobs: Sequence[Job], names: Sequence[str], untried: float = 0.0) -> Market:
@@ -24,6 +30,7 @@ def with_pairs(market: Market, jobs: Sequence[Job], names: Sequence[str], untrie
     pairs: list[tuple[int, int]] = []
     together: list[list[list[float]]] = []
     known: dict[tuple[str, str, float], list[float]] = {}  # jobs of one model and size are alike
+    met = [was_beside(job) for job in jobs]
 
     def beside(job: Job, other: Job, gpus: float) -> list[float]:
         key = (job.model, other.model, gpus)
@@ -32,15 +39,22 @@ def with_pairs(market: Market, jobs: Sequence[Job], names: Sequence[str], untrie
         return known[key]
 
     for second, other in enumerate(jobs):
-        for first in range(second):
+        tries = TRIED if untried else 0
+        for first in reversed(range(second)):
             if market.gpus[first] != market.gpus[second] or not (jobs[first].shareable and other.shareable):
                 continue
             gpus = float(market.gpus[first])
             least = 1.0
             if elastic_role(other).devices:
-                least = LEAST
-                alone = (market.speed[first], market.speed[second])
-                both = in_place(jobs[first], other, names, alone, untried)
+                if not (tries or met[first] or met[second]):
+                    continue
+                least, alone = LEAST, (market.speed[first], market.speed[second])
+                parts = [parts_kept(jobs[first], other, name) for name in names]
+                new = not any(parts)
+                if new and not tries:
+                    continue
+                tries -= new
+                both = in_place(parts, alone, untried)
             else:
                 both = [beside(jobs[first], other, gpus), beside(other, jobs[first], gpus)]
             worth = [
@@ -52,16 +66,24 @@ def with_pairs(market: Market, jobs: Sequence[Job], names: Sequence[str], untrie
                 together.append(
                     [[x if w > least else 0.0 for x, w in zip(row, worth, strict=True)] for row in both]
                 )
-    shape = (len(pairs), 2, len(names))
-    return replace(market, pairs=tuple(pairs), together=np.array(together, dtype=np.float64).reshape(shape))
+    order = sorted(range(len(pairs)), key=lambda i: pairs[i][::-1])
+    both_on = np.array([together[i] for i in order], dtype=np.float64).reshape(len(pairs), 2, len(names))
+    return replace(market, pairs=tuple(pairs[i] for i in order), together=both_on)
+
+
+def was_beside(job: Job) -> bool:
+    """Whether anything is known of it beside another one on its GPUs."""
+    lesson = learned_of(job)
+    return any(config.beside for config in job.samples) or (lesson is not None and bool(lesson.beside))
 
 
 def in_place(
-    job: Job, other: Job, names: Sequence[str], alone: tuple[FloatArray, FloatArray], untried: float
+    parts: Sequence[tuple[float, float] | None], alone: tuple[FloatArray, FloatArray], untried: float
 ) -> list[list[float]]:
-    """iterations/s of each on each product beside the other, in place. alone: of each; untried: see `with_pairs`."""
-    parts = [parts_kept(job, other, name) or (untried / 2.0, untried / 2.0) for name in names]
-    return [[part[at] * float(x) for part, x in zip(parts, alone[at], strict=True)] for at in (0, 1)]
+    """iterations/s of each on each product beside the other, in place. parts: what both keep, by product, None: not
+    measured; alone: iterations/s of each; untried: see `with_pairs`."""
+    both = [part or (untried / 2.0, untried / 2.0) for part in parts]
+    return [[part[at] * float(x) for part, x in zip(both, alone[at], strict=True)] for at in (0, 1)]
 
 
 def packed_speeds(job: Job, other: Job, names: Sequence[str]) -> list[float]:

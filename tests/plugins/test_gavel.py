@@ -21,7 +21,7 @@ from muster.types import PRODUCT, Config, Facts, Grant, Job, Meter, Plan
 from muster_plugins.gavel import Asking, Gavel, speeds, steps_left
 from muster_plugins.gavel_draws import Draws
 from muster_plugins.gavel_fifo import GavelFifo
-from muster_plugins.gavel_pairs import rode, with_pairs
+from muster_plugins.gavel_pairs import TRIED, rode, with_pairs
 from tests.scenario import NOW, job, node, plan, snapshot
 
 ROUND = 360.0
@@ -216,6 +216,33 @@ def test_jobs_in_place_are_a_pair_once_untested_and_then_by_what_was_measured() 
     assert pairs(a, b, untried=1.2) == {(0, 1): [0.6, 0.6]}
     assert pairs(in_place("a", b=0.9), in_place("b", a=0.4), untried=1.2) == {(0, 1): [0.9, 0.4]}
     assert pairs(in_place("a", b=0.6), in_place("b", a=0.45), untried=1.2) == {}, "it is worth 1.05"
+    many = [in_place("a", b=0.9), in_place("b", a=0.4), *(in_place(f"j{i}") for i in range(100))]
+    found = pairs(*many, untried=1.2)
+    assert len(found) <= TRIED * len(many), "not one for each two"
+    assert found[0, 1] == [0.9, 0.4]
+    assert {first for first, second in found if second == 50} == {46, 47, 48, 49}
+    last = pairs(*many[2:], in_place("a", b=0.9), in_place("b", a=0.4), in_place("c", a=0.9), untried=1.2)
+    assert last[100, 102] == [0.9, 0.9], "who was measured with it comes beside those that are tried"
+
+
+def test_an_allocation_that_fails_is_tried_once_a_snapshot_and_the_last_one_stands(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    policy = load("gavel-max-min")
+    tries: list[Asking] = []
+
+    def fails(_: Gavel, asking: Asking) -> None:
+        tries.append(asking)
+        raise ValueError("no solution")
+
+    monkeypatch.setattr(type(policy), "allocate", fails)
+    jobs = [trained(name, {"v100": 1.0}) for name in "abc"]
+    for number in (1, 2):
+        found = snapshot(NODES, jobs=jobs)
+        with pytest.raises(ValueError, match="no solution"):
+            policy.observe(jobs[0], found)
+        assert [policy.observe(job, found) for job in jobs[1:]] == [None, None]
+        assert len(tries) == number
 
 
 def test_time_on_the_gpu_of_another_is_counted_to_the_pair() -> None:
