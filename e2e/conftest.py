@@ -40,7 +40,7 @@ from e2e.cluster import Cluster, Refused
 from e2e.elastic import ROOM, only, shared_by
 from e2e.kind import lab as kind
 from e2e.kind.lab import KindLab
-from e2e.lab import Lab, NodeGroup, Shape, all_labs, operators
+from e2e.lab import Lab, NodeGroup, Shape, end_orphans, operators
 from e2e.lab.versions import DEFAULT_KUBERNETES
 from e2e.referee import ENDS, Rules, Watching, watching
 from e2e.scenario import show, wait_until
@@ -106,11 +106,7 @@ def _session_lab() -> Iterator[Lab | KindLab]:
     if ON_KIND:
         yield from kind.session()
         return
-    for orphan in all_labs():  # of a pytest that was killed
-        prefix, _, rest = orphan.name.partition("-")
-        pid = rest.partition("-")[0]
-        if prefix == "e2e" and pid.isdigit() and not _runs(int(pid)):
-            orphan.down()
+    end_orphans("e2e")
     if name := os.environ.get("E2E_LAB"):
         if "PYTEST_XDIST_WORKER" in os.environ:
             pytest.fail("scenarios side by side need a lab each, and E2E_LAB is one: make e2e JOBS=0")
@@ -280,7 +276,3 @@ def _ended_for(cluster: Cluster, namespace: str, reason: str) -> None:
         return [event["message"] for event in found if event["reason"] == reason]
 
     wait_until(said, what=f"an Event {reason} on a pod", also=lambda: str(cluster.events(namespace)))
-
-
-def _runs(pid: int) -> bool:
-    return Path(f"/proc/{pid}").exists()

@@ -278,6 +278,11 @@ def peers(**options: Any) -> None:
     """
     options["peers"] = options["peers"] or tuple(all_peers.PEERS)
     options["parts"] = options["parts"] or all_peers.PARTS
+    partial = [name for name in options["peers"] if all_peers.PEERS[name].partial]
+    if len(partial) == len(options["peers"]) and "d" not in options["parts"]:
+        raise click.UsageError(
+            f"--peer {partial[0]!r} is compared in part d only; found --part {' '.join(options['parts'])}"
+        )
     _finish(all_peers.measure, **options)
 
 

@@ -31,6 +31,7 @@ from e2e.bench.peer_parts import GPUS, WHOLE_WITHIN, Found, On
 from e2e.bench.predicted import GPUS_A_NODE
 from e2e.bench.report import OUT, Progress, Result
 from e2e.cluster import Cluster, Refused
+from e2e.lab import end_orphans
 from e2e.lab.errors import LabError
 
 LARGE, SMALL, TRAINS = ("b", "a"), ("c", "e", "f"), ("d",)
@@ -62,6 +63,7 @@ def measure(
 
     nodes: of the lab of (a) and (b); small: of that of (c), (e) and (f); stream: s of (e); jobs, speed: of (d), trace
     seconds in one of the lab's. LabError where (d) is asked for and its curves are missing."""
+    end_orphans("peers")
     drawing = Drawing(jobs, speed=speed, load=LOAD)
     drawn = draw(drawing, measured()) if "d" in parts else []
 
@@ -154,7 +156,7 @@ def _on_a_lab(
         kept.add(about | what)
         progress.say(f"  round {number + 1} ({part}) {peer.name}: {_short(what)}")
 
-    name = f"peers-{peer.name.replace(' ', '-')}-{nodes}x{gpus}"
+    name = f"peers-{os.getpid()}-{peer.name.replace(' ', '-')}-{nodes}x{gpus}"
     try:
         with lab_of(name, peer.shape(nodes, gpus)) as lab:
             cluster = Cluster(lab.kubeconfig)

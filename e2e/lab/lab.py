@@ -682,6 +682,15 @@ def all_labs() -> list[Lab]:
     return [Lab(path.parent.name) for path in sorted(places.labs().glob("*/shape.json"))]
 
 
+def end_orphans(of: str) -> None:
+    """Labs named `of`-PID or `of`-PID-... are ended whose process is no more: it was killed."""
+    for lab in all_labs():
+        prefix, _, rest = lab.name.partition("-")
+        pid = rest.partition("-")[0]
+        if prefix == of and pid.isdigit() and not Path(f"/proc/{pid}").exists():
+            lab.down()
+
+
 def _there(api: Api, path: str) -> bool:
     try:
         api.get(path)
