@@ -325,6 +325,15 @@ def test_a_pod_that_may_share_a_gpu_meets_the_daemon_of_mps_or_is_told_why_it_ca
     own = sharing(**shm)
     own["spec"]["volumes"] = [{"name": "shm", "emptyDir": {"medium": "Memory"}}]
     assert "container main: volumeMounts: expected nothing at /dev/shm" in ask(own).said
+    [main] = [one for one in own["spec"]["containers"] if one["name"] == "main"]
+    aside = sharing()
+    main["volumeMounts"][0]["mountPath"] += "/"
+    assert "container main: volumeMounts: expected nothing at /dev/shm" in ask(own).said
+    aside["spec"]["volumes"] = own["spec"]["volumes"]
+    aside["spec"]["containers"].append({"name": "aside", "image": main["image"], **shm})
+    assert set(met(ask(aside).json())["mounts"]) == set(folders), "another container's is its own"
+    less = sharing(env=[{"name": "MUSTER_GPU_MEMORY", "value": "1"}])
+    assert met(ask(less).json())["env"]["MUSTER_GPU_MEMORY"] == "20480", "as it is counted"
     own["metadata"]["annotations"].pop("muster.dev/gpu-memory")
     assert ask(own).ok
     level = "pod-security.kubernetes.io/enforce"

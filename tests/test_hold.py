@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from muster_report.hold import look, named, worth_telling
+from muster_report.hold import look, main, named, worth_telling
 from muster_report.nvml import Gpu, gpus
 from tests.server.on_loopback import serving
 
@@ -176,3 +176,47 @@ def test_nvml_counts_the_processes_of_a_gpu_and_knows_whether_it_is_well(
     gone.fails = LOST
     assert has(gone) == [], "who holds it says that it is not well"
     assert has(None) is None, "it is not installed"
+
+
+def told_by(monkeypatch: pytest.MonkeyPatch, environment: str, *answers: list[Gpu] | None) -> list[object]:
+    """What Muster is told while NVML answers this, one answer a time that it is asked."""
+    said: list[object] = []
+    left = list(answers)
+
+    def tells(body: dict[str, object]) -> bool:
+        said.append(body)
+        return body["device"] not in ("", "void")
+
+    def ends(_: float) -> None:
+        if not left:
+            raise KeyboardInterrupt
+
+    monkeypatch.setenv("NVIDIA_VISIBLE_DEVICES", environment)
+    monkeypatch.setattr("muster_report.hold.gpus", lambda: left.pop(0))
+    monkeypatch.setattr("muster_report.hold.told", tells)
+    monkeypatch.setattr("muster_report.hold.time.sleep", ends)
+    monkeypatch.setattr("muster_report.hold.signal.signal", lambda *_: None)
+    with pytest.raises(KeyboardInterrupt):
+        main()
+    return said
+
+
+def test_nvml_that_answers_a_moment_later_is_asked_again_which_device_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    well = [Gpu("GPU-a")]
+    assert told_by(monkeypatch, "void", None, [], well, well) == [
+        {"device": "void"},
+        {"device": "void"},
+        {"device": "GPU-a"},
+    ]
+
+
+def test_a_device_is_ill_by_two_looks_and_well_again_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    well, ill = [Gpu("GPU-a")], [Gpu("GPU-a", healthy=False)]
+    assert told_by(monkeypatch, "GPU-a", well, ill, well, ill, ill, well) == [
+        {"device": "GPU-a"},
+        Gpu("GPU-a", healthy=False)._asdict(),
+        Gpu("GPU-a")._asdict(),
+    ]
+    assert told_by(monkeypatch, "MIG-a") == [{"device": "MIG-a"}], "NVML's list has the whole GPU"

@@ -106,6 +106,7 @@ def test_the_values_defaults_are_the_settings() -> None:
         ((ON, "devices.priority=2000000000"), "at '/devices/priority': maximum"),
         ((ON, "devices.access=all"), "at '/devices/access': value must be one of '', 'envvar', 'cdi'"),
         ((ON, "devices.mps=run/mps"), "at '/devices/mps': 'run/mps' does not match pattern"),
+        ((ON, "devices.mps=/run/../etc"), "at '/devices/mps': '/run/../etc' does not match pattern"),
         ((ON, "devices.nodes=3"), "at '/devices': additional properties 'nodes' not allowed"),
     ],
 )

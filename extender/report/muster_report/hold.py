@@ -6,8 +6,9 @@ NVIDIA_VISIBLE_DEVICES. Where that is no id (`void`: it gives devices by CDI) it
 container. What is no id of one whole device then (a number, several) is refused by Muster, and the refusal said here:
 `kubectl logs`.
 
-Where there is NVML it looks at its device every LOOK seconds, and tells when the device is no longer healthy, or is
-again, and when processes come to it or have left: Muster knows whether anybody was granted it.
+Where there is NVML it looks at its device every LOOK seconds, and tells when the device is no longer healthy (by
+two looks, since NVML may fail once), or is again, and when processes come to it or have left: Muster knows whether
+anybody was granted it.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ REPEAT = 30.0
 def main() -> None:
     """Until SIGTERM, which a container's first process ignores unless it says otherwise."""
     signal.signal(signal.SIGTERM, _end)
-    device = named(os.environ.get(DEVICES, ""))
-    tell(device)
-    last, at = Gpu(device), 0.0
+    device = tell(os.environ.get(DEVICES, ""))
+    last, at, well = Gpu(device), 0.0, True
     while True:
         now, passed = look(device), time.monotonic() - at
-        if now is not None and worth_telling(last, now, passed):
+        before, well = well, now is None or now.healthy
+        if now is not None and (well or not before) and worth_telling(last, now, passed):
             try:
                 told(now._asdict())
                 last, at = now, time.monotonic()
@@ -61,8 +62,9 @@ def named(device: str) -> str:
 
 
 def look(device: str) -> Gpu | None:
-    """How the device is; None where there is no NVML. One that NVML does not see any more is not healthy."""
-    found = gpus()
+    """How the device is; None where there is no NVML, or it is a part of a GPU (MIG), of which NVML's list has the
+    whole. One that NVML does not see any more is not healthy."""
+    found = None if device.startswith("MIG-") else gpus()
     if found is None:
         return None
     return next((gpu for gpu in found if gpu.device == device), Gpu(device, healthy=False))
@@ -75,14 +77,16 @@ def worth_telling(last: Gpu, now: Gpu, passed: float) -> bool:
     return passed >= REPEAT and not (now.healthy and now.processes == 0 and now.memory >> 8 == 0)
 
 
-def tell(device: str) -> None:
-    """Tell Muster, until that is recorded; says each problem once, on stdout."""
+def tell(environment: str) -> str:
+    """Tell Muster which device it is, until that is recorded; says each problem once, on stdout. The device.
+    environment: what the container's says; where that names none NVML may answer a moment later."""
     said, pause = "", AGAIN
     while True:
+        device = named(environment)
         try:
             if told({"device": device}):
                 print(f"holds {device}", flush=True)
-                return
+                return device
         except Refused as refused:
             if str(refused) != said:
                 said = str(refused)
