@@ -35,7 +35,9 @@ BYTES = 1 << 19
 NAMES = 512
 """Characters of an image's name, and of a model's: nothing is learned of a job with a longer one."""
 COUNTS = 32
-"""Numbers of replicas of one lesson, and neighbours."""
+"""Numbers of replicas of one lesson."""
+NEIGHBOURS = 8
+"""Jobs beside which one lesson knows a part that is kept, measured last: each is as long as a model's name may be."""
 ENDS = 3
 """Lengths whose median is believed."""
 FORM = 2
@@ -112,7 +114,7 @@ def lesson(track: Track, *, ended_well: bool, known: Lesson | None = None) -> Le
         round(median(track.costs), 1) if track.costs else 0.0,
         (short(done),) if done > 0.0 else (),
         bool(track.batch),
-        tuple((*where, short(part)) for where, part in beside.items())[-COUNTS:],
+        tuple((*where, short(part)) for where, part in beside.items())[-NEIGHBOURS:],
     )
 
 
@@ -130,7 +132,7 @@ def merged(old: Lesson | None, new: Lesson) -> Lesson:
         new.cost or old.cost,
         (*old.ends, *new.ends)[-ENDS:],
         new.counts_samples if new.speeds or new.ends else old.counts_samples,
-        (*(row for row in old.beside if row[:2] not in new.parts()), *new.beside)[-COUNTS:],
+        (*(row for row in old.beside if row[:2] not in new.parts()), *new.beside)[-NEIGHBOURS:],
     )
 
 
@@ -247,5 +249,7 @@ def _lesson(value: Mapping[str, Any]) -> Lesson:
         cost if 0.0 <= cost < math.inf else 0.0,
         tuple(positive(end) for end in value["ends"])[-ENDS:],
         bool(value["samples"]),
-        tuple((text(p), text(name), positive(part)) for p, name, part in value.get("beside", ()))[-COUNTS:],
+        tuple((text(p), text(name), positive(part)) for p, name, part in value.get("beside", ()))[
+            -NEIGHBOURS:
+        ],
     )
