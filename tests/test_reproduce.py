@@ -110,7 +110,7 @@ def test_a_folder_is_searched_for_papers_and_not_for_the_runner() -> None:
 
 
 def test_a_run_that_was_cut_short_goes_on_with_what_it_has_not_measured_yet(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     measured: list[str] = []
 
@@ -140,3 +140,6 @@ def test_a_run_that_was_cut_short_goes_on_with_what_it_has_not_measured_yet(
         ("cut", 11.0, pytest.approx(math.nan, nan_ok=True), pytest.approx(math.nan, nan_ok=True)),
     ]
     assert [row.verdict for row in rows] == ["met", "error", "met", "FAILS"]
+    monkeypatch.setattr(run, "measured_with", lambda: "other code")
+    assert run.results_of(tmp_path, "somebody") == {}
+    assert "somebody: 3 figures of" in capsys.readouterr().err

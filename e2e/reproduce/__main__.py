@@ -36,7 +36,7 @@ from e2e.reproduce.run import DATA, papers, run
 @click.option(
     "--resume",
     is_flag=True,
-    help="Measure only what OUT does not hold from runs before; the code was the same.",
+    help="Measure only what OUT does not hold from runs before with the same code and traces.",
 )
 @click.option("--list", "listed", is_flag=True, help="List the papers.")
 def main(

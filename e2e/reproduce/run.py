@@ -10,6 +10,8 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import cache
+from hashlib import sha256
 from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
@@ -18,6 +20,7 @@ import e2e.reproduce
 from e2e.reproduce.entry import Entry, Range, Row
 
 DATA = Path(os.environ.get("TRACES", Path(__file__).parents[2] / ".." / "shared" / "data")).resolve()
+CODE = tuple(Path(__file__).parents[2] / name for name in ("extender/muster", "plugins", "e2e/reproduce"))
 NO_PAPERS = ("entry", "run", "table")
 
 
@@ -75,20 +78,35 @@ def measure(paper: str, quick: bool, only: str = "", kept: Path | None = None) -
         rows.append(row)
         if kept and not error and entry.name not in before:
             with _file(kept, paper).open("a", encoding="utf-8") as file:
-                file.write(json.dumps([entry.name, result, *ends]) + "\n")
+                file.write(json.dumps([entry.name, result, *ends, measured_with()]) + "\n")
         said = f"{row.verdict}, {row.result:.4g} {row.unit} ({row.seconds:.1f} s)"  # also where a run is cut short
         print(f"{paper}: {entry.name}: {said} {error}".rstrip(), file=sys.stderr)
     return rows
 
 
 def results_of(folder: Path, paper: str) -> dict[str, float | Range]:
-    """What runs before have measured of a paper, by name; empty where there was none."""
+    """What runs before have measured of a paper with this code and these traces, by name; empty where there was none.
+    How many others there are is told on stderr."""
     path = _file(folder, paper)
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    found = (json.loads(line) for line in lines if line.endswith("]"))  # the last one may have been cut off
-    return {
-        name: result if math.isnan(low) else Range(result, low, high) for name, result, low, high in found
-    }
+    found = [json.loads(line) for line in lines if line.endswith("]")]  # the last one may have been cut off
+    same = [figures for *figures, how in found if how == measured_with()]
+    if len(same) < len(found):
+        others = len(found) - len(same)
+        print(f"{paper}: {others} figures of {path} are of other code or traces: left aside", file=sys.stderr)
+    return {name: result if math.isnan(low) else Range(result, low, high) for name, result, low, high in same}
+
+
+@cache
+def measured_with() -> str:
+    """What stands for the code that figures depend on, and for the traces: names and sizes of these."""
+    found = sha256()
+    for folder in CODE:
+        for path in sorted(folder.rglob("*.py")):
+            found.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
+    for path in sorted(path for path in DATA.rglob("*") if path.is_file()):
+        found.update(f"{path.relative_to(DATA)} {path.stat().st_size}\0".encode())
+    return found.hexdigest()[:16]
 
 
 def _file(folder: Path, paper: str) -> Path:
