@@ -97,9 +97,10 @@ class Similarity:
                 granted[row] = choice
                 free[choice.product] -= choice.gpus
         # Algorithm 3: those that wait, beside those that are alone on one GPU
+        slow: dict[int, str] = {}
         if self.jp:
-            self._pack(granted, waiting, order, snapshot)
-        return _shares(granted, waiting, snapshot)
+            self._pack(granted, waiting, order, snapshot, slow)
+        return _shares(granted, waiting, slow, snapshot)
 
     # ---- Algorithms 1 and 2 ----
 
@@ -165,9 +166,15 @@ class Similarity:
     # ---- Algorithm 3 ----
 
     def _pack(
-        self, granted: dict[int, Choice], waiting: list[int], order: Sequence[int], snapshot: SharingSnapshot
+        self,
+        granted: dict[int, Choice],
+        waiting: list[int],
+        order: Sequence[int],
+        snapshot: SharingSnapshot,
+        slow: dict[int, str],
     ) -> None:
-        """Each job alone on one GPU, first first, takes the job that costs it least (then: with the greatest sum)."""
+        """Each job alone on one GPU, first first, takes the job that costs it least (then: with the greatest sum).
+        slow: takes why one that waits is not to share a GPU with one that it was measured with."""
         table = snapshot.table
         taken = {g.beside for g in granted.values()}
         places = {row: place for place, row in enumerate(order)}
@@ -179,13 +186,15 @@ class Similarity:
                 continue
             if not snapshot.jobs[table.keys[row]].shareable:
                 continue
-            pairs = [p for other in waiting for p in self._pairs(row, first, other, snapshot)]
+            pairs = [p for other in waiting for p in self._pairs(row, first, other, snapshot, slow)]
             if pairs:
                 best = max(pairs, key=lambda p: (p.own, p.both, -places[p.row]))
                 granted[best.row] = best.choice
                 waiting.remove(best.row)
 
-    def _pairs(self, row: int, first: Choice, other: int, snapshot: SharingSnapshot) -> Iterator[Pair]:
+    def _pairs(
+        self, row: int, first: Choice, other: int, snapshot: SharingSnapshot, slow: dict[int, str]
+    ) -> Iterator[Pair]:
         """Ways in which a waiting job may run beside `first`, within the GPU's memory."""
         table = snapshot.table
         job = snapshot.jobs[table.keys[other]]
@@ -195,7 +204,8 @@ class Similarity:
         if not job.shareable:
             return
         here = snapshot.jobs[table.keys[row]]
-        if too_slow(here, job, first.product):
+        if why := too_slow(here, job, first.product):
+            slow[other] = why
             return
         used = here.gpu_memory if not first.batch and here.gpu_memory else first.memory
         # What its owner declares is of its own batch size, whatever that is; a trace says of which.
@@ -252,7 +262,9 @@ def _measured(job: Job, counts: Sequence[int], products: Mapping[str, int]) -> l
     )
 
 
-def _shares(granted: Mapping[int, Choice], waiting: Sequence[int], snapshot: SharingSnapshot) -> Grants:
+def _shares(
+    granted: Mapping[int, Choice], waiting: Sequence[int], slow: Mapping[int, str], snapshot: SharingSnapshot
+) -> Grants:
     table = snapshot.table
     replicas = np.zeros(len(table), dtype=np.int64)
     grants, why = {}, {}
@@ -263,5 +275,5 @@ def _shares(granted: Mapping[int, Choice], waiting: Sequence[int], snapshot: Sha
             product=choice.product, batch=choice.batch, beside=choice.beside, gpu_memory=memory
         )
     for row in waiting:
-        why[row] = "no GPUs of a product that it may use are free in this round"
+        why[row] = slow.get(row) or "no GPUs of a product that it may use are free in this round"
     return Grants(replicas, grants, why, whole=True)

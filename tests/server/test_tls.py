@@ -18,7 +18,8 @@ from muster.server.tls import Certificates, Ends
 from muster.signing import renewed
 from tests.server.on_loopback import GET, asks, serving
 
-HOSTS, LIFE = ("127.0.0.1",), 3600.0
+HOSTS, LIFE = ("127.0.0.1",), 86_400.0
+"""s from when this module is read: longer than all tests together take."""
 
 
 def made(now: float, kept: dict[str, bytes] | None = None, life: float = LIFE) -> dict[str, bytes]:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 import time
 from types import FrameType
 from typing import Any
@@ -114,7 +113,7 @@ def told(body: dict[str, Any]) -> bool:
 
 
 def _end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-    sys.exit(0)
+    os._exit(0)  # an exception may come where it is swallowed, as in what collects garbage
 
 
 if __name__ == "__main__":

@@ -57,7 +57,12 @@ def parts_kept(job: Job, other: Job, product: str) -> tuple[float, float] | None
     return (one or two or 0.0, two or one or 0.0)
 
 
-def too_slow(job: Job, other: Job, product: str) -> float:
-    """What they are worth where that is too little to share a GPU; 0 where they may."""
+def too_slow(job: Job, other: Job, product: str) -> str:
+    """Why they are not to share a GPU, for their owners; "" where they may."""
     parts = parts_kept(job, other, product)
-    return sum(parts) if parts is not None and sum(parts) < LEAST else 0.0
+    if parts is None or sum(parts) >= LEAST:
+        return ""
+    return (
+        f"on one GPU with another job the two trained at {sum(parts):.2f} times the speed of one alone, and they "
+        f"share one from {LEAST:g} times on"
+    )

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from muster.core.placement.capacity import CapacityPair
 from muster.core.placement.statement import Statement, without_gpus
 from muster.core.placement.take_up import take_up
-from muster.core.progress.pairs import LEAST, too_slow
+from muster.core.progress.pairs import too_slow
 from muster.core.sharing.grants import ALONE
 from muster.types import GPU_MEMORY, PRODUCT, Grant, Job, Phase, Reason, State, Status, elastic_role
 
@@ -84,13 +84,7 @@ def too_slow_beside(statement: Statement, job: Job, other: Job) -> str:
 
 def _too_slow(statement: Statement, job: Job, other: Job, node: str) -> str:
     nodes = statement.snapshot.nodes
-    worth = too_slow(job, other, nodes.records[nodes.index[node]].labels.get(PRODUCT, ""))
-    if not worth:
-        return ""
-    return (
-        f"on one GPU with another job the two trained at {worth:.2f} times the speed of one alone, and they share "
-        f"one from {LEAST:g} times on"
-    )
+    return too_slow(job, other, nodes.records[nodes.index[node]].labels.get(PRODUCT, ""))
 
 
 def _refused(
