@@ -87,6 +87,16 @@ def needs_words(job: Job, needs: Sequence[Need]) -> str:
     return words
 
 
+def on_so_few(job: Job, needs: Sequence[Need], nodes: int) -> Status:
+    """There is room for it, but on more nodes than its policy allows it."""
+    gpus = sum(need.count * need.role.shape.gpus for need in needs)
+    room = plural(gpus, "idle GPU") if gpus else "so much room"
+    one, none = "on one node", f"no node has {room}"
+    if nodes > 1:
+        one, none = f"on {nodes} nodes", f"no {nodes} nodes have {room}"
+    return Status(State.WAITING, Reason.RESOURCES, f"{needs_words(job, needs)} {one}", none)
+
+
 def level(label: str) -> str:
     """ "rack" of "topology.kubernetes.io/rack", and "node" of a node's own label."""
     return "node" if label == HOSTNAME else label.rsplit("/", 1)[-1]

@@ -16,8 +16,9 @@ from muster.core.progress.estimate import believed
 from muster.core.reasons import waiting
 from muster.core.reasons.shares import words
 from muster.core.sharing.chain import shares_of
+from muster.core.sharing.fill import fill
 from muster.core.sharing.job_table import as_decided, table_in
-from muster.core.sharing.work_conserving import fill, share_out, take_part
+from muster.core.sharing.work_conserving import share_out, take_part
 from muster.points import Profile
 from muster.types import (
     Grants,

@@ -6,8 +6,8 @@
   policy is asked again for the rest (`share_out`). Each time at least one job is out, jobs that fail alike together,
   and after `ROUNDS` times the plan stands as it is. GPUs that a job in place can't take up where its pod is pass to
   one that can: all such jobs whose nodes have no room for their next step may have no more (`core.sharing.found`).
-3 Who still waits, in the order of the queue, takes what nobody uses or is about to, with its least (`fill`); on one
-  node where its policy says so.
+3 Who still waits, in the order of the queue, takes what nobody uses or is about to, with its least
+  (`core.sharing.fill`).
 
 The first job of the queue that is granted something and finds no place is its head: what `core.placement.backfill`
 keeps for it is kept from all that come after it, as without shares.
@@ -20,15 +20,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from muster.core.gang.admit import ends_in_time, kind_of, start
-from muster.core.placement.backfill import fits_without_reservation, reserve
+from muster.core.gang.admit import kind_of
+from muster.core.placement.backfill import reserve
 from muster.core.placement.cycle_state import CycleState, HeadReservation
 from muster.core.placement.place import Need
 from muster.core.placement.statement import Statement
-from muster.core.reasons import refusals, waiting
+from muster.core.reasons import refusals
 from muster.core.sharing.apply import carry_out
 from muster.core.sharing.found import got, hemmed_in
-from muster.core.sharing.grants import ALONE, targets, waits
+from muster.core.sharing.grants import ALONE, targets
 from muster.core.sharing.job_table import narrowed
 from muster.types import (
     Grant,
@@ -40,7 +40,6 @@ from muster.types import (
     SharingSnapshot,
     Status,
     Table,
-    counts_as_gpu,
     elastic_role,
 )
 
@@ -213,87 +212,3 @@ def _stands(run: CycleState, job: Job, granted: int, done: Statement, grant: Gra
         and job.key not in done.leaving
         and job.key not in done.whole
     )
-
-
-def fill(
-    run: CycleState,
-    table: Table,
-    members: Sequence[Job],
-    shares: Grants,
-    done: Statement,
-    refused: Mapping[JobKey, Status],
-) -> Grants:
-    """Who waits starts where nobody uses the GPUs or is about to: the shares as they are then. Who was granted
-    something and found no place is told why."""
-    replicas, why = shares.replicas.copy(), dict(shares.why)
-    need, idle = (table.min * table.unit + table.fixed).tolist(), _idle(run)
-    granted, rows, reservations, statuses = (
-        shares.replicas.tolist(),
-        table.row,
-        done.reservations,
-        run.statuses,
-    )
-    smallest = min(need, default=0)
-    tried: dict[tuple[object, ...], bool] = {}
-    for job in members:
-        key = job.key
-        if job.started or reservations.get(key) or key in done.later:
-            row = rows[key]
-            if not granted[row] and key not in done.whole:  # it stays: nobody needs its GPUs
-                replicas[row] = got(job, done)
-            continue
-        if key in done.whole:
-            continue
-        told = statuses.get(key)
-        status = (refused.get(key) if refused else None) or told or waits("")
-        if idle >= smallest and need[row := rows[key]] <= idle:
-            grant = shares.details.get(row)
-            count, kept_free = _try(run, job, _counts(run, table, row, shares), grant, tried)
-            if count:
-                replicas[row], idle = count, _idle(run)
-                statuses.pop(key, None)
-                why.pop(row, None)
-                continue
-            if kept_free:
-                status = waiting.RESERVED
-        if status is not told:
-            statuses[key] = status
-        if status.reason is not Reason.SHARE:
-            why[rows[key]] = status.message
-    return replace(shares, replicas=replicas, why=why)
-
-
-def _counts(run: CycleState, table: Table, row: int, shares: Grants) -> Sequence[int]:
-    """Replicas to start with: the least; what it asked for comes first where the policy grants no less."""
-    least, request = int(table.min[row]), int(table.request[row])
-    return (request, least) if (shares.whole or run.profile.round) and request > least else (least,)
-
-
-def _idle(run: CycleState) -> float:
-    """GPUs that nobody uses or is about to, on cordoned nodes, too: some pods tolerate that."""
-    nodes = run.snapshot.nodes
-    if sum(map(counts_as_gpu, nodes.resources)) > 1:
-        return np.inf  # of several kinds: the table counts those that its jobs ask for
-    return float(np.maximum(nodes.gpus(run.capacity.free), 0).sum())
-
-
-def _try(
-    run: CycleState,
-    job: Job,
-    counts: Sequence[int],
-    grant: Grant | None,
-    tried: dict[tuple[object, ...], bool],
-) -> tuple[int, bool]:
-    """Replicas for which there are places now, taken, or 0; and whether only what is kept for the head is in its way.
-    tried: by kind of job, what was found out before."""
-    short = job.key == run.head or ends_in_time(run, job)
-    whole = Grant(max_nodes=grant.max_nodes) if grant is not None and grant.max_nodes else None
-    kind = (*kind_of(run, job, short=short), 0 if whole is None else whole.max_nodes)
-    if kind in tried:
-        return 0, tried[kind]
-    guard = None if short else run.reserved
-    for count in counts:
-        if start(run, job, least_needs(job, count), guard, whole):
-            return count, False
-    tried[kind] = guard is not None and fits_without_reservation(run, job, least_needs(job))
-    return 0, tried[kind]

@@ -1,0 +1,66 @@
+"""Who waits while GPUs idle is told what is really in its way (`core.sharing.fill`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from muster.types import Grant, Grants, Job, SharingSnapshot, Snapshot
+from tests.scenario import FIFO, job, plan, said, snapshot, starts
+
+ONE_NODE = Grant(max_nodes=1)
+RESERVED = "Waiting Reserved: would fit, but the free capacity is kept for the job at the head of the queue"
+
+
+@dataclass(frozen=True)
+class Granting:
+    """A Share plugin that grants what the scenario says, to those that still take part."""
+
+    replicas: Mapping[str, int]
+    wants: Mapping[str, Grant]
+
+    def adjust(self, shares: Grants, snapshot: SharingSnapshot) -> Grants:
+        numbers, details = shares.replicas.copy(), {}
+        for key, row in snapshot.table.row.items():
+            numbers[row] = self.replicas[key.name]
+            if key.name in self.wants:
+                details[row] = self.wants[key.name]
+        return Grants(numbers, details)
+
+
+def rigid(name: str, gpus: int, **words: object) -> Job:
+    return job(name, worker=gpus, gpus=1, least=gpus, **words)
+
+
+def behind_a_head(late: Job) -> Snapshot:
+    """Four, three and three GPUs are idle; the head needs two nodes whole, and n0 and n1 are kept for it."""
+    running = [rigid("one", 1, on=["n1"]), rigid("two", 1, on=["n2"])]
+    return snapshot(nodes=3, gpus=4, jobs=[*running, job("head", worker=2, gpus=4, least=2), late])
+
+
+def told(before: Snapshot, granted: Mapping[str, int], wants: Mapping[str, Grant]) -> str:
+    """What `late` is told, on a cluster where no GPU is to idle."""
+    after = plan(before, FIFO, shares=(Granting(granted, wants),), conserving=True, patience=0.0)
+    assert "late" not in starts(after)
+    assert (after.plugin_errors, after.failed) == ((), ())
+    return said(after)["late"]
+
+
+def test_a_job_for_which_only_one_node_is_too_small_is_told_so() -> None:
+    idle = snapshot(nodes=2, gpus=4, jobs=[rigid("late", 6)])
+    assert told(idle, {"late": 0}, {"late": ONE_NODE}) == (
+        "Waiting Resources: needs 6 GPUs (6 replicas of 1) on one node; no node has 6 idle GPUs"
+    )
+
+
+def test_what_is_kept_for_the_head_is_in_the_way_only_of_who_would_fit_there_as_its_policy_says() -> None:
+    granted = {"one": 1, "two": 1, "head": 2, "late": 0}
+    assert told(behind_a_head(rigid("late", 4)), granted, {"late": ONE_NODE}) == RESERVED
+    assert told(behind_a_head(rigid("late", 6)), granted, {}) == RESERVED
+    assert told(behind_a_head(rigid("late", 6)), granted, {"late": Grant(max_nodes=2)}) == RESERVED
+    assert told(behind_a_head(rigid("late", 6)), granted, {"late": ONE_NODE}) == (
+        "Waiting Resources: needs 6 GPUs (6 replicas of 1) on one node; no node has 6 idle GPUs"
+    )
+    assert told(behind_a_head(rigid("late", 8)), granted, {"late": Grant(max_nodes=2)}) == (
+        "Waiting Resources: needs 8 GPUs (8 replicas of 1) on 2 nodes; no 2 nodes have 8 idle GPUs"
+    )
