@@ -1,6 +1,7 @@
 """What is learned of a job for those with the same image and model."""
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from hypothesis import given
@@ -32,11 +33,13 @@ def on(workers: int, nodes: tuple[int, ...] = ()) -> Config:
     return Config((("worker", workers),), nodes or (workers,), "A100")
 
 
-def trained(speeds: dict[Config, float], *, samples: float = 0.0) -> Track:
-    """A track with these medians that ended at step 1000."""
+def trained(
+    speeds: Mapping[Config, float] | Sequence[tuple[Config, float]], *, samples: float = 0.0
+) -> Track:
+    """A track with these medians, measured one after another, that ended at step 1000."""
     track = EMPTY
     at, step = 0.0, 0.0
-    for config, speed in speeds.items():
+    for config, speed in speeds.items() if isinstance(speeds, Mapping) else speeds:
         track = changed(track, config, at, "resize")
         for _ in range(8):
             at, step = at + 10.0, step + 10.0 * speed

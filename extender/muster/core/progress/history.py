@@ -62,13 +62,13 @@ class Track:
     this configuration since the last change (0 = not yet). heard: when any replica last reported, 0 = never. counts:
     reports since the last change, as far as anybody asks (0, 1, 2 = measuring). base: from where the next speed is
     measured. batch: samples of an iteration, 0 = it tells none and speeds are iterations/s. speeds: the last KEPT of
-    each configuration, measured longest ago first; medians: what is published of them; limit: speed beyond which
-    nothing is believed at once (inf: nothing is known yet); odd: speeds in a row that were beyond it. costs: s of
-    the last changes, oldest first. change: the one being measured. doubt: a report that is believed if the next one
-    goes on from it; doubted_total: likewise for a total. old: speed before replicas joined a job that went on, 0
-    where none did: as long as it lasts, they may still be starting. usual: longest pause (s) between two reports that
-    was no silence, 0 while all were short. told_batch: global batch size, as last told, 0 = never (`batch` above is
-    measured).
+    each configuration, measured longest ago first; medians: what is published of them, longest ago first (beside
+    another job: measured longest ago first); limit: speed beyond which nothing is believed at once (inf: nothing is
+    known yet); odd: speeds in a row that were beyond it. costs: s of the last changes, oldest first. change: the one
+    being measured. doubt: a report that is believed if the next one goes on from it; doubted_total: likewise for a
+    total. old: speed before replicas joined a job that went on, 0 where none did: as long as it lasts, they may still
+    be starting. usual: longest pause (s) between two reports that was no silence, 0 while all were short. told_batch:
+    global batch size, as last told, 0 = never (`batch` above is measured).
     """
 
     config: Config = NONE

@@ -101,6 +101,7 @@ def lesson(track: Track, *, ended_well: bool, known: Lesson | None = None) -> Le
         if config.beside:
             part = part_of(track.medians, config, same_unit)
             if part is not None and max(len(config.product), len(config.beside)) <= NAMES:
+                beside.pop((config.product, config.beside), None)  # the newest of several is the last
                 beside[config.product, config.beside] = part
             continue
         for counted in config.roles:

@@ -122,16 +122,18 @@ def _published(
     config: Config,
     speeds: tuple[float, ...],
 ) -> Mapping[Config, float]:
-    """The medians with that of `config`; the very same object where nothing moved by more than TOLD."""
+    """The medians with that of `config` as the last; the very same object where nothing moved by more than TOLD and
+    the order of what was measured beside another job is right."""
     before = medians.get(config)
     if len(speeds) == 1 or (len(speeds) == 2 and max(speeds) > AGREE * min(speeds)):
         return medians
     if config.beside and len(speeds) < BESIDE:
         return medians
     new = median_low(speeds)
-    if before is not None and abs(new - before) <= TOLD * before:
+    alike = before is not None and abs(new - before) <= TOLD * before
+    if alike and (not config.beside or [c for c in medians if c.beside][-1] == config):
         return medians
-    known = {c for c, _ in kept}
+    known = {c for c, _ in kept if c != config}
     return {**{c: s for c, s in medians.items() if c in known}, config: new}
 
 

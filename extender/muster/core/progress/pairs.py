@@ -30,8 +30,9 @@ def name_beside(job: Job, other: Job) -> str:
 
 
 def part_kept(job: Job, other: Job, product: str) -> float | None:
-    """The job's speed beside such another one over its speed alone, on a GPU of the product; None where nobody knows
-    it, and of jobs that are not in place."""
+    """The job's speed beside such another one over its speed alone, on a GPU of the product; of several
+    configurations as measured last (`Track.medians` has that order). None where nobody knows it, and of jobs that are
+    not in place."""
     if not job.roles or not elastic_role(job).devices:
         return None
     beside, lesson = name_beside(job, other), learned_of(job)
