@@ -334,6 +334,12 @@ def test_a_pod_that_may_share_a_gpu_meets_the_daemon_of_mps_or_is_told_why_it_ca
     assert set(met(ask(aside).json())["mounts"]) == set(folders), "another container's is its own"
     less = sharing(env=[{"name": "MUSTER_GPU_MEMORY", "value": "1"}])
     assert met(ask(less).json())["env"]["MUSTER_GPU_MEMORY"] == "20480", "as it is counted"
+    elsewhere = {"fieldRef": {"fieldPath": "metadata.annotations['muster.dev/gpu-memory']"}}
+    for name in ("MUSTER_GPU_MEMORY", "CUDA_MPS_PIPE_DIRECTORY"):
+        from_elsewhere = sharing(env=[{"name": name, "valueFrom": elsewhere}])
+        assert f"container main: env {name}: expected no valueFrom" in ask(from_elsewhere).said
+        from_elsewhere["metadata"]["annotations"].pop("muster.dev/gpu-memory")
+        assert ask(from_elsewhere).ok, "it has its GPUs alone"
     own["metadata"]["annotations"].pop("muster.dev/gpu-memory")
     assert ask(own).ok
     level = "pod-security.kubernetes.io/enforce"

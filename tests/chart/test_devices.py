@@ -21,6 +21,7 @@ from tests.chart.test_chart import (
 
 ON = "devices.enabled=true"
 SPACE = "muster-devices"
+CHECKS = ("ValidatingAdmissionPolicy", "muster-devices")
 
 
 def test_off_nothing_of_it_is_rendered() -> None:
@@ -171,6 +172,11 @@ def test_pods_that_may_share_a_gpu_meet_the_daemon_of_mps_where_the_values_say_t
         "MUSTER_GPU_MEMORY",
     ):
         assert part in text
+    policy = named(rendered(IMAGE, ON, "devices.mps=/run/nvidia/mps"), *CHECKS)
+    checked = json.dumps(policy["spec"])
+    for part in ("/dev/shm/", "expected no valueFrom"):
+        assert part in checked
+        assert part not in json.dumps(named(rendered(IMAGE, ON), *CHECKS)["spec"])
     said = refused(IMAGE, ON, "devices.mps=/run/nvidia/mps", version="v1.35.2")
     assert "devices.mps: /run/nvidia/mps needs the MutatingAdmissionPolicy API" in said
 
