@@ -143,3 +143,28 @@ def test_a_run_that_was_cut_short_goes_on_with_what_it_has_not_measured_yet(
     monkeypatch.setattr(run, "measured_with", lambda: "other code")
     assert run.results_of(tmp_path, "somebody") == {}
     assert "somebody: 3 figures of" in capsys.readouterr().err
+
+
+def test_figures_are_of_the_same_code_and_traces_while_no_file_of_these_changes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    code, alone, traces = tmp_path / "code", tmp_path / "trace.py", tmp_path / "traces"
+    for folder in (code, traces / "philly"):
+        folder.mkdir(parents=True)
+    monkeypatch.setattr(run, "CODE", (code, alone))
+    monkeypatch.setattr(run, "DATA", traces)
+    found = []
+    for path, text in (
+        (code / "policy.py", "a = 1"),
+        (code / "policy.py", "a = 2"),
+        (code / "notes.md", "no code"),
+        (alone, "read"),
+        (traces / "philly" / "jobs.csv", "1"),
+        (traces / "philly" / "jobs.csv", "12"),
+        (traces / "again.csv", "12"),
+    ):
+        path.write_text(text)
+        found.append(run.measured_with.__wrapped__())
+    assert found[1] == found[2], "a page of documentation makes no figure another one"
+    assert len(set(found)) == len(found) - 1
+    assert run.measured_with.__wrapped__() == found[-1]

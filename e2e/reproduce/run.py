@@ -20,7 +20,10 @@ import e2e.reproduce
 from e2e.reproduce.entry import Entry, Range, Row
 
 DATA = Path(os.environ.get("TRACES", Path(__file__).parents[2] / ".." / "shared" / "data")).resolve()
-CODE = tuple(Path(__file__).parents[2] / name for name in ("extender/muster", "plugins", "e2e/reproduce"))
+CODE = tuple(
+    Path(__file__).parents[2] / name
+    for name in ("extender/muster", "plugins", "e2e/reproduce", "e2e/demo/trace.py")
+)
 NO_PAPERS = ("entry", "run", "table")
 
 
@@ -101,9 +104,9 @@ def results_of(folder: Path, paper: str) -> dict[str, float | Range]:
 def measured_with() -> str:
     """What stands for the code that figures depend on, and for the traces: names and sizes of these."""
     found = sha256()
-    for folder in CODE:
-        for path in sorted(folder.rglob("*.py")):
-            found.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
+    for part in CODE:
+        for path in [part] if part.is_file() else sorted(part.rglob("*.py")):
+            found.update(path.relative_to(part).as_posix().encode() + b"\0" + path.read_bytes())
     for path in sorted(path for path in DATA.rglob("*") if path.is_file()):
         found.update(f"{path.relative_to(DATA)} {path.stat().st_size}\0".encode())
     return found.hexdigest()[:16]
