@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from e2e.bench.__main__ import main
 from e2e.bench.figures import held_in_part
 from e2e.bench.peer import OF, PEERS, turn
 from e2e.bench.peer_jobs import Use, held, sized
@@ -151,3 +153,9 @@ def test_a_gang_that_lost_a_node_is_told_by_when_it_was_whole_and_whom_it_cost()
         {"peer": "kueue", "whole_again_s": None, "healthy_ended": 3, "of": 4},
     )
     assert list(told.values()) == ["11 s; 0 of 3", "not within 120 s in 1 of 1; 3 of 3"]
+
+
+def test_a_peer_that_has_one_part_only_is_not_asked_for_the_others() -> None:
+    asked = CliRunner().invoke(main, ["peers", "--peer", "kueue partial", "--part", "a", "--part", "c"])
+    assert asked.exit_code == 2
+    assert "--peer 'kueue partial' is compared in part d only; found --part a c" in asked.output
