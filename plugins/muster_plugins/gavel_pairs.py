@@ -2,9 +2,10 @@
 
 Only a pair that was measured is one, and only on products where the two together do more than taking turns. On a
 cluster jobs in place are measured when they share a GPU: of those a pair is tried once, as worth what is believed of
-one that was not measured, and afterwards only from LEAST times the speed of one alone (`core.progress.pairs`). A job
-is tried with the TRIED that came last before it, whichever these are; with all of them there would be a column of the
-programme for each two jobs.
+one that was not measured, and afterwards only from LEAST times the speed of one alone (`core.progress.pairs`). With
+all such pairs there would be a column of the programme for each two jobs. So a job in place is a pair with the TRIED
+that came last before it, whichever these are, and of those before it that it was measured with (or its kind with
+theirs) with the BEST that do most together, ties: those that came last.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ from muster.types import FloatArray, Job, Snapshot, elastic_role
 
 TRIED = 4
 """Jobs in place with which another one is tried in an allocation, of those that it was not measured with."""
+BEST = 8
+"""Jobs before it with which one in place is a pair by what was measured."""
 
 
 def with_pairs(market: Market, jobs: Sequence[Job], names: Sequence[str], untried: float = 0.0) -> Market:
     """The market with every pair that was measured and does more together than taking turns on some product.
     untried: what jobs in place are believed to do together that were not measured, 0 = they are no pair."""
-    pairs: list[tuple[int, int]] = []
-    together: list[list[list[float]]] = []
+    pairs: dict[tuple[int, int], list[list[float]]] = {}
     known: dict[tuple[str, str, float], list[float]] = {}  # jobs of one model and size are alike
     met = [was_beside(job) for job in jobs]
 
@@ -40,11 +42,12 @@ def with_pairs(market: Market, jobs: Sequence[Job], names: Sequence[str], untrie
 
     for second, other in enumerate(jobs):
         tries = TRIED if untried else 0
+        measured: dict[int, float] = {}
         for first in reversed(range(second)):
             if market.gpus[first] != market.gpus[second] or not (jobs[first].shareable and other.shareable):
                 continue
             gpus = float(market.gpus[first])
-            least = 1.0
+            least, new = 1.0, True
             if elastic_role(other).devices:
                 if not (tries or met[first] or met[second]):
                     continue
@@ -62,13 +65,16 @@ def with_pairs(market: Market, jobs: Sequence[Job], names: Sequence[str], untrie
                 for a, b, one, two in zip(*both, market.speed[first], market.speed[second], strict=True)
             ]
             if max(worth) > least:
-                pairs.append((first, second))
-                together.append(
-                    [[x if w > least else 0.0 for x, w in zip(row, worth, strict=True)] for row in both]
-                )
-    order = sorted(range(len(pairs)), key=lambda i: pairs[i][::-1])
-    both_on = np.array([together[i] for i in order], dtype=np.float64).reshape(len(pairs), 2, len(names))
-    return replace(market, pairs=tuple(pairs[i] for i in order), together=both_on)
+                pairs[first, second] = [
+                    [x if w > least else 0.0 for x, w in zip(row, worth, strict=True)] for row in both
+                ]
+                if not new:
+                    measured[first] = max(worth)
+        for first in sorted(measured, key=lambda row: (-measured[row], -row))[BEST:]:
+            del pairs[first, second]
+    order = sorted(pairs, key=lambda pair: pair[::-1])
+    both_on = np.array([pairs[pair] for pair in order], dtype=np.float64)
+    return replace(market, pairs=tuple(order), together=both_on.reshape(len(pairs), 2, len(names)))
 
 
 def was_beside(job: Job) -> bool:

@@ -21,7 +21,7 @@ from muster.types import PRODUCT, Config, Facts, Grant, Job, Meter, Plan
 from muster_plugins.gavel import Asking, Gavel, speeds, steps_left
 from muster_plugins.gavel_draws import Draws
 from muster_plugins.gavel_fifo import GavelFifo
-from muster_plugins.gavel_pairs import TRIED, rode, with_pairs
+from muster_plugins.gavel_pairs import BEST, TRIED, rode, with_pairs
 from tests.scenario import NOW, job, node, plan, snapshot
 
 ROUND = 360.0
@@ -221,6 +221,10 @@ def test_jobs_in_place_are_a_pair_once_untested_and_then_by_what_was_measured() 
     assert len(found) <= TRIED * len(many), "not one for each two"
     assert found[0, 1] == [0.9, 0.4]
     assert {first for first, second in found if second == 50} == {46, 47, 48, 49}
+    met = {f"j{i}": 0.6 + 0.01 * (i % 3) for i in range(100)}
+    known = pairs(*(in_place(f"j{i}", **met) for i in range(100)), untried=1.2)
+    assert len(known) == sum(min(BEST, i) for i in range(100)), "nor where all have met"
+    assert {first for first, second in known if second == 50} == {26, 29, 32, 35, 38, 41, 44, 47}
     last = pairs(*many[2:], in_place("a", b=0.9), in_place("b", a=0.4), in_place("c", a=0.9), untried=1.2)
     assert last[100, 102] == [0.9, 0.9], "who was measured with it comes beside those that are tried"
 
