@@ -104,8 +104,7 @@ class Fleet:
         self.have(dict.fromkeys(self.played, HALF))
 
     def hand_over(self, stays: str, comes: str) -> HandOver:
-        """A job's neighbour ends, it gets all GPUs of their node, and a new job gets half of them again. stays: the
-        first in the queue's order, to which the policy gives what is free."""
+        """A job's neighbour ends, it gets all GPUs of their node, and a new job gets half of them again."""
         node = self.nodes[stays]
         (ends,) = (name for name, where in self.nodes.items() if where == node and name != stays)
         self.end(ends)
@@ -155,7 +154,15 @@ class Fleet:
     @property
     def first(self) -> str:
         """The first in the queue's order, which is that of pods' creation, to the second, and then of names."""
-        return min(self.played, key=lambda name: (self._created[name], name))
+        return min(self.played, key=self._place)
+
+    @property
+    def last(self) -> str:
+        """The last in that order."""
+        return max(self.played, key=self._place)
+
+    def _place(self, name: str) -> tuple[str, str]:
+        return self._created[name], name
 
     @property
     def answers(self) -> int:

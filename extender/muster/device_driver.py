@@ -133,6 +133,7 @@ class DeviceDriver:
         self._orders.end()
         self._hands.drop()
         self._naming.clear()
+        self._ill.clear()  # told again, within hold.REPEAT s, by those who are: to whoever leads then
         self._ledger, self._term, self._devices = ledger, None, None
         self._later.clear()
         ledger.give_devices(None)
@@ -295,13 +296,16 @@ class DeviceDriver:
     def turn(self, show: Callable[[], None], failed: Callable[[Exception], None]) -> None:
         """Decide and send, where anything is new or due. show: called before a holder is made, so that the verbs know
         where it may go; failed: with what raised."""
-        now = self._clock()
-        term = self._term
-        if self.metrics is not None and (self._news or now - self._looked >= LOOK):
+        now, news = self._clock(), self._news
+        self._decide(now, show, failed)
+        if self.metrics is not None and (news or now - self._looked >= LOOK):
             self._looked = now
             known = self._devices.coordinator if self._devices is not None else None
             in_place = self._ledger.in_place if self._ledger is not None else None
             self.metrics.look(known, now, len(in_place.strangers) if in_place is not None else 0)
+
+    def _decide(self, now: float, show: Callable[[], None], failed: Callable[[Exception], None]) -> None:
+        term = self._term
         if term is None or not term.open():
             return
         if now < self._not_before:

@@ -104,7 +104,7 @@ class AgentOrders:
         with self._lock:
             self._term = _Term(term, lease, lasts, self._serial)
             self._new.clear()
-            self._wake(lambda _: True)
+            self._wake()
 
     def publish(self, heard: int, orders: Mapping[AgentKey, Order | None]) -> None:
         """All up to serial `heard` is taken in, and these are the agents that are known, with what they are to be
@@ -112,15 +112,22 @@ class AgentOrders:
         with self._lock:
             if self._term is None:
                 raise ValueError("expected a term that has begun, found none")
-            self._term.heard, self._term.orders = heard, dict(orders)
-            self._term.given = {
-                key: self._given(self._term.given.get(key), order.number)
-                for key, order in orders.items()
-                if order is not None
-            }
+            term, before = self._term, self._term.orders
+            term.heard, term.orders = heard, dict(orders)
+            changed = {key for key in orders if key not in before or orders[key] is not before[key]}
+            changed |= before.keys() - orders.keys()
+            for key in changed:
+                order = orders.get(key)
+                if order is None:
+                    term.given.pop(key, None)
+                else:
+                    term.given[key] = self._given(term.given.get(key), order.number)
+            woken = [self._held[key] for key in changed if key in self._held]
             while self._new and self._new[0].serial <= heard:
-                self._new.popleft()
-            self._wake(lambda held: self._look(held, patient=True) is not Unanswered.WAITS)
+                woken.append(self._new.popleft())
+            for held in woken:  # for any other there is nothing new: with 1,000 agents that is nearly all
+                if self._look(held, patient=True) is not Unanswered.WAITS:
+                    held.wake()
 
     def took_in(self, heard: int) -> None:
         """All up to serial `heard` is taken in, and orders are as they were. Raises ValueError as publish."""
@@ -139,12 +146,11 @@ class AgentOrders:
         with self._lock:
             self._term = None
             self._new.clear()
-            self._wake(lambda _: True)
+            self._wake()
 
-    def _wake(self, fits: Callable[[Held], bool]) -> None:
+    def _wake(self) -> None:
         for held in self._held.values():
-            if fits(held):
-                held.wake()
+            held.wake()
 
     # ---- of requests ----
 

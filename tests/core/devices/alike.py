@@ -1,4 +1,4 @@
-"""A decision that leaves settled nodes out is the one with all nodes."""
+"""A decision that leaves nodes out, settled ones or those of which nothing is new, is the one with all nodes."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ def decided(
     vacate: Mapping[str, int] | None = None,
     aside: AbstractSet[str] = frozenset(),
     settled: dict[str, Settled] | None = None,
+    only: AbstractSet[str] | None = None,
 ) -> Decisions:
     """`decide`; what it comes to, and what is known afterwards, is the same where no node is left out."""
     full = memory.copy()
     expected = decide(full, wants, now, vacate, aside)
-    found = decide(memory, wants, now, vacate, aside, settled)
+    found = decide(memory, wants, now, vacate, aside, settled, only)
     assert found == expected
     assert memory == full
     return found

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from muster.core.devices.granted import Granted, Grants, Sizes
-from muster.types import GPU, Job, JobKey, Phase, Quota
+from muster.types import GPU, Job, JobKey, Phase, Quota, Snapshot
 
 Quotas = Mapping[str, Sequence[Quota] | str]
 """By namespace: its quotas, or why they are not known: then nobody there gets more GPUs than he has."""
@@ -169,3 +169,21 @@ def _words(quota: Quota, held: int, kept: Sequence[tuple[str, int]]) -> str:
     if kept[NAMED:]:
         used.append(f"{sum(count for _, count in kept[NAMED:])} for others")
     return f"ResourceQuota {quota.name} allows no more ({quota.counts}: {', '.join(used)})"
+
+
+def could_have(found: Snapshot, held: Mapping[str, int], nodes: set[str]) -> dict[str, int]:
+    """GPUs that jobs in place could have on these nodes: those of holders, and what is free."""
+    column, index = found.nodes.resource_index.get(GPU), found.nodes.index
+    if column is None:
+        return {}
+    return {node: int(found.free[index[node], column]) + held.get(node, 0) for node in nodes & index.keys()}
+
+
+def by_job(used: Mapping[tuple[str, str], int], job_of: Mapping[str, JobKey]) -> dict[JobKey, dict[str, int]]:
+    """Devices by job and pod, of pods that there are. used: by pod and node."""
+    found: dict[JobKey, dict[str, int]] = {}
+    for (pod, _), count in used.items():
+        if pod in job_of:
+            uses = found.setdefault(job_of[pod], {})
+            uses[pod] = uses.get(pod, 0) + count
+    return found

@@ -10,13 +10,14 @@ from dataclasses import dataclass, field, replace
 
 from muster.core.devices.agents import answer_to, heard, pod_ended, pod_gone
 from muster.core.devices.coordinator import Assign, Coordinator
+from muster.core.devices.fresh import Fresh
 from muster.core.devices.hand_over import Decisions, decide
 from muster.core.devices.holders import holder_gone, holder_seen, recorded
-from muster.core.devices.on_node import Want
+from muster.core.devices.on_node import Want, short_of
 from muster.core.devices.settled import Settled
-from muster.core.devices.strangers import LEFT, Stranger, strangers
+from muster.core.devices.strangers import Looks, Stranger
 from muster.types import JobKey
-from muster.types.devices import AgentAnswer, AgentReport
+from muster.types.devices import AgentAnswer, AgentKey, AgentReport
 from muster.types.holders import (
     AssignHolder,
     CreateHolder,
@@ -62,7 +63,8 @@ class DeviceLedger:
     wait for their turn; retry_at: when a node is asked for holders again; failed: holders that ended without a device
     (a kubelet that has none left), or that have one that another holder has; failures: how often in a row, by node;
     closed: nodes that are cordoned, where none is made; settled: nodes about which there was nothing to decide;
-    looks: what holders told last of their devices, by these."""
+    looks: what holders told last of their devices, by these; fresh: nodes about which there may be something; events:
+    how many were applied."""
 
     coordinator: Coordinator
     holders: dict[str, _Known] = field(default_factory=dict)
@@ -74,11 +76,15 @@ class DeviceLedger:
     assigning: dict[str, Assign] = field(default_factory=dict)
     closed: frozenset[str] = frozenset()
     settled: dict[str, Settled] = field(default_factory=dict)
+    fresh: Fresh = field(default_factory=Fresh)
+    events: int = 0
     names: int = 0
-    looks: dict[str, HolderSaid] = field(default_factory=dict)
+    looks: Looks = field(default_factory=Looks)
 
     def apply(self, event: HolderEvent, now: float) -> None:
         """Learn one event. Late and repeated ones are harmless."""
+        self.events += 1
+        self.fresh.learn(event, self._node_of, self.coordinator.devices)
         match event:
             case HolderSeen(record, name, version):
                 known = self.holders.get(record.uid)
@@ -94,11 +100,11 @@ class DeviceLedger:
                     self.failed.discard(record.uid)  # who had its device before is gone
                 self._allocated(record, now)
                 holder_seen(self.coordinator, record, now)
-            case HolderSaid() as said:
-                if said.looked and said.uid in self.holders:
-                    self.looks[said.device] = said
+            case HolderSaid(uid) as said:
+                if uid in self.holders:
+                    self.looks.told(said)
             case HolderGone(uid):
-                self.looks = {device: said for device, said in self.looks.items() if said.uid != uid}
+                self.looks.gone(uid)
                 self.holders.pop(uid, None)
                 self.going.pop(uid, None)
                 self.failed.discard(uid)
@@ -110,10 +116,19 @@ class DeviceLedger:
             case HolderOutcome():
                 self._answered(event, now)
 
+    def _node_of(self, holder: str) -> str:
+        known = self.holders.get(holder)
+        return known.node if known is not None else ""
+
     def heard(self, pod: str, report: AgentReport, now: float) -> AgentAnswer | None:
         """What a pod's agent is told to its report; None where the pod has too many agents. Orders that follow from
         the report are decided by the next `adopt`."""
-        agent = heard(self.coordinator, pod, report, now)
+        memory, key = self.coordinator, AgentKey(pod, report.incarnation)
+        known, spoke, steps = memory.agents.get(key), memory.current.get(pod), memory.steps
+        agent = heard(memory, pod, report, now)
+        same = known is not None and known.report == report
+        if not same or memory.current.get(pod) != spoke or memory.steps != steps:
+            self.fresh.pod(pod)
         return None if agent is None else answer_to(self.coordinator, self.coordinator.agents[agent.key])
 
     def adopt(
@@ -137,6 +152,7 @@ class DeviceLedger:
             if not done:
                 before, self.going, self.retry_at, self.made, self.assigning = kept
                 self.coordinator.go_back_to(before)
+                self.fresh.every = True
 
     def _adopt(
         self,
@@ -146,7 +162,10 @@ class DeviceLedger:
         aside: AbstractSet[str],
     ) -> tuple[tuple[HolderAction, ...], Decisions]:
         self.made = {name: (node, until) for name, (node, until) in self.made.items() if until > now}
-        found = decide(self.coordinator, wants, now, vacate, aside, self.settled)
+        only = self.fresh.look(wants, vacate or {}, aside, now)
+        if only is None:
+            self.fresh.forget(self.pods())
+        found = decide(self.coordinator, wants, now, vacate, aside, self.settled, only)
         actions: list[HolderAction] = [self._assign(assign) for assign in found.assigns]
         for uid in (*found.leave, *sorted(self.failed)):
             known = self.holders.get(uid)
@@ -162,12 +181,19 @@ class DeviceLedger:
             self.retry_at.pop(node, None)
             count -= making[node]
             if count > 0:
-                short = _short_of(wants, node, used)
+                short = short_of(wants, node, used)
                 actions += [self._create(node, short, now) for _ in range(count)]
         again = [*self.retry_at.values(), *self.going.values(), *(until for _, until in self.made.values())]
-        again += [d.idle_since + LEFT for d in self.coordinator.devices.values() if d.id in self.looks]
+        again += self.looks.again(self.coordinator.devices)
         wake = min((at for at in (*again, found.wake or 0.0) if at > now), default=None)
+        looked = self._nodes(wants) if only is None else self.fresh.open | only
+        self.fresh.decided(looked, self.settled.keys(), wake, aside)
         return tuple(actions), replace(found, wake=wake)
+
+    def _nodes(self, wants: Sequence[Want]) -> set[str]:
+        """Those of which anything is known."""
+        known = {device.node for device in self.coordinator.devices.values()}
+        return known | {want.node for want in wants} | set(self.coordinator.pending.values())
 
     def _is_held(self, record: HolderRecord) -> bool:
         """Whether another holder, that stays, has its device already, and nobody is recorded on this one: two slices
@@ -201,7 +227,7 @@ class DeviceLedger:
 
     def strangers(self, now: float) -> set[Stranger]:
         """Devices that are nobody's and are used all the same."""
-        return strangers(self.coordinator.devices, self.looks, now) if self.looks else set()
+        return self.looks.strangers(self.coordinator.devices, now)
 
     def pods(self) -> set[str]:
         """Pods that use devices, may use or are about to get some, or whose agents are heard of."""
@@ -269,9 +295,3 @@ class DeviceLedger:
 
 def _older(version: str, known: str) -> bool:
     return version.isdigit() and known.isdigit() and int(version) < int(known)
-
-
-def _short_of(wants: Sequence[Want], node: str, used: Mapping[tuple[str, str], int]) -> JobKey:
-    """The first job on the node that has fewer devices of its own than it is to have."""
-    here = [want for want in wants if want.node == node and not want.beside]
-    return next((want.job for want in here if used.get((want.pod, node), 0) < want.count), here[0].job)

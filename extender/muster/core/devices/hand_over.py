@@ -53,17 +53,22 @@ def decide(
     vacate: Mapping[str, int] | None = None,
     aside: AbstractSet[str] = frozenset(),
     settled: dict[str, Settled] | None = None,
+    only: AbstractSet[str] | None = None,
 ) -> Decisions:
     """The next steps of every hand-over. wants: in the plan's order; the first is served first, the last gives
     first. A pod that isn't among them is to have none. vacate: devices that each node is to give up for pods that
     aren't in place. aside: pods about which nothing is decided; they keep what they have. settled: nodes about which
     the last decision came to nothing, which are left out as long as nothing changes there; afterwards those of this
-    one. What is decided does not depend on it."""
+    one. What is decided does not depend on it. only: nodes to look at, where nothing is new of any other and none of
+    the times of `wake` has come (core.devices.fresh); None: all."""
     # 1 who was not heard of for too long has lost its devices
-    expire(memory, now, aside)
+    if only is None:
+        expire(memory, now, aside)
+    else:
+        wants = [want for want in wants if want.node in only]
     # 2 by node, since a device never changes its node; nodes where nothing changed are left out
     gang = _gang(memory, wants)
-    at = _by_node(memory, wants, gang, vacate or {}, aside)
+    at = _by_node(memory, wants, gang, vacate or {}, aside, only)
     before = {} if aside or settled is None else settled
     left_out = {
         name: known
@@ -127,7 +132,8 @@ def decide(
                 inputs, pods, quiet[name], gives[name], incomplete[name], bears, node.idle_until()
             )
     if settled is not None:
-        settled.clear()
+        for name in set(settled) if only is None else only:
+            settled.pop(name, None)
         settled.update(now_settled)
     gone = [d for d in memory.devices.values() if d.state is DeviceState.LOST and _done_with(memory, d)]
     leave = tuple(sorted({*unwanted, *(d.holder for d in (*spare, *gone) if d.holder)}))
@@ -140,10 +146,13 @@ def _by_node(
     gang: AbstractSet[JobKey],
     vacate: Mapping[str, int],
     aside: AbstractSet[str],
+    only: AbstractSet[str] | None,
 ) -> dict[str, Inputs]:
     """What each node's steps depend on, by the nodes' names in their order."""
     devices: dict[str, list[HeldDevice]] = {}
     for device in memory.devices.values():
+        if only is not None and device.node not in only:
+            continue
         if not (aside and any(device.of_pod(pod) for pod in aside)):
             devices.setdefault(device.node, []).append(device)
     of: dict[str, list[Want]] = {}
@@ -152,7 +161,8 @@ def _by_node(
             of.setdefault(want.node, []).append(want)
     pending = Counter(memory.pending.values())
     found = {}
-    for name in sorted(devices.keys() | of.keys() | pending.keys()):
+    names = devices.keys() | of.keys() | pending.keys()
+    for name in sorted(names if only is None else names & only):
         here = tuple(of.get(name, ()))
         ready = tuple(want.job in gang for want in here)
         found[name] = Inputs(tuple(devices.get(name, ())), here, ready, vacate.get(name, 0), pending[name])

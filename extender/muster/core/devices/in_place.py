@@ -8,7 +8,16 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from muster.core.culprit import culprit
-from muster.core.devices.charged import Allowed, Quotas, Room, allowances, anywhere, pods_of
+from muster.core.devices.charged import (
+    Allowed,
+    Quotas,
+    Room,
+    allowances,
+    anywhere,
+    by_job,
+    could_have,
+    pods_of,
+)
 from muster.core.devices.coordinator import Change, whole
 from muster.core.devices.device_ledger import DeviceLedger
 from muster.core.devices.granted import Granted, standing
@@ -19,7 +28,7 @@ from muster.core.devices.pairs import pairs
 from muster.core.devices.seen import KEPT, HandOver, InPlaceSeen
 from muster.core.devices.slots import taken_out, to_vacate, wants, with_slots
 from muster.core.devices.strangers import Stranger
-from muster.types import GPU, Job, JobKey, Plan, Snapshot
+from muster.types import Job, JobKey, Plan, Snapshot
 from muster.types.holders import HolderAction
 
 
@@ -68,6 +77,8 @@ class InPlace:
     neighbours: Mapping[str, str] = field(default_factory=dict)
     strangers: set[Stranger] = field(default_factory=set)
     warned: set[tuple[JobKey, str]] = field(default_factory=set)
+    _wanted: tuple[tuple[object, ...], list[Want]] = ((), [])
+    _stood: tuple[tuple[int, int], tuple[object, ...]] | None = None
 
     def look(self) -> set[str]:
         """Take in what pods use now; the uids of those whose number or neighbour has changed since the last look."""
@@ -106,8 +117,8 @@ class InPlace:
                 held[known.node] = held.get(known.node, 0) + 1
         self.held = held
         self.beside = pairs(self.granted, {key: found.jobs[key].grant for key in self.granted})
-        uses = _by_job(used, job_of)
-        here = _here(found, held, {one.node for grants in self.granted.values() for one in grants})
+        uses = by_job(used, job_of)
+        here = could_have(found, held, {one.node for grants in self.granted.values() for one in grants})
         self.allowed = allowances(found.jobs, self.sizes, self.granted, quotas, uses, room, here)
         taken = self.devices.taken()
         found = with_slots(found, self.sizes, self.granted, taken, held, self.allowed, self.beside, used)
@@ -133,7 +144,7 @@ class InPlace:
         """As it stands, for readers."""
         return InPlaceSeen(
             whole(self.devices.coordinator.devices),
-            tuple(wants(self.jobs, self.sizes, self.granted, self.beside)),
+            tuple(self._wants()),
             self.held,
             self.changes,
             self.hand_overs,
@@ -236,7 +247,7 @@ class InPlace:
         if not self.planned:
             return (), Decisions()
         self.strangers = self.devices.strangers(now)
-        wanted = wants(self.jobs, self.sizes, self.granted, self.beside)
+        wanted = self._wants()
         self.aside = {pod: kept for pod, kept in self.aside.items() if now < sum(kept)}
         found_out = 0
         while True:
@@ -268,31 +279,20 @@ class InPlace:
         self.aside[pod] = (now + length, length)
         self.failed[next((want.job for want in wanted if want.pod == pod), None)] = error
 
+    def _wants(self) -> list[Want]:
+        """What the Coordinator is to see to: the same list as before where nothing else is granted."""
+        made_of = self.jobs, self.sizes, self.granted, self.beside
+        before, found = self._wanted
+        if len(before) != len(made_of) or any(a is not b for a, b in zip(before, made_of, strict=True)):
+            found = wants(*made_of)
+            self._wanted = made_of, found
+        return found
+
     def _now(self) -> tuple[object, ...]:
-        changes = self.devices.coordinator.changes.items()
-        return (
-            tuple(sorted(self.devices.used().items())),
-            tuple(sorted(self.devices.holders)),
-            tuple(sorted((pod, last.at) for pod, last in changes)),
-            frozenset(one.device for one in self.strangers),
-        )
-
-
-def _here(found: Snapshot, held: Mapping[str, int], nodes: set[str]) -> dict[str, int]:
-    """GPUs that jobs in place could have on these nodes: those of holders, and what is free."""
-    column, index = found.nodes.resource_index.get(GPU), found.nodes.index
-    if column is None:
-        return {}
-    return {node: int(found.free[index[node], column]) + held.get(node, 0) for node in nodes & index.keys()}
-
-
-def _by_job(
-    used: Mapping[tuple[str, str], int], job_of: Mapping[str, JobKey]
-) -> dict[JobKey, dict[str, int]]:
-    """Devices by job and pod, of pods that there are. used: by pod and node."""
-    found: dict[JobKey, dict[str, int]] = {}
-    for (pod, _), count in used.items():
-        if pod in job_of:
-            uses = found.setdefault(job_of[pod], {})
-            uses[pod] = uses.get(pod, 0) + count
-    return found
+        """What a plan depends on: looked at again where a device or a pod has gone from a state to another."""
+        devices = self.devices
+        at = devices.coordinator.steps, devices.events
+        if self._stood is None or self._stood[0] != at:
+            changes = {pod: last.at for pod, last in devices.coordinator.changes.items()}
+            self._stood = at, (devices.used(), set(devices.holders), changes)
+        return (*self._stood[1], frozenset(one.device for one in self.strangers))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from muster.core.devices.coordinator import Coordinator, HeldDevice
@@ -122,3 +122,9 @@ class OnNode:
     def _other_is_idle(self, device: HeldDevice) -> bool:
         other = self._memory.other(device)
         return other is None or other.state is DeviceState.IDLE
+
+
+def short_of(wants: Sequence[Want], node: str, used: Mapping[tuple[str, str], int]) -> JobKey:
+    """The first job on the node with fewer devices of its own than it is to have. used: devices, by pod and node."""
+    here = [want for want in wants if want.node == node and not want.beside]
+    return next((want.job for want in here if used.get((want.pod, node), 0) < want.count), here[0].job)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from muster.core.devices.coordinator import HeldDevice, seat
@@ -32,19 +33,38 @@ class Stranger(NamedTuple):
         )
 
 
-def strangers(seats: Mapping[str, HeldDevice], looks: Mapping[str, HolderSaid], now: float) -> set[Stranger]:
-    """looks: the newest of each device, by its id."""
-    found = set()
-    for look in looks.values():
-        device, other = (seats.get(seat(look.device, second=second)) for second in (False, True))
-        if device is None or device.state is not DeviceState.IDLE or device.pods or not used(look):
-            continue
-        if other is not None and other.pods:
-            continue
-        left = max(device.idle_since, other.idle_since if other is not None else 0.0)
-        if now >= left + LEFT:
-            found.add(Stranger(device.node, device.id, look.processes, look.memory))
-    return found
+@dataclass
+class Looks:
+    """What holders told last of their devices by NVML. of: by device."""
+
+    of: dict[str, HolderSaid] = field(default_factory=dict)
+
+    def told(self, said: HolderSaid) -> None:
+        """What doesn't come from NVML says nothing of who is there."""
+        if said.looked:
+            self.of[said.device] = said
+
+    def gone(self, holder: str) -> None:
+        """The holder with that uid is no more."""
+        self.of = {device: said for device, said in self.of.items() if said.uid != holder}
+
+    def again(self, seats: Mapping[str, HeldDevice]) -> list[float]:
+        """When to look at devices again that were let go of."""
+        return [seats[device].idle_since + LEFT for device in self.of if device in seats]
+
+    def strangers(self, seats: Mapping[str, HeldDevice], now: float) -> set[Stranger]:
+        """Devices that are nobody's and are used all the same."""
+        found = set()
+        for look in self.of.values():
+            device, other = (seats.get(seat(look.device, second=second)) for second in (False, True))
+            if device is None or device.state is not DeviceState.IDLE or device.pods or not used(look):
+                continue
+            if other is not None and other.pods:
+                continue
+            left = max(device.idle_since, other.idle_since if other is not None else 0.0)
+            if now >= left + LEFT:
+                found.add(Stranger(device.node, device.id, look.processes, look.memory))
+        return found
 
 
 def used(look: HolderSaid) -> bool:
