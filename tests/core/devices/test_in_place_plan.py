@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from muster.core.devices import slots
 from muster.core.devices.node_steps import NodeSteps
+from muster.core.plain_values import built_of, plain_of
 from muster.core.state.quarantine import set_aside
 from muster.points import Profile
-from muster.types import OwnerGone, Phase, State
+from muster.types import Job, OwnerGone, Phase, Shape, State
 from muster_plugins.afs_l import AfsL
 from tests.core.devices.circle import Circle
 from tests.core.devices.world import GRACE, LEASE
@@ -49,6 +51,20 @@ def both(a: str = "1-4", b: str = "1-4") -> Circle:
     circle.train("b", b)
     circle.seconds(8)
     return circle
+
+
+def test_a_job_of_which_nothing_has_changed_is_the_very_same_in_the_next_plan_and_in_a_dump_of_it() -> None:
+    circle = both()
+    key = circle.key("job-a")
+    before = circle.ledger.snapshot(circle.cluster.now)
+    after = circle.ledger.snapshot(circle.cluster.now + 5.0)
+    assert after.jobs[key] is before.jobs[key]
+    shapes: dict[Shape, int] = {}
+    plain = json.loads(json.dumps(plain_of(after.jobs[key], shapes), allow_nan=False))
+    assert built_of(plain, Job, list(shapes)) == after.jobs[key]
+    circle.cluster.end(circle.pod("b").uid)
+    circle.seconds(6)
+    assert circle.ledger.snapshot(circle.cluster.now).jobs[key] is not before.jobs[key]
 
 
 def test_a_job_takes_up_what_another_leaves_long_after_its_owner_made_its_last_pod() -> None:
@@ -271,6 +287,8 @@ def test_a_job_over_whose_devices_it_raises_stops_nobody_else(
 
     a = circle.pod("a")
     monkeypatch.setattr(slots, where, raises)
+    assert circle.ledger.in_place is not None
+    circle.ledger.in_place.made.clear()  # else it has no reason to make a's slots anew, until a's GPUs change
     circle.cluster.end(circle.pod("b").uid)
     circle.train("c", "1-4")
     circle.seconds(20)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from muster.core.devices.granted import Granted, Grants, Sizes
-from muster.types import GPU, Job, JobKey, Phase, Quota, Snapshot
+from muster.types import GPU, Job, JobKey, Phase, Quota
 
 Quotas = Mapping[str, Sequence[Quota] | str]
 """By namespace: its quotas, or why they are not known: then nobody there gets more GPUs than he has."""
@@ -102,16 +102,16 @@ def allowances(
     found: dict[JobKey, Allowed] = {}
     known = [key for key in sizes if key in jobs and _may_have(jobs[key])]
     for namespace in sorted({key.namespace for key in known} & quotas.keys()):
+        listed = quotas[namespace]
+        limits = [] if isinstance(listed, str) else [quota for quota in listed if quota.resource == GPU]
+        if not limits and not isinstance(listed, str):
+            continue
         mine = sorted((k for k in known if k.namespace == namespace), key=lambda k: (jobs[k].submitted, k))
         charged = {key for key in (*granted, *uses) if key.namespace == namespace}.union(mine)
         charges = {key: _charge(jobs.get(key), granted.get(key, ()), uses.get(key, {})) for key in charged}
         now = {key: charges[key].count for key in mine}
-        listed = quotas[namespace]
         if isinstance(listed, str):
             found |= {key: Allowed(charges[key].pods * now[key], listed) for key in mine}
-            continue
-        limits = [quota for quota in listed if quota.resource == GPU]
-        if not limits:
             continue
         first = min(limits, key=lambda quota: (quota.hard - quota.used, quota.name, quota.counts))
         held = sum(charge.at(charge.count) for charge in charges.values())
@@ -169,14 +169,6 @@ def _words(quota: Quota, held: int, kept: Sequence[tuple[str, int]]) -> str:
     if kept[NAMED:]:
         used.append(f"{sum(count for _, count in kept[NAMED:])} for others")
     return f"ResourceQuota {quota.name} allows no more ({quota.counts}: {', '.join(used)})"
-
-
-def could_have(found: Snapshot, held: Mapping[str, int], nodes: set[str]) -> dict[str, int]:
-    """GPUs that jobs in place could have on these nodes: those of holders, and what is free."""
-    column, index = found.nodes.resource_index.get(GPU), found.nodes.index
-    if column is None:
-        return {}
-    return {node: int(found.free[index[node], column]) + held.get(node, 0) for node in nodes & index.keys()}
 
 
 def by_job(used: Mapping[tuple[str, str], int], job_of: Mapping[str, JobKey]) -> dict[JobKey, dict[str, int]]:

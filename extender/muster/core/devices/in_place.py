@@ -8,25 +8,17 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from muster.core.culprit import culprit
-from muster.core.devices.charged import (
-    Allowed,
-    Quotas,
-    Room,
-    allowances,
-    anywhere,
-    by_job,
-    could_have,
-    pods_of,
-)
+from muster.core.devices.charged import Allowed, Quotas, Room, allowances, anywhere, by_job, pods_of
 from muster.core.devices.coordinator import Change, whole
 from muster.core.devices.device_ledger import DeviceLedger
 from muster.core.devices.granted import Granted, standing
 from muster.core.devices.hand_over import Decisions
 from muster.core.devices.in_use import Uses, neighbours_of, uses_of
-from muster.core.devices.on_node import Want
+from muster.core.devices.on_node import Want, wants
 from muster.core.devices.pairs import pairs
+from muster.core.devices.room import could_have, to_vacate
 from muster.core.devices.seen import KEPT, HandOver, InPlaceSeen
-from muster.core.devices.slots import taken_out, to_vacate, wants, with_slots
+from muster.core.devices.slots import Made, taken_out, with_slots
 from muster.core.devices.strangers import Stranger
 from muster.types import Job, JobKey, Plan, Snapshot
 from muster.types.holders import HolderAction
@@ -56,7 +48,8 @@ class InPlace:
     charged, by node; allowed: what quotas leave jobs; aside: pods over which deciding raised, with until when nothing
     is decided about them and how long that is; failed: what it raised since that was last taken, by job (None: of a
     pod of no job that is planned); uses, neighbours: GPUs in use at the last look, and by pod the one with which it
-    shares its; strangers: devices that are nobody's and are used all the same; warned: jobs that were told of one."""
+    shares its; strangers: devices that are nobody's and are used all the same; warned: jobs that were told of one;
+    made: jobs with slots, as the last snapshot has them."""
 
     devices: DeviceLedger
     sizes: dict[JobKey, tuple[int, ...]] = field(default_factory=dict)
@@ -77,6 +70,7 @@ class InPlace:
     neighbours: Mapping[str, str] = field(default_factory=dict)
     strangers: set[Stranger] = field(default_factory=set)
     warned: set[tuple[JobKey, str]] = field(default_factory=set)
+    made: dict[JobKey, Made] = field(default_factory=dict)
     _wanted: tuple[tuple[object, ...], list[Want]] = ((), [])
     _stood: tuple[tuple[int, int], tuple[object, ...]] | None = None
 
@@ -121,7 +115,9 @@ class InPlace:
         here = could_have(found, held, {one.node for grants in self.granted.values() for one in grants})
         self.allowed = allowances(found.jobs, self.sizes, self.granted, quotas, uses, room, here)
         taken = self.devices.taken()
-        found = with_slots(found, self.sizes, self.granted, taken, held, self.allowed, self.beside, used)
+        found = with_slots(
+            found, self.sizes, self.granted, taken, held, self.allowed, self.beside, used, self.made
+        )
         self.slotted = True
         return found
 

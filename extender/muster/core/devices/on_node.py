@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from muster.core.devices.charged import pods_of
 from muster.core.devices.coordinator import Coordinator, HeldDevice
+from muster.core.devices.granted import Grants, Sizes
+from muster.core.devices.pairs import Pairs
 from muster.core.devices.transitions import DeviceState
-from muster.types import JobKey
+from muster.types import Job, JobKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,3 +131,22 @@ def short_of(wants: Sequence[Want], node: str, used: Mapping[tuple[str, str], in
     """The first job on the node with fewer devices of its own than it is to have. used: devices, by pod and node."""
     here = [want for want in wants if want.node == node and not want.beside]
     return next((want.job for want in here if used.get((want.pod, node), 0) < want.count), here[0].job)
+
+
+def wants(jobs: Mapping[JobKey, Job], sizes: Sizes, granted: Grants, beside: Pairs) -> list[Want]:
+    """What the Coordinator is to see to, the earliest submission first; of two that share the one whose GPUs they are
+    counts as the earlier."""
+    order = sorted(granted, key=lambda key: (key in beside, jobs[key].submitted, key))
+    return [
+        Want(
+            key,
+            one.pod,
+            one.node,
+            one.count,
+            sizes[key],
+            pods_of(jobs[key], granted[key]),
+            granted[beside[key]][0].pod if key in beside else "",
+        )
+        for key in order
+        for one in granted[key]
+    ]

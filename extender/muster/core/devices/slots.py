@@ -9,14 +9,15 @@ pod is to give and still uses are slots that end, as replicas do.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
+from typing import NamedTuple
 
 from muster.core.devices.charged import Allowed, pods_of
 from muster.core.devices.coordinator import Change
 from muster.core.devices.granted import PARTS, Granted, Grants, Sizes, to_give
-from muster.core.devices.on_node import Want
 from muster.core.devices.pairs import Pairs, as_it_stands
 from muster.core.devices.words import told
 from muster.types import (
@@ -40,6 +41,14 @@ UNSAID = 1 << 30
 """Pods of a node that says no number."""
 
 
+class Made(NamedTuple):
+    """A job with slots, and of what it was made."""
+
+    job: Job
+    inputs: tuple[tuple[int, ...], tuple[Granted, ...], Allowed | None, tuple[int, ...]]
+    slotted: Job
+
+
 def with_slots(
     snapshot: Snapshot,
     sizes: Sizes,
@@ -49,10 +58,12 @@ def with_slots(
     allowed: Mapping[JobKey, Allowed] = MappingProxyType({}),
     beside: Pairs = MappingProxyType({}),
     used: Mapping[tuple[str, str], int] = MappingProxyType({}),
+    before: dict[JobKey, Made] | None = None,
 ) -> Snapshot:
     """The snapshot as the planner is to see it. taken: GPUs that jobs in place use or may use, by node; held: GPUs of
     holders that are charged; allowed: what quotas leave jobs; beside: jobs that share, whose GPUs count once; used:
-    those of `taken` by pod and node."""
+    those of `taken` by pod and node; before: jobs as the last call made them, then as this one does: the same object
+    where nothing of a job has changed."""
     if not sizes and not held:
         return snapshot
     jobs = dict(snapshot.jobs)
@@ -60,10 +71,20 @@ def with_slots(
     for grant in (one for key, grants in granted.items() if key not in beside for one in grants):
         due[grant.node] = due.get(grant.node, 0) + grant.count
     giving = to_give(granted, due, taken, used)
+    made: dict[JobKey, Made] = {}
     for key, of in sizes.items():
         if key in jobs and not jobs[key].quarantined:
-            slotted = _slotted(jobs[key], of, granted.get(key, ()), snapshot.now, allowed.get(key), giving)
-            jobs[key] = as_it_stands(slotted, jobs, granted, beside)
+            mine = tuple(granted.get(key, ()))
+            gives = tuple(giving.get(one.pod, 0) for one in mine)
+            known = before.get(key) if before is not None else None
+            inputs = of, mine, allowed.get(key), gives
+            if known is None or known.job is not jobs[key] or known.inputs != inputs:
+                known = Made(jobs[key], inputs, _slotted(jobs[key], *inputs))
+            made[key] = known
+            jobs[key] = as_it_stands(known.slotted, jobs, granted, beside)
+    if before is not None:
+        before.clear()
+        before.update(made)
     nodes, free = snapshot.nodes, snapshot.free.copy()
     if GPU in nodes.resources:
         column = nodes.resources.index(GPU)
@@ -73,24 +94,14 @@ def with_slots(
     return replace(snapshot, jobs=jobs, free=free)
 
 
-def to_vacate(snapshot: Snapshot) -> dict[str, int]:
-    """GPUs that holders are to give up, by node: beside them, pods that are not in place need more than is left. Of
-    the snapshot as the Ledger has it, where holders are charged and slots are not."""
-    nodes = snapshot.nodes
-    if GPU not in nodes.resources:
-        return {}
-    left = snapshot.free[:, nodes.resources.index(GPU)]
-    return {name: -int(left[row]) for name, row in nodes.index.items() if left[row] < 0}
-
-
 def _slotted(
     job: Job,
     sizes: tuple[int, ...],
     granted: Sequence[Granted],
-    now: float,
-    allowed: Allowed | None = None,
-    giving: Mapping[str, int] = MappingProxyType({}),
+    allowed: Allowed | None,
+    gives: Sequence[int],
 ) -> Job:
+    """gives: slots that each pod has yet and is to give."""
     if job.invalid or not job.roles:
         return job
     why = _unplannable(job)
@@ -108,8 +119,8 @@ def _slotted(
     )
     members += tuple(  # releasing, as replicas that leave their node
         Member(f"{one.pod}{PARTS}{one.count + i}", "", Phase.ENDING, SLOT, node=one.node)
-        for one in granted
-        for i in range(giving.get(one.pod, 0))
+        for one, count in zip(granted, gives, strict=True)
+        for i in range(count)
     )
     counts = tuple(number * size for size in sizes)
     if 0 < len(granted) < number:  # pods that it lost come back with as many as the others have
@@ -131,7 +142,7 @@ def _slotted(
         roles=(pods, slots),
         topology_required=job.topology_required if number > 1 else HOSTNAME,
         expects=True,
-        newest_pod=now,
+        newest_pod=math.inf,
         quota=quota,
         request=job.request * number if job.request in sizes else 0,
         shareable=job.gpu_memory > 0 and number <= 1,
@@ -277,22 +288,3 @@ def _gpus_of(snapshot: Snapshot, node: str) -> int:
     nodes = snapshot.nodes
     row, column = nodes.index.get(node), nodes.resource_index.get(GPU)
     return int(nodes.total[row, column]) if row is not None and column is not None else 0
-
-
-def wants(jobs: Mapping[JobKey, Job], sizes: Sizes, granted: Grants, beside: Pairs) -> list[Want]:
-    """What the Coordinator is to see to, the earliest submission first; of two that share the one whose GPUs they are
-    counts as the earlier."""
-    order = sorted(granted, key=lambda key: (key in beside, jobs[key].submitted, key))
-    return [
-        Want(
-            key,
-            one.pod,
-            one.node,
-            one.count,
-            sizes[key],
-            pods_of(jobs[key], granted[key]),
-            granted[beside[key]][0].pod if key in beside else "",
-        )
-        for key in order
-        for one in granted[key]
-    ]

@@ -52,7 +52,7 @@ def is_ready(run: CycleState, job: Job) -> bool:
         waits_for_us = job.expects and not held_back and (ready or job.restarting)
         paused = snapshot.now - job.newest_pod >= profile.owner_pause
         if job.quota[0] or not (waits_for_us and (in_order or paused or job.restarting)):
-            if waits_for_us:
+            if waits_for_us and math.isfinite(job.newest_pod):
                 run.requeue_at.append(job.newest_pod + profile.owner_pause)
             run.statuses[job.key] = waiting.incomplete(job, {r.name: r.ready for r in job.roles}, held_back)
             return False
