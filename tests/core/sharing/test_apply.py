@@ -312,6 +312,21 @@ def test_a_job_placed_again_keeps_the_replicas_that_are_where_they_are_wanted() 
     assert starts(after) == {"a": {"n0": 3}}
 
 
+@pytest.mark.parametrize(
+    ("resize", "want", "at_once"),
+    [("restart", Grant(), 0), ("", Grant(restart=True), 0), ("", Grant(max_nodes=1), 2)],
+)
+def test_a_job_that_is_started_again_for_another_number_starts_on_all_its_places_or_none(
+    resize: str, want: Grant, at_once: int
+) -> None:
+    """Two of six GPUs are free, the others are still used by it and by one that leaves."""
+    a = elastic("a", on=["n0", "n0"], resize=resize)
+    before = snapshot([node("n0", 6)], jobs=[a, elastic("b", on=["n0", "n0"])])
+    after = shared(before, {"a": 6, "b": 0}, wants={"a": want})
+    assert sum(starts(after).get("a", {}).values()) == at_once
+    assert later(after)["a"]["n0"] + at_once + (2 - len(leaves(after).get("a", []))) == 6
+
+
 def test_two_jobs_share_a_gpu_when_both_fit_its_memory() -> None:
     jobs = [job("a", worker=1, gpus=1, gpu_memory=9000), job("b", worker=1, gpus=1, gpu_memory=6000)]
     one = [node("n0", 1, labels={GPU_MEMORY: "16000"})]

@@ -251,16 +251,29 @@ def take_up(
 
 
 def _await(statement: Statement, job: Job, reservations: Sequence[Reservation]) -> None:
-    """Places for the successors of replicas that leave: kept for them from now on where they are free, else later."""
+    """Places for the successors of replicas that leave: kept for them from now on where they are free, else later.
+
+    Of a job that is started again whenever its number changes all later, until the last one is free: who starts on a
+    part of them would be ended at once to start on all.
+    """
     nodes = statement.snapshot.nodes
     shapes = {role.name: role.shape for role in job.roles}
+    mark, free, later = statement.capacity.mark(), [], []
     for hold in reservations:
         row = nodes.index[hold.node]
         if int(statement.capacity.fits(shapes[hold.role])[row]) < 1:
-            statement.later[job.key] = (*statement.later.get(job.key, ()), hold)
+            later.append(hold)
             continue
         statement.capacity.take(row, shapes[hold.role])
-        statement.reservations[job.key] = (*statement.reservations.get(job.key, ()), hold)
+        free.append(hold)
+    grant = statement.grants.get(job.key)
+    if later and (job.resize == "restart" or (grant is not None and grant.restart)):
+        statement.capacity.undo(mark)
+        free, later = [], [*reservations]
+    if later:
+        statement.later[job.key] = (*statement.later.get(job.key, ()), *later)
+    if free:
+        statement.reservations[job.key] = (*statement.reservations.get(job.key, ()), *free)
 
 
 def _merged(assignments: Sequence[Assignment]) -> list[Assignment]:

@@ -30,9 +30,9 @@ def start_granted(statement: Statement, job: Job, target: int, grant: Grant, who
         statement, job, [[Need(role, step), *others] for step in steps if step <= fits], grant, {}
     )
     if found is not None:
-        take_up(statement, job, *found[1])
         if grant is not ALONE:
             statement.grants[job.key] = grant
+        take_up(statement, job, *found[1])
         return steps[found[0]] == goal[role.name]
     if job.key not in statement.leaving:
         statement.statuses[job.key] = refusals.refusal(
