@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from functools import lru_cache
 
 from muster.core.bounds import PLACES, shown
 from muster.core.workload.identity import GPU_MEMORY, GPUS, WHOLE
@@ -17,7 +16,6 @@ MOST_MEMORY = 1 << 20
 """MiB: a TiB, of which no GPU has as much."""
 
 
-@lru_cache(maxsize=4096)
 def parse_gpus(text: str) -> tuple[int, ...]:
     """ "1,2,4", "1-8" or "1,4-8": numbers of GPUs, in rising order, () where nothing is said. Raises InputError."""
     found: set[int] = set()
