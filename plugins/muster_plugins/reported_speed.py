@@ -70,9 +70,8 @@ def points_of(job: Job, snapshot: Snapshot) -> Points:
         size = job.batch if job.batch in sizes else found[-1][3]
         found = [one for one in found if one[3] == size]
     kinds = {product for product, *_ in found}
-    if (
-        len({count for _, count, *_ in found}) == len(found) and len(kinds) <= 1
-    ):  # most jobs: nothing to choose from
+    # most jobs: nothing to choose from
+    if len({count for _, count, *_ in found}) == len(found) and len(kinds) <= 1:
         return tuple(sorted([(count, speed) for _, count, speed, _ in found]))
     now = config_of(job, lambda node: product_of(snapshot, node)) if job.running else Config()
     chosen = now.product

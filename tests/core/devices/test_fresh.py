@@ -4,7 +4,6 @@ are the same is looked at by `alike.decided`, as in each test here."""
 
 from __future__ import annotations
 
-import copy
 import random
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -14,11 +13,10 @@ import pytest
 from muster.core.devices import fresh
 from muster.core.devices.coordinator import Coordinator
 from muster.core.devices.device_ledger import DeviceLedger
-from muster.core.devices.hand_over import Decisions
 from muster.core.devices.on_node import Want
 from muster.types import Phase
 from muster.types.devices import AgentAnswer, AgentReport
-from muster.types.holders import HolderAction, HolderEvent
+from muster.types.holders import HolderEvent
 from tests.core.devices.circle import Circle
 from tests.core.devices.world import GRACE, KEEP, LEASE
 
@@ -27,27 +25,21 @@ USUAL = ("comes", "ends")
 EVENTS = (*4 * USUAL, "gone", "dies", "cut", "slow", "ill", "holder", "refuse", "other", "restart")
 
 
-class Noted(DeviceLedger):
-    """looked: at how many nodes each decision looked, None: at all."""
+class Noted(fresh.Fresh):
+    """counts: at how many nodes each decision looked, None: at all."""
 
-    looked: list[int | None]
+    counts: list[int | None]
 
-    def adopt(
-        self,
-        wants: Sequence[Want],
-        now: float,
-        vacate: Mapping[str, int] | None = None,
-        aside: AbstractSet[str] = frozenset(),
-        *,
-        only_try: bool = False,
-    ) -> tuple[tuple[HolderAction, ...], Decisions]:
-        look = copy.deepcopy(self.fresh).look(wants, vacate or {}, aside, now)
-        self.looked.append(None if look is None else len(look))
-        return super().adopt(wants, now, vacate, aside, only_try=only_try)
+    def look(
+        self, wants: Sequence[Want], vacate: Mapping[str, int], aside: AbstractSet[str], now: float
+    ) -> set[str] | None:
+        found = super().look(wants, vacate, aside, now)
+        self.counts.append(None if found is None else len(found))
+        return found
 
 
 class Live(Circle):
-    """What follows from a word is decided at once. looked: as `Noted`'s, of all that led."""
+    """What follows from a word is decided at once. looked: `Noted`'s counts, of all that led."""
 
     def __init__(self) -> None:
         self.looked: list[int | None] = []
@@ -55,8 +47,9 @@ class Live(Circle):
 
     def restart(self) -> None:
         super().restart()
-        made = Noted(Coordinator(self.term, self.cluster.now, LEASE, GRACE, KEEP))
-        made.looked = self.looked
+        noted = Noted()
+        made = DeviceLedger(Coordinator(self.term, self.cluster.now, LEASE, GRACE, KEEP), fresh=noted)
+        noted.counts = self.looked
         self.devices = made
         self.ledger.give_devices(made)
         hear, learn = made.heard, made.apply
