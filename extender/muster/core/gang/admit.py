@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from muster.core.placement.backfill import first_needs, fits_without_reservation, preempt, reserve
+from muster.core.placement.backfill import first_needs, preempt, reserve
 from muster.core.placement.cycle_state import CycleState, HeadReservation
 from muster.core.placement.place import Need
 from muster.core.placement.reservations import placed
@@ -114,6 +114,16 @@ def start(
     found = find(statement, job, needs, grant)
     if found is not None:
         take_up(statement, job, *found)
+    return found is not None
+
+
+def fits_without_reservation(
+    run: CycleState, job: Job, needs: Sequence[Need], grant: Grant | None = None
+) -> bool:
+    """Whether there are places such as the grant says, with those that are kept for the head. None is taken."""
+    mark = run.capacity.mark()
+    found = find(Statement(run), job, needs, grant)
+    run.capacity.undo(mark)
     return found is not None
 
 

@@ -68,13 +68,6 @@ def reserve(run: CycleState, head: Job, needs: Sequence[Need]) -> None:
     _keep_free(run, needs, assignments)
 
 
-def fits_without_reservation(run: CycleState, job: Job, needs: Sequence[Need]) -> bool:
-    mark = run.capacity.mark()
-    assignments = place(run.capacity, job, needs, run.profile, run.snapshot)
-    run.capacity.undo(mark)
-    return assignments is not None
-
-
 def preempt(run: CycleState, head: Job, needs: Sequence[Need]) -> bool:
     """Whole gangs of lower priority make way for the head; false where that would not be enough."""
     way = make_way(run.capacity, head, needs, run.profile, run.snapshot, run.reservations)

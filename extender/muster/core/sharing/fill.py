@@ -9,11 +9,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from muster.core.gang.admit import ends_in_time, kind_of, start
+from muster.core.gang.admit import ends_in_time, fits_without_reservation, kind_of, start
 from muster.core.placement.cycle_state import CycleState
-from muster.core.placement.place import Need
 from muster.core.placement.statement import Statement
-from muster.core.placement.take_up import find
 from muster.core.reasons import waiting
 from muster.core.sharing.found import got
 from muster.core.sharing.grants import waits
@@ -102,17 +100,9 @@ def _try(
         if start(run, job, least_needs(job, count), guard, few):
             return count, None
     least, why = least_needs(job), None
-    if guard is not None and _fits(run, job, least, few):
+    if guard is not None and fits_without_reservation(run, job, least, few):
         why = waiting.RESERVED
-    elif few is not None and _fits(run, job, least):
+    elif few is not None and fits_without_reservation(run, job, least):
         why = waiting.on_so_few(job, least, few.max_nodes)
     tried[kind] = why
     return 0, why
-
-
-def _fits(run: CycleState, job: Job, needs: Sequence[Need], grant: Grant | None = None) -> bool:
-    """Whether there are places such as the grant says, with those that are kept for the head."""
-    mark = run.capacity.mark()
-    found = find(Statement(run), job, needs, grant)
-    run.capacity.undo(mark)
-    return found is not None
