@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from muster.core.actions.reconcile_gang import BRIEF
+from muster.core.actions.told_later import BRIEF
 from muster.core.cycle import cycle
 from muster.types import GangSeen, Phase, PodRecord, PodSeen, Reservation, Ungate, WriteGang
 from tests.cluster_fake import FakeCluster, Muster

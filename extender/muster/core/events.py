@@ -47,9 +47,6 @@ from muster.types import (
     Unreadable,
 )
 
-HEARD = 5.0
-"""Seconds after which reports that tell little (one more step) are looked at."""
-
 
 def apply(state: LedgerState, event: Event, now: float) -> None:
     """Learn one event, and what became of an action of ours. Late and repeated events are harmless.
@@ -129,7 +126,7 @@ def _learn(state: LedgerState, event: Event, now: float) -> None:
             _touch_owned(state, uid)
             state.owners.gone(uid)
         case GangSeen(gang):
-            gang_seen(state, gang)
+            gang_seen(state, gang, now)
         case GangGone(namespace, name, object_uid):
             gang_gone(state, namespace, name, object_uid)
         case GroupSeen(namespace, name, min_count):
@@ -240,7 +237,7 @@ def _namespace_seen(state: LedgerState, name: str, labels: Mapping[str, str]) ->
 
 def _reported(state: LedgerState, uid: str, report: Report, now: float) -> None:
     """What training says counts while its pod runs. A cycle follows at once where it tells something new, else
-    with the next one, HEARD seconds later at most: a thousand jobs report each second."""
+    with the next one (`LedgerState.hear`)."""
     key = state.job_of.get(uid)
     job_state = state.entries.get(key) if key is not None else None
     if key is None or job_state is None or job_state.pods[uid].phase is not Phase.BOUND:
@@ -255,9 +252,7 @@ def _reported(state: LedgerState, uid: str, report: Report, now: float) -> None:
         state.dirty.add(key)
         state.told.append(now)
     elif job_state.track is not before:
-        if not state.heard:
-            state.requeue_at.add(now + HEARD)
-        state.heard.add(key)
+        state.hear(key, now)
 
 
 def _reported_batch(state: LedgerState, job_state: JobState, reported: int, now: float) -> None:

@@ -24,7 +24,7 @@ from time import monotonic
 from typing import Any, Protocol
 
 import msgspec
-from cachetools import TTLCache
+from cachetools import TLRUCache, TTLCache
 
 from muster.cached import ENTRY, MIB, weight
 from muster.errors import ClusterError, MusterError
@@ -36,7 +36,8 @@ ANSWERS = 16 * MIB
 REVIEWS = 20.0
 """Reviews a second that go to the API server, with a burst of the same number."""
 PODS_KEPT, NOBODY_KEPT = 600.0, 10.0
-"""Seconds for which it is kept whose a pod's token is, and that it is nobody's. A pod that is gone is in no job."""
+"""Seconds for which it is kept, at most, whose a pod's token is, and that it is nobody's. A pod that is gone is in no
+job."""
 PODS = 32 * MIB
 """Bytes of pods' tokens that are kept: 65,000 and more."""
 POD_REVIEWS = 50.0
@@ -233,7 +234,7 @@ class ReviewedPods:
     ) -> None:
         self._reviews = Reviews(request, clock, reviews)
         self._lock = threading.Lock()
-        self._pods: TTLCache[bytes, str] = TTLCache(PODS, PODS_KEPT, clock, _size)
+        self._pods: TLRUCache[bytes, str] = TLRUCache(PODS, _until, clock, _size)
         self._nobodies: TTLCache[bytes, str] = TTLCache(ANSWERS, NOBODY_KEPT, clock, _size)
 
     def kept(self, token: str) -> str | None:
@@ -252,12 +253,17 @@ class ReviewedPods:
         return uid
 
 
+def _until(digest: bytes, pod: str, now: float) -> float:  # noqa: ARG001
+    """When it is asked again whose a pod's token is: of a thousand pods that started together not all at once."""
+    return now + PODS_KEPT * (0.5 + 0.5 * digest[0] / 255)
+
+
 def _size(value: object) -> int:
     """Bytes of an entry: its key is a digest, perhaps with a namespace's name; cachetools links and dates it."""
     return 3 * ENTRY + weight(value)
 
 
-def _keep(cache: TTLCache[Any, Any], key: Hashable, value: object) -> None:
+def _keep(cache: TTLCache[Any, Any] | TLRUCache[Any, Any], key: Hashable, value: object) -> None:
     """Keep it, if it is not larger than all together may be."""
     with suppress(ValueError):
         cache[key] = value

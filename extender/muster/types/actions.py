@@ -86,6 +86,7 @@ class WriteGang:
     node_backoffs: frozenset[NodeBackoff] = frozenset()  # likewise
     asked: float = 0.0  # likewise
     silent: float = 0.0  # likewise
+    granted: int | None = None  # likewise, of a job in place: GPUs
     turn: Turn | None = None  # likewise
     observed: tuple[object, ...] = ()  # likewise: facts, track, memory, want
     replaces: str = ""  # object uid of a Gang of the same name that belonged to an earlier job

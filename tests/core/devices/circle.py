@@ -241,6 +241,13 @@ class Circle(Muster):
             if record.device and uid in self.cluster.pods
         }
         self.note_pairs()
+        memory = self.devices.coordinator
+        for user in {user for device in memory.devices.values() for user in device.users} | set(
+            memory.used_by
+        ):
+            assert list(memory.used_by.get(user, ())) == [
+                k for k, d in memory.devices.items() if user in d.users
+            ]
         users: dict[str, set[str]] = {}
         for agent in self.agents:
             for device in agent.using:

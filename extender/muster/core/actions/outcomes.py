@@ -21,6 +21,7 @@ from muster.types import (
     Outcome,
     RecordEvent,
     RestoreFinalizer,
+    State,
     Ungate,
     WriteGang,
     WriteLearned,
@@ -35,7 +36,12 @@ def answered(state: LedgerState, outcome: Outcome, now: float) -> None:
         case WriteGang():
             if job_state is None:
                 return
-            state.dirty.add(job_state.key)
+            again = job_state.key in state.unwritten
+            state.unwritten.discard(job_state.key)
+            if good and not again and action.status["state"] == State.RUNNING and not action.reservations:
+                state.hear(job_state.key, now)  # nothing waits for it
+            else:
+                state.dirty.add(job_state.key)
             if good:
                 job_state.in_flight.gang = job_state.in_flight.gang.taken(WriteGang)
                 job_state.recorded.places = frozenset((h.uid, h.node) for h in action.reservations if h.uid)
@@ -56,6 +62,7 @@ def answered(state: LedgerState, outcome: Outcome, now: float) -> None:
                 job_state.recorded.asked = action.asked
                 job_state.recorded.keeps = str(status.get("keeps") or "")
                 job_state.recorded.silent = action.silent
+                job_state.recorded.granted = action.granted
                 _turn_told(state, job_state, action)
                 # Read back with the first answer, the same values are other objects.
                 job_state.recorded.observed = (

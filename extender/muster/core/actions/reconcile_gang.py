@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from muster.core.actions.resize_events import resized
 from muster.core.actions.save_learned import learn
+from muster.core.actions.told_later import changes_at_once, kept_for, starts_at_once
 from muster.core.actions.transitions import enter
 from muster.core.actions.ungate import carry, may_carry, ungate
 from muster.core.gang_object import conditions
@@ -24,13 +25,6 @@ from muster.core.state.state import QUIET, LedgerState
 from muster.core.workload.identity import gang_name
 from muster.core.workload.whole import STILL, turned, whole_with
 from muster.types import Action, DeleteGang, Job, Phase, Reason, Reservation, State, Status, WriteGang
-
-BRIEF = 5.0
-"""Seconds after which a start that is recorded on its first pod is told in the Gang, too, where it is not complete
-by then: nearly every Gang goes from Waiting to Running by one write."""
-
-KEPT_EVERY = 60.0
-"""Seconds between two writes of a Gang of which only progress, speeds or a plugin's memory are new."""
 
 
 def diff(state: LedgerState, job_state: JobState, job: Job, status: Status, now: float) -> Iterator[Action]:
@@ -55,7 +49,7 @@ def diff(state: LedgerState, job_state: JobState, job: Job, status: Status, now:
             yield from sayings(job_state, job, status)
             yield first
         return
-    if unrecorded or not _starts_at_once(state, job_state, status, now):
+    if unrecorded or not starts_at_once(state, job_state, status, now):
         stale = Part.PLACES if unrecorded else _stale(state, job_state, job, status, telling, now)
         if stale is not None:
             at_once = stale is Part.PLACES or (
@@ -91,7 +85,11 @@ def _stale(
     recorded = job_state.recorded
     # While a start is on its way only its placement is worth a write; counts follow when it is complete.
     moving = status.state in (State.STARTING, State.RESIZING)
-    if telling[:3] != recorded.told[:3] or not (moving or telling[3] == recorded.told[3]):
+    told = telling[:3] == recorded.told[:3] and (moving or telling[3] == recorded.told[3])
+    granted = _granted(state, job_state)
+    if (not told or recorded.granted not in (granted, None)) and not changes_at_once(
+        state, job_state, status, now
+    ):
         return Part.TOLD
     if recorded.gang is None:
         return Part.GANG
@@ -119,13 +117,10 @@ def _telling(job: Job, status: Status, reservations: tuple[Reservation, ...]) ->
     return str(status.state), str(status.reason), status.message, f"{job.bound}/{wanted}"
 
 
-def _starts_at_once(state: LedgerState, job_state: JobState, status: Status, now: float) -> bool:
-    """Whether a start that its first pod carries is so young that it may be over before it could be told."""
-    until = job_state.recorded.carried_at + BRIEF
-    if not job_state.carried or status.reason is not Reason.BINDING or now >= until:
-        return False
-    state.requeue_at.add(until)
-    return True
+def _granted(state: LedgerState, job_state: JobState) -> int | None:
+    """GPUs that it is granted in place; None: it is not in place."""
+    found = state.in_place.devices_of(job_state.key) if state.in_place is not None else None
+    return found.granted if found is not None else None
 
 
 def _only_ends(job: Job) -> bool:
@@ -144,13 +139,13 @@ def _lived_on(state: LedgerState, job_state: JobState, now: float) -> bool:
         if not runs:
             return False
         if (
-            now >= job_state.recorded.observed_at + KEPT_EVERY
+            now >= job_state.recorded.observed_at + kept_for(job_state)
             and state.whys.get(job_state.key, "") == job_state.desired.why
         ):
             job_state.recorded.observed_at = now  # looked at: it still holds
-    if job_state.recorded.gang is None or now >= job_state.recorded.observed_at + KEPT_EVERY:
+    if job_state.recorded.gang is None or now >= job_state.recorded.observed_at + kept_for(job_state):
         return True
-    state.again(job_state.key, job_state.recorded.observed_at + KEPT_EVERY)
+    state.again(job_state.key, job_state.recorded.observed_at + kept_for(job_state))
     return False
 
 
@@ -203,6 +198,7 @@ def _write(
 ) -> Iterator[Action]:
     """The Gang, unless a write of it is under way, was refused a moment ago, or (quiet) more pods may be coming."""
     if state.waits(job_state.in_flight.gang, now):
+        state.unwritten.add(job_state.key)
         return
     if quiet and now - job_state.newest_pod < QUIET:
         state.requeue_at.add(job_state.newest_pod + QUIET)
@@ -236,6 +232,7 @@ def _write(
         sizes=sizes_of(job),
         node_backoffs=frozenset(job_state.node_backoffs.values()),
         asked=job_state.asked,
+        granted=_granted(state, job_state),
         silent=job.silent,
         turn=turn,
         observed=job_state.observed,

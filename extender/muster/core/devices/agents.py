@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
@@ -79,7 +78,7 @@ def expires(memory: Coordinator, key: AgentKey) -> float:
 
 
 def _keys(memory: Coordinator) -> set[AgentKey]:
-    return memory.agents.keys() | {user for device in memory.devices.values() for user in device.users}
+    return memory.agents.keys() | memory.used_by.keys()
 
 
 def _no_speaker(memory: Coordinator, key: AgentKey) -> None:
@@ -113,7 +112,7 @@ def _carried_out(memory: Coordinator, agent: Agent, report: AgentReport, now: fl
     order, too, where the agent was without a lease for a while: it needs a newer order to use it again."""
     assert agent.order is not None
     kept = {device.id for device in report.devices}
-    for device in list(_used_by(memory, agent.key)):
+    for device in _used_by(memory, agent.key):
         # What is reserved for it stands in no order yet.
         if device.id not in kept and device.state is not DeviceState.RESERVED:
             drop_user(memory, device, agent.key, now, DeviceEvent.RELEASED)
@@ -134,13 +133,13 @@ def _carried_out(memory: Coordinator, agent: Agent, report: AgentReport, now: fl
         )
 
 
-def _used_by(memory: Coordinator, key: AgentKey) -> Iterator[HeldDevice]:
-    return (device for device in memory.devices.values() if key in device.users)
+def _used_by(memory: Coordinator, key: AgentKey) -> list[HeldDevice]:
+    return [memory.devices[device] for device in memory.used_by.get(key, ())]
 
 
 def _let_go(
     memory: Coordinator, key: AgentKey, now: float, event: DeviceEvent, kept: AbstractSet[str] = frozenset()
 ) -> None:
-    for device in list(_used_by(memory, key)):
+    for device in _used_by(memory, key):
         if device.id not in kept:
             drop_user(memory, device, key, now, event)

@@ -98,7 +98,7 @@ def decide(
     )
     parts = [*incomplete.values(), *(known.incomplete for known in left_out.values())]
     whole = {want.job for want in wants}.difference(*parts)
-    recorded = {user for device in memory.devices.values() for user in device.users}
+    recorded = set(memory.used_by)
     create: dict[str, int] = {}
     spare: list[HeldDevice] = []
     told: list[str] = []

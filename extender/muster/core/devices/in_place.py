@@ -13,7 +13,7 @@ from muster.core.devices.coordinator import Change, whole
 from muster.core.devices.device_ledger import DeviceLedger
 from muster.core.devices.granted import Granted, standing
 from muster.core.devices.hand_over import Decisions
-from muster.core.devices.in_use import Uses, neighbours_of, uses_of
+from muster.core.devices.in_use import Uses, changing, neighbours_of, uses_of
 from muster.core.devices.on_node import Want, wants
 from muster.core.devices.pairs import pairs
 from muster.core.devices.room import could_have, to_vacate
@@ -49,7 +49,8 @@ class InPlace:
     is decided about them and how long that is; failed: what it raised since that was last taken, by job (None: of a
     pod of no job that is planned); uses, neighbours: GPUs in use at the last look, and by pod the one with which it
     shares its; strangers: devices that are nobody's and are used all the same; warned: jobs that were told of one;
-    made: jobs with slots, as the last snapshot has them."""
+    made: jobs with slots, as the last snapshot has them; changing: jobs on their way to what the
+    last plan grants them, with the time of the plan since which they are."""
 
     devices: DeviceLedger
     sizes: dict[JobKey, tuple[int, ...]] = field(default_factory=dict)
@@ -71,6 +72,7 @@ class InPlace:
     strangers: set[Stranger] = field(default_factory=set)
     warned: set[tuple[JobKey, str]] = field(default_factory=set)
     made: dict[JobKey, Made] = field(default_factory=dict)
+    changing: dict[JobKey, float] = field(default_factory=dict)
     _wanted: tuple[tuple[object, ...], list[Want]] = ((), [])
     _stood: tuple[tuple[int, int], tuple[object, ...]] | None = None
 
@@ -180,6 +182,8 @@ class InPlace:
         }
         self.beside = pairs(self.granted, shared)
         self.jobs, self.planned = snapshot.jobs, True
+        found = changing(self.granted, self.uses, self.devices.coordinator.pods)
+        self.changing = {key: self.changing.get(key, snapshot.now) for key in found}
         return plan
 
     def to_warn(self) -> list[tuple[JobKey, str]]:

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from muster.core.devices.coordinator import HeldDevice, seat
-from muster.core.devices.granted import PARTS
+from muster.core.devices.granted import PARTS, Grants
 from muster.core.devices.slots import SLOT, slots_of
-from muster.core.devices.transitions import DeviceState
-from muster.types import Job, Member, Phase
+from muster.core.devices.transitions import DeviceState, PodState
+from muster.types import Job, JobKey, Member, Phase
 
 Uses = Mapping[str, Mapping[str, int]]
 """GPUs that each pod uses, by its uid and the node. One that two jobs share counts for both."""
@@ -38,6 +38,16 @@ def neighbours_of(devices: Mapping[str, HeldDevice]) -> dict[str, str]:
             for two in other.users - {one}:
                 found |= {one.pod: two.pod, two.pod: one.pod}
     return found
+
+
+def changing(granted: Grants, uses: Uses, pods: Mapping[str, PodState]) -> set[JobKey]:
+    """Jobs of which a pod uses another number of GPUs than it is granted, or is on its way to that number."""
+    return {
+        key
+        for key, grants in granted.items()
+        for one in grants
+        if uses.get(one.pod, {}).get(one.node) != one.count or pods.get(one.pod) is PodState.ADJUSTING
+    }
 
 
 def as_it_trains(job: Job, sizes: tuple[int, ...], uses: Uses) -> Job:

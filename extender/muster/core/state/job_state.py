@@ -65,6 +65,8 @@ class Recorded:
     """The Gang's status.keeps: why it can't become smaller."""
     silent: float = 0.0
     """Since when its training is silent, as shareReason says (Job.silent)."""
+    granted: int | None = None
+    """GPUs that it is granted in place, as this leader has written its Gang; None: it has not, or it is not so."""
     turn: Turn | None = None
     """What the Gang tells of its turn in the queue; None: nothing, since it doesn't wait."""
     observed: tuple[object, ...] = (UNTOUCHED, EMPTY, NO_MEMORY, None)
@@ -226,12 +228,8 @@ class JobState:
     not_before: float = 0.0  # of the next start
     said: tuple[Job, Status] | None = None  # all is written of these, and nothing to do: no diff is needed
     # what did not work
-    given_up: dict[str, str] = field(
-        default_factory=dict
-    )  # why a pin did not work, by pods that nobody makes again
-    node_backoffs: dict[tuple[str, str], NodeBackoff] = field(
-        default_factory=dict
-    )  # by role and node, past ones, too
+    given_up: dict[str, str] = field(default_factory=dict)  # why pins failed, by pods not made again
+    node_backoffs: dict[tuple[str, str], NodeBackoff] = field(default_factory=dict)  # by role and node
     shrink_blocked_by: str = ""  # why it can't become smaller
     shrink_blocked_until: float = 0.0
     shrink_blocked_event: str = ""  # the last Event about it

@@ -21,7 +21,7 @@ PAUSES = tuple(state for state in State if state not in RAN)
 """States of a job whose next start may have to wait; in any other, somebody has edited the Gang that says so."""
 
 
-def gang_seen(state: LedgerState, gang: GangRecord) -> None:
+def gang_seen(state: LedgerState, gang: GangRecord, now: float) -> None:
     """A Gang as the watch, or the answer to a write, has it; one older than what is known is passed over."""
     if gang.object_uid in state.gone:
         return
@@ -47,7 +47,11 @@ def gang_seen(state: LedgerState, gang: GangRecord) -> None:
             rejoin(state, owner)  # its pods came first, and had to be named without it
     if job_state.desired.reservations is None:
         charge_holds(state, job_state)
-    state.dirty.add(gang.key)
+    as_before = known is not None and known.state == gang.state == State.RUNNING
+    if known is not None and as_before and known.placement == gang.placement and not gang.old:
+        state.hear(gang.key, now)
+    else:
+        state.dirty.add(gang.key)
 
 
 def _recall(state: LedgerState, job_state: JobState) -> None:

@@ -47,6 +47,10 @@ from muster.types import (
     Turn,
 )
 
+HEARD = 5.0
+"""Seconds after which what hardly changes anything is looked at: one more step that training reports, a Gang of a job
+that runs as it was written. With a thousand jobs there is something of that kind each second, and a cycle for each
+would keep whoever else has news waiting."""
 QUIET = 2.0
 """Seconds without a new pod before "3 of 12 pods exist" is worth a write; creation times are cut to whole seconds, so
 at least one has passed."""
@@ -119,6 +123,7 @@ class LedgerState:
         # what the next cycle looks at, and when it is due
         self.dirty: set[JobKey] = set()
         self.heard: set[JobKey] = set()  # dirty, too, but no reason for a cycle
+        self.unwritten: set[JobKey] = set()  # whose Gang is to be written again when its write is answered
         self.returning: set[JobKey] = set()
         self.with_node_backoffs: set[JobKey] = set()
         self.requeue_at: set[float] = set()
@@ -235,6 +240,12 @@ class LedgerState:
         """Look at the job again at `at`, or before."""
         self.later[key] = min(at, self.later.get(key, at))
         self.requeue_at.add(at)
+
+    def hear(self, key: JobKey, now: float) -> None:
+        """Look at the job with the next cycle, HEARD seconds later at most."""
+        if not self.heard:
+            self.requeue_at.add(now + HEARD)
+        self.heard.add(key)
 
     def waits(self, request: Request, now: float) -> bool:
         """Whether no request about an object may be sent now: one is under way, or was refused a moment ago."""

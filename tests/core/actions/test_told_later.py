@@ -1,0 +1,82 @@
+"""What a Gang tells later than it could: a hand-over is one write of each job's, a thousand Gangs are not written at
+once, and none of that makes a cycle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from muster.core.actions.told_later import BRIEF, KEPT_EVERY, SPREAD, kept_for
+from muster.core.state.job_state import JobState
+from muster.core.state.state import HEARD
+from muster.types import GangSeen, JobKey, WriteGang
+from tests.cluster_fake import FakeCluster, Muster
+from tests.core.devices.circle import Circle
+
+
+def written(circle: Circle, seconds: int, until: Callable[[], bool] = bool) -> list[WriteGang]:
+    """Gangs written meanwhile, those that are made left out."""
+    before = len(circle.cluster.sent)
+    for _ in range(seconds):
+        circle.second()
+        if until():
+            break
+    return [a for a in circle.cluster.sent[before:] if isinstance(a, WriteGang) and a.exists]
+
+
+def shares(writes: list[WriteGang], gang: str) -> list[tuple[object, bool]]:
+    """What each write of a Gang says that the job is granted, and whether its message says that it uses that many."""
+    found = [(a.status["share"], str(a.status["message"])) for a in writes if a.gang == gang]
+    return [(share, f"in place: {str(share).split('/')[0]} of" in message) for share, message in found]
+
+
+def test_a_hand_over_is_told_once_by_each_of_both_jobs() -> None:
+    circle = Circle()
+    circle.train("a", "2,4")
+    circle.seconds(20)
+    b = circle.train("b", "2,4")
+    writes = written(circle, 20)
+    assert shares(writes, "job-a") == [("2/2/4", True)]
+    assert shares(writes, "job-b") == [("2/2/4", True)]
+    circle.cluster.end(b.uid)
+    assert shares(written(circle, 20), "job-a") == [("4/2/4", True)]
+
+
+def test_a_hand_over_that_takes_long_is_told_while_it_goes_on() -> None:
+    circle = Circle()
+    a = circle.train("a", "2,4")
+    circle.seconds(20)
+    circle.slow.add(a.uid)
+    circle.train("b", "2,4")
+    writes = written(circle, 20, until=lambda: circle.uses("a") != [4])
+    assert shares(writes, "job-a") == [("2/2/4", False)]
+    began = circle.cluster.now
+    circle.slow.clear()
+    writes = written(circle, 20)
+    assert circle.cluster.now > began + BRIEF
+    assert shares(writes, "job-a")[-1] == ("2/2/4", True)
+
+
+def test_jobs_that_started_together_are_not_all_written_together() -> None:
+    every = [kept_for(JobState(JobKey("team", f"job-{number}"))) for number in range(1000)]
+    assert KEPT_EVERY * (1 - SPREAD) <= min(every) < max(every) <= KEPT_EVERY
+    most = max(sum(at <= one < at + 1 for one in every) for at in range(int(KEPT_EVERY)))
+    assert most < 100, "so many of a thousand within one second"
+
+
+def test_the_answer_to_a_write_about_a_job_that_runs_makes_no_cycle() -> None:
+    cluster = FakeCluster()
+    cluster.job("train", 2)
+    muster = Muster(cluster)
+    muster.settle()
+    cluster.bind()
+    muster.settle()
+    assert muster.state("job-train") == "Running"
+    cluster.now += 2 * HEARD
+    muster.settle()
+    assert not muster.ledger.due(cluster.now)
+    gang = next(iter(cluster.gangs.values()))
+    edited = replace(gang, message="by hand", version=cluster.tick())
+    muster.ledger.apply(GangSeen(edited), cluster.now)
+    assert not muster.ledger.due(cluster.now)
+    assert muster.ledger.due(cluster.now + HEARD), "what is wrong in it is mended all the same"
