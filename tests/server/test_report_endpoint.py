@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 
 from muster.core.views.view import Board
 from muster.errors import ClusterError
-from muster.server.access import FloodError, ReviewedPods
+from muster.server.access import PODS_KEPT, FloodError, ReviewedPods
 from muster.server.report_endpoint import MOST, ReportEndpoint, Unfit, read_report, report_route
 from muster.types import Event, Grant, Report, Reported
 from tests.scenario import job, snapshot
@@ -386,10 +386,21 @@ def test_a_pods_token_is_reviewed_for_our_audience_and_kept_by_its_digest() -> N
     assert asked == [
         ("POST", "/apis/authentication.k8s.io/v1/tokenreviews", {"token": "t", "audiences": ["muster.dev"]})
     ]
-    clock[0] = 599.0
+    clock[0] = PODS_KEPT / 2 - 1.0
     assert pods.kept("t") == "u1"
-    clock[0] = 601.0
+    clock[0] = PODS_KEPT + 1.0
     assert pods.kept("t") is None
+
+
+def test_the_tokens_of_pods_that_started_together_are_not_all_reviewed_again_at_once() -> None:
+    clock = [0.0]
+    pods = ReviewedPods(reviewing(BOUND, []), lambda: clock[0], reviews=1000.0)
+    tokens = [f"t-{number}" for number in range(200)]
+    for token in tokens:
+        pods.ask(token)
+    clock[0] = 0.75 * PODS_KEPT
+    left = sum(pods.kept(token) is None for token in tokens)
+    assert 50 < left < 150
 
 
 @pytest.mark.parametrize(
