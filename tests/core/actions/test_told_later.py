@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from muster.core.actions.reconcile_gang import diff
 from muster.core.actions.told_later import BRIEF, KEPT_EVERY, SPREAD, kept_for
 from muster.core.state.job_state import JobState
 from muster.core.state.state import HEARD
-from muster.types import GangSeen, JobKey, WriteGang
+from muster.types import GangSeen, JobKey, Phase, Reason, State, Status, WriteGang
 from tests.cluster_fake import FakeCluster, Muster
 from tests.core.devices.circle import Circle
 
@@ -80,3 +81,60 @@ def test_the_answer_to_a_write_about_a_job_that_runs_makes_no_cycle() -> None:
     muster.ledger.apply(GangSeen(edited), cluster.now)
     assert not muster.ledger.due(cluster.now)
     assert muster.ledger.due(cluster.now + HEARD), "what is wrong in it is mended all the same"
+
+
+def test_what_is_wanted_while_a_gang_is_being_written_is_written_at_once() -> None:
+    cluster = FakeCluster()
+    cluster.job("train", 2)
+    muster = Muster(cluster)
+    muster.settle()
+    cluster.bind()
+    muster.sync()
+    ledger = muster.ledger
+    write: WriteGang | None = None
+    while write is None:
+        cluster.now += 1.0
+        snapshot = ledger.snapshot(cluster.now)
+        actions = ledger.adopt(snapshot, ledger.plan(snapshot))
+        write = next((a for a in actions if isinstance(a, WriteGang)), None)
+    assert write.status["state"] == "Running"
+    (state,) = ledger.entries.values()
+    assert state.job is not None
+    other = Status(State.RUNNING, Reason.OK, "something else")
+    assert list(diff(ledger, state, state.job, other, cluster.now)) == []
+    for event in cluster.carry_out(write):
+        ledger.apply(event, cluster.now)
+    assert ledger.due(cluster.now)
+
+
+def test_what_is_heard_after_a_plan_kept_something_of_a_job_still_has_its_cycle() -> None:
+    cluster = FakeCluster()
+    cluster.job("train", 2)
+    muster = Muster(cluster)
+    muster.settle()
+    cluster.bind()
+    muster.settle()
+    cluster.now += 2 * HEARD
+    muster.settle()
+    ledger, (key,) = muster.ledger, muster.ledger.entries
+    snapshot = ledger.snapshot(cluster.now)
+    ledger.adopt(snapshot, replace(ledger.plan(snapshot), memory={key: {"a plugin": 1}}))
+    assert not ledger.due(cluster.now), "that is no reason for a cycle"
+    gang = next(iter(cluster.gangs.values()))
+    ledger.apply(GangSeen(replace(gang, message="by hand", version=cluster.tick())), cluster.now)
+    assert ledger.due(cluster.now + HEARD)
+
+
+def test_the_first_word_that_a_job_runs_is_not_held_back() -> None:
+    circle = Circle()
+    (other,) = circle.cluster.job("p", 1, 4)
+    circle.seconds(3)
+    a = circle.train("a", "2,4")
+    circle.late.add("a-0")
+    circle.seconds(3)
+    assert circle.cluster.gangs["team", "job-a"].state == "Waiting"
+    circle.cluster.end(other.uid)
+    while circle.cluster.pods[a.uid].phase is not Phase.BOUND:
+        circle.second()
+    circle.seconds(2)
+    assert circle.cluster.gangs["team", "job-a"].state == "Running", "its agent is not there yet"

@@ -36,8 +36,7 @@ def answered(state: LedgerState, outcome: Outcome, now: float) -> None:
         case WriteGang():
             if job_state is None:
                 return
-            again = job_state.key in state.unwritten
-            state.unwritten.discard(job_state.key)
+            again, job_state.in_flight.again = job_state.in_flight.again, False
             if good and not again and action.status["state"] == State.RUNNING and not action.reservations:
                 state.hear(job_state.key, now)  # nothing waits for it
             else:

@@ -50,13 +50,15 @@ def diff(state: LedgerState, job_state: JobState, job: Job, status: Status, now:
             yield first
         return
     if unrecorded or not starts_at_once(state, job_state, status, now):
+        sent = job_state.in_flight.gang.sent is not None
+        job_state.in_flight.again |= sent and telling != job_state.in_flight.told
         stale = Part.PLACES if unrecorded else _stale(state, job_state, job, status, telling, now)
         if stale is not None:
             at_once = stale is Part.PLACES or (
                 stale is Part.TOLD and status.reason is not Reason.PODS_MISSING
             )
             yield from _write(state, job_state, job, status, telling, now, quiet=not at_once)
-        elif not reservations and not state.owners.of_queue(job_state.pods.values()):
+        elif not (sent or reservations or state.owners.of_queue(job_state.pods.values())):
             # A cycle changes a few of 10,000 jobs, and whatever is learnt of one makes its Job again.
             job_state.said = (job, status)
     if status.state is not State.INVALID or job.started:  # else none of it starts
@@ -198,7 +200,7 @@ def _write(
 ) -> Iterator[Action]:
     """The Gang, unless a write of it is under way, was refused a moment ago, or (quiet) more pods may be coming."""
     if state.waits(job_state.in_flight.gang, now):
-        state.unwritten.add(job_state.key)
+        job_state.in_flight.again |= job_state.in_flight.gang.sent is not None
         return
     if quiet and now - job_state.newest_pod < QUIET:
         state.requeue_at.add(job_state.newest_pod + QUIET)
@@ -207,6 +209,7 @@ def _write(
         state.requeue_at.add(until)
         return
     job_state.in_flight.gang = job_state.in_flight.gang.sends(WriteGang)
+    job_state.in_flight.told = telling
     job_state.desired.why = state.whys.get(job_state.key, "")
     reservations = job_state.planned
     turn = state.turn(job_state.key, status)

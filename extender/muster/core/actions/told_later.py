@@ -31,8 +31,10 @@ def starts_at_once(state: LedgerState, job_state: JobState, status: Status, now:
 def changes_at_once(state: LedgerState, job_state: JobState, status: Status, now: float) -> bool:
     """Whether a job that runs in place is on its way to another number of GPUs for so short that it may be there
     before that could be told."""
+    if not job_state.recorded.told[0] == status.state == State.RUNNING:
+        return False
     changing = state.in_place.changing.get(job_state.key) if state.in_place is not None else None
-    if changing is None or status.state is not State.RUNNING or now >= changing + BRIEF:
+    if changing is None or now >= changing + BRIEF:
         return False
     state.again(job_state.key, changing + BRIEF)
     return True

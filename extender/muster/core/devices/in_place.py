@@ -175,7 +175,7 @@ class InPlace:
             return plan
         plan, granted = taken_out(snapshot, self.sizes, plan, self.changes, self.allowed)
         aside = {key: of for key, of in self.granted.items() if snapshot.jobs[key].quarantined}
-        self.granted = {**aside, **granted}
+        before, self.granted = self.granted, {**aside, **granted}
         shared = {
             key: plan.grants.get(key) if key in plan.shares else snapshot.jobs[key].grant
             for key in self.granted
@@ -183,7 +183,8 @@ class InPlace:
         self.beside = pairs(self.granted, shared)
         self.jobs, self.planned = snapshot.jobs, True
         found = changing(self.granted, self.uses, self.devices.coordinator.pods)
-        self.changing = {key: self.changing.get(key, snapshot.now) for key in found}
+        same = {key for key in found & self.changing.keys() if before.get(key) == self.granted[key]}
+        self.changing = {key: self.changing[key] if key in same else snapshot.now for key in found}
         return plan
 
     def to_warn(self) -> list[tuple[JobKey, str]]:

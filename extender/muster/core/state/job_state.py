@@ -147,6 +147,8 @@ class InFlight:
 
     gang: Request = IDLE
     """About its Gang: written or deleted."""
+    told: tuple[str, str, str, str] = ("", "", "", "")  # by that write, as `Recorded.told`
+    again: bool = False  # something else was wanted since it was sent
     nodes: Request = IDLE
     """About its ProvisioningRequest: an autoscaler is asked for nodes, or told that none are needed."""
     start: bool = False

@@ -138,6 +138,7 @@ def take_over(state: LedgerState, now: float) -> None:
             set_holds(state, job_state, ())
             job_state.desired.reservations = None
         job_state.in_flight, job_state.desired.leaving = InFlight(), frozenset()
+        job_state.recorded.granted = None
         try:
             _recall(state, job_state)
             charge_holds(state, job_state)

@@ -34,6 +34,7 @@ def snapshot_of(state: LedgerState, now: float) -> Snapshot:
         state.dirty |= {state.job_of[pod] for pod in state.in_place.look() if pod in state.job_of}
     state.returning.clear()
     state.heard.clear()
+    state.hears = False
     for key in list(state.dirty):
         _refresh(state, key, now)
     state.dirty.clear()

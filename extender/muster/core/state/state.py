@@ -123,7 +123,7 @@ class LedgerState:
         # what the next cycle looks at, and when it is due
         self.dirty: set[JobKey] = set()
         self.heard: set[JobKey] = set()  # dirty, too, but no reason for a cycle
-        self.unwritten: set[JobKey] = set()  # whose Gang is to be written again when its write is answered
+        self.hears = False  # whether a cycle is due for one of these all the same (`hear`)
         self.returning: set[JobKey] = set()
         self.with_node_backoffs: set[JobKey] = set()
         self.requeue_at: set[float] = set()
@@ -243,7 +243,8 @@ class LedgerState:
 
     def hear(self, key: JobKey, now: float) -> None:
         """Look at the job with the next cycle, HEARD seconds later at most."""
-        if not self.heard:
+        if not self.hears:
+            self.hears = True
             self.requeue_at.add(now + HEARD)
         self.heard.add(key)
 
