@@ -10,7 +10,7 @@ from muster.core.actions.reconcile_gang import diff
 from muster.core.actions.told_later import BRIEF, KEPT_EVERY, SPREAD, kept_for
 from muster.core.state.job_state import JobState
 from muster.core.state.state import HEARD
-from muster.types import GangSeen, JobKey, Phase, Reason, State, Status, WriteGang
+from muster.types import GangSeen, JobKey, Outcome, Phase, Reason, State, Status, WriteGang
 from tests.cluster_fake import FakeCluster, Muster
 from tests.core.devices.circle import Circle
 
@@ -105,6 +105,14 @@ def test_what_is_wanted_while_a_gang_is_being_written_is_written_at_once() -> No
     for event in cluster.carry_out(write):
         ledger.apply(event, cluster.now)
     assert ledger.due(cluster.now)
+    ledger.snapshot(cluster.now)
+    again = replace(write, status={**write.status, "message": "something else"})
+    state.in_flight.gang = state.in_flight.gang.sends(WriteGang)
+    state.in_flight.told = ("Running", "Ok", "something else", "2/2")
+    as_written = Status(State.RUNNING, Reason.OK, str(write.status["message"]))
+    assert list(diff(ledger, state, state.job, as_written, cluster.now)) == []
+    ledger.apply(Outcome(again, 200), cluster.now)
+    assert ledger.due(cluster.now), "what was written meanwhile is not true any more"
 
 
 def test_what_is_heard_after_a_plan_kept_something_of_a_job_still_has_its_cycle() -> None:
