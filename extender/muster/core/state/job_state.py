@@ -147,14 +147,14 @@ class InFlight:
 
     gang: Request = IDLE
     """About its Gang: written or deleted."""
-    told: tuple[str, str, str, str] = ("", "", "", "")  # by that write, as `Recorded.told`
-    again: bool = False  # something else was wanted since it was sent
     nodes: Request = IDLE
     """About its ProvisioningRequest: an autoscaler is asked for nodes, or told that none are needed."""
     start: bool = False
     """The patch of its first pod, which carries the placement, is being sent."""
     pods: dict[str, Request] = field(default_factory=dict)
     """About its pods, by uid, where there is anything to say."""
+    told: tuple[str, str, str, str] = ("", "", "", "")  # by the write of its Gang, as `Recorded.told`
+    again: bool = False  # something else was wanted since that was sent
 
     def of(self, uid: str) -> Request:
         """About one of its pods."""
