@@ -31,6 +31,19 @@ def shares(writes: list[WriteGang], gang: str) -> list[tuple[object, bool]]:
     return [(share, f"in place: {str(share).split('/')[0]} of" in message) for share, message in found]
 
 
+def at_rest() -> tuple[FakeCluster, Muster]:
+    """A job that runs, and nothing is due."""
+    cluster = FakeCluster()
+    cluster.job("train", 2)
+    muster = Muster(cluster)
+    muster.settle()
+    cluster.bind()
+    muster.settle()
+    cluster.now += 2 * HEARD
+    muster.settle()
+    return cluster, muster
+
+
 def test_a_hand_over_is_told_once_by_each_of_both_jobs() -> None:
     circle = Circle()
     circle.train("a", "2,4")
@@ -66,15 +79,8 @@ def test_jobs_that_started_together_are_not_all_written_together() -> None:
 
 
 def test_the_answer_to_a_write_about_a_job_that_runs_makes_no_cycle() -> None:
-    cluster = FakeCluster()
-    cluster.job("train", 2)
-    muster = Muster(cluster)
-    muster.settle()
-    cluster.bind()
-    muster.settle()
+    cluster, muster = at_rest()
     assert muster.state("job-train") == "Running"
-    cluster.now += 2 * HEARD
-    muster.settle()
     assert not muster.ledger.due(cluster.now)
     gang = next(iter(cluster.gangs.values()))
     edited = replace(gang, message="by hand", version=cluster.tick())
@@ -116,14 +122,7 @@ def test_what_is_wanted_while_a_gang_is_being_written_is_written_at_once() -> No
 
 
 def test_what_is_heard_after_a_plan_kept_something_of_a_job_still_has_its_cycle() -> None:
-    cluster = FakeCluster()
-    cluster.job("train", 2)
-    muster = Muster(cluster)
-    muster.settle()
-    cluster.bind()
-    muster.settle()
-    cluster.now += 2 * HEARD
-    muster.settle()
+    cluster, muster = at_rest()
     ledger, (key,) = muster.ledger, muster.ledger.entries
     snapshot = ledger.snapshot(cluster.now)
     ledger.adopt(snapshot, replace(ledger.plan(snapshot), memory={key: {"a plugin": 1}}))

@@ -9,6 +9,7 @@ from muster.core.devices.coordinator import Coordinator
 from muster.core.devices.device_ledger import DeviceLedger
 from muster.points import Profile, Share
 from muster.types import GPU, Owner, OwnerRecord, Phase, PodRecord, Quota, QuotasSeen, Shape
+from muster.types.devices import AgentKey
 from muster.types.holders import (
     AssignHolder,
     CreateHolder,
@@ -242,12 +243,11 @@ class Circle(Muster):
         }
         self.note_pairs()
         memory = self.devices.coordinator
-        for user in {user for device in memory.devices.values() for user in device.users} | set(
-            memory.used_by
-        ):
-            assert list(memory.used_by.get(user, ())) == [
-                k for k, d in memory.devices.items() if user in d.users
-            ]
+        using: dict[AgentKey, list[str]] = {}
+        for key, held in memory.devices.items():
+            for user in held.users:
+                using.setdefault(user, []).append(key)
+        assert memory.used_by == using
         users: dict[str, set[str]] = {}
         for agent in self.agents:
             for device in agent.using:

@@ -137,17 +137,18 @@ def _lived_on(state: LedgerState, job_state: JobState, now: float) -> bool:
     """Whether what the job attained or reported, or why it has its share, is worth a write: with any other one,
     else once in a while."""
     runs = job_state.job is not None and job_state.job.bound > 0 and job_state.key in state.whys
+    kept = kept_for(job_state)
     if all(new is old for new, old in zip(job_state.observed, job_state.recorded.observed, strict=True)):
         if not runs:
             return False
         if (
-            now >= job_state.recorded.observed_at + kept_for(job_state)
+            now >= job_state.recorded.observed_at + kept
             and state.whys.get(job_state.key, "") == job_state.desired.why
         ):
             job_state.recorded.observed_at = now  # looked at: it still holds
-    if job_state.recorded.gang is None or now >= job_state.recorded.observed_at + kept_for(job_state):
+    if job_state.recorded.gang is None or now >= job_state.recorded.observed_at + kept:
         return True
-    state.again(job_state.key, job_state.recorded.observed_at + kept_for(job_state))
+    state.again(job_state.key, job_state.recorded.observed_at + kept)
     return False
 
 
