@@ -15,7 +15,7 @@ from e2e.elastic import has, train
 from e2e.lab import Lab, Shape
 from e2e.lab.audit import Log
 from e2e.scenario import delete_job, gated, job, runs_whole, seen_at_once, wait_until
-from muster.core.actions.reconcile_gang import BRIEF
+from muster.core.actions.told_later import BRIEF
 
 pytestmark = pytest.mark.lab
 
