@@ -26,13 +26,14 @@ $(STAMP): pyproject.toml extender/report/pyproject.toml config/constraints.txt
 
 setup: $(STAMP) ## make .venv with everything that is pinned in config/constraints.txt; leaves .venv/bin/muster
 
-check: $(STAMP) ## lint, types, lengths, layers: seconds
+check: $(STAMP) ## lint, types, lengths, layers, what scenarios import: seconds
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/python -m tests.long_files
 	@$(BIN)/vermin --quiet --no-tips --violations --target=3.9- extender/report
 	@PYTHONPATH=extender:extender/report:plugins $(BIN)/lint-imports
+	@collected=$$($(BIN)/pytest --collect-only -qq -p no:cacheprovider e2e) || { echo "$$collected"; exit 1; }
 
 format: $(STAMP) ## let ruff format and fix
 	@$(BIN)/ruff check --fix -q . ; $(BIN)/ruff format -q .

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -101,6 +102,39 @@ def test_an_uninstall_releases_what_waits_and_says_what_stays(small: Lab) -> Non
     cluster.submit(job("later", 1, gpus=1))
     wait_until(lambda: len(cluster.pods("default", "later")) == 1, what="a pod created after the uninstall")
     assert cluster.pods("default", "later")[0].gates == []
+
+
+def test_the_api_server_finds_no_mistake_of_type_in_the_charts_policies(
+    new_lab: Callable[..., Lab],
+) -> None:
+    lab = new_lab(Shape(groups=(NodeGroup(1, gpus=8),), controller_args=("--controllers=*",)))
+    cluster = Cluster(lab.kubeconfig)
+    policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+    about = {
+        "apiGroups": ["apps"],
+        "apiVersions": ["v1"],
+        "operations": ["CREATE"],
+        "resources": ["deployments"],
+    }
+    wrong = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": "wrong"},
+        "spec": {
+            "matchConstraints": {"resourceRules": [about]},
+            "validations": [{"expression": "object.spec.replicas == 'three'"}],
+        },
+    }
+    cluster.request("POST", policies, wrong)
+
+    def warnings() -> dict[str, Any]:
+        """By policy; None: it is not checked yet."""
+        found = cluster.get(policies)["items"]
+        return {one["metadata"]["name"]: one.get("status", {}).get("typeChecking") for one in found}
+
+    wait_until(lambda: None not in warnings().values(), what="each policy is checked", also=warnings)
+    assert len(warnings()) > 1
+    assert [name for name, warned in warnings().items() if warned] == ["wrong"]
 
 
 def _install_an_older_chart(lab: Lab, folder: Path) -> None:

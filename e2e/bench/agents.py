@@ -17,14 +17,15 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from e2e.agents import Played, PlayedAgents, Told, in_place, playing
 from e2e.bench import figures
-from e2e.bench.calls import quiet
+from e2e.bench.calls import concerns, quiet
 from e2e.bench.course import lab_of
 from e2e.bench.figures import median, percentile
 from e2e.bench.report import Progress, Result
@@ -107,9 +108,10 @@ class Fleet:
         """A job's neighbour ends, it gets all GPUs of their node, and a new job gets half of them again."""
         node = self.nodes[stays]
         (ends,) = (name for name, where in self.nodes.items() if where == node and name != stays)
+        of = partial(_about, (ends, stays, comes))
         self.end(ends)
         self.have({stays: WHOLE})
-        quiet(self._log)
+        quiet(self._log, of)
         before = len(self.played[stays].told)
         self._submit(comes)
         pod = wait_until(
@@ -121,7 +123,7 @@ class Fleet:
         self.have({stays: HALF, comes: HALF})
         if self.nodes[comes] != node:
             raise LabError(f"{comes} is on {self.nodes[comes]}, not beside {stays} on {node}")
-        written = [one for one in quiet(self._log) if one.who == MUSTER and one.done]
+        written = [one for one in quiet(self._log, of) if one.who == MUSTER and one.done and of(one)]
         fewer, start = self.played[stays].told[before], self.played[comes].told[-1]
         recorded = max(one.at for one in written if _records(one) and one.at <= start.at)
         return HandOver(
@@ -196,6 +198,12 @@ def authority(lab: Lab) -> str:
 
 def _newest(agent: Played) -> Told | None:
     return agent.told[-1] if agent.told else None
+
+
+def _about(jobs: Collection[str], one: Written) -> bool:
+    """Whether it is about one of these jobs, or about a GPU. Among many jobs another one's Gang is written all the
+    time."""
+    return one.namespace == SPACE or any(concerns(one, name) for name in jobs)
 
 
 def _records(one: Written) -> bool:

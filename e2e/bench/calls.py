@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from e2e.bench.course import lab_of
 from e2e.bench.report import Progress, Result
@@ -82,26 +82,25 @@ def resized(
     return down, about(quiet(log), namespace, name)
 
 
-def quiet(log: Log) -> list[Written]:
-    """Everything that was written since the last look, once nothing has been for a while."""
+def quiet(log: Log, of: Callable[[Written], bool] = lambda _: True) -> list[Written]:
+    """Everything that was written since the last look, once nothing `of` a kind has been for a while."""
     found, last, end = log.more(), time.monotonic(), time.monotonic() + WITHIN
     while time.monotonic() - last < QUIET and time.monotonic() < end:
         time.sleep(0.1)
         if more := log.more():
             found += more
-            last = time.monotonic()
+            last = time.monotonic() if any(map(of, more)) else last
     return found
 
 
 def about(written: Iterable[Written], namespace: str, name: str) -> list[Written]:
     """What concerns the Job, its pods and its Gang, and was done."""
-    return [
-        one
-        for one in written
-        if one.namespace == namespace
-        and one.done
-        and (one.name in (name, f"job-{name}") or one.name.startswith(f"{name}-"))
-    ]
+    return [one for one in written if one.namespace == namespace and one.done and concerns(one, name)]
+
+
+def concerns(one: Written, name: str) -> bool:
+    """Whether it is a Job of this name, its Gang or one of its pods."""
+    return one.name in (name, f"job-{name}") or one.name.startswith(f"{name}-")
 
 
 def by_kind(written: Iterable[Written]) -> Counter[str]:

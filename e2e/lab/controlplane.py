@@ -15,6 +15,10 @@ from e2e.lab.shape import Shape
 STAGES = Path(__file__).resolve().parent.parent / "kwok" / "stages.yaml"
 DEFAULT_SCHEDULER = "default-scheduler"
 PORTS = ("etcd", "etcd-peer", "kube-apiserver", "kube-controller-manager", DEFAULT_SCHEDULER, "kwok")
+CONTROLLERS = "--controllers=*,-ttl-controller,-validatingadmissionpolicy-status-controller"
+"""All but two. ttl-controller rewrites every node's annotation each time the cluster passes 100, 500, 1,000 or
+2,000 nodes. The other one compiles each of the chart's expressions for each kind that it is about: 6 s of CPU in
+every lab, a third of its start, for warnings that one scenario looks at (e2e/test_install.py)."""
 LEASE = 20
 """Seconds of a node's Lease in labs with real nodes; it is renewed four times in them."""
 
@@ -170,9 +174,11 @@ class ControlPlane:
             "--use-service-account-credentials=true",
             f"--service-account-private-key-file={self.folder / 'pki' / 'service-accounts.key'}",
             f"--root-ca-file={self.folder / 'pki' / 'ca.crt'}",
-            # ttl-controller rewrites every node's annotation each time the cluster passes 100, 500, 1,000 or
-            # 2,000 nodes.
-            "--controllers=*,-ttl-controller",
+            *(
+                ()
+                if any(one.startswith("--controllers=") for one in self.shape.controller_args)
+                else (CONTROLLERS,)
+            ),
             "--kube-api-qps=500",
             "--kube-api-burst=1000",
             f"--node-monitor-grace-period={self._grace}",
