@@ -21,10 +21,13 @@ from muster.cluster.action_executor import ActionExecutor
 from muster.cluster.api import NOT_SENT, Api, Errand, TermOverError
 from muster.core.ledger import Ledger
 from muster.core.views.view import Board, empty_view
+from muster.device_driver import DeviceDriver
 from muster.errors import ClusterError
 from muster.live import Driver, Settled
 from muster.points import Profile
-from muster.types import NodeSeen, Outcome, Plan, Snapshot, Ungate
+from muster.server.agent_orders import AgentHeard
+from muster.types import Event, NodeSeen, Outcome, Plan, PodGone, Snapshot, Ungate
+from muster.types.devices import AgentReport, AgentState
 from tests.cluster_fake import FakeCluster
 
 HOST = socket.gethostname()
@@ -274,6 +277,64 @@ def test_who_steps_down_drops_what_is_queued_and_tells_the_ledger(driver: Driver
         action.uid for action in actions
     )
     assert {outcome.status for outcome in outcomes} == {NOT_SENT}
+
+
+class Devices:
+    """Who hears words, of pods that the watch has told of."""
+
+    def __init__(self) -> None:
+        self.heard: list[object] = []
+        self.known: set[str] = set()
+        self.turns = 0
+
+    def knows(self, word: AgentHeard) -> bool:
+        return word.pod in self.known
+
+    def hear(self, word: AgentHeard) -> None:
+        self.heard.append((word.pod, self.knows(word)))
+
+    def learn(self, event: Event) -> None:
+        if isinstance(event, PodGone):
+            self.known.add(event.uid)
+
+    def turn(self, *_: object) -> None:
+        self.turns += 1
+
+
+def test_words_of_agents_are_heard_between_the_stages_of_a_cycle_but_not_before_their_pods_are_known(
+    driver: Driver,
+) -> None:
+    devices = Devices()
+    devices.known.add("known")
+    driver._devices = cast(DeviceDriver, devices)
+    word = AgentReport("run", AgentState.READY)
+    driver.hear(AgentHeard(1, "known", word))
+    driver.take([PodGone("new")])
+    driver.hear(AgentHeard(2, "new", word))
+    driver._between()
+    assert (devices.heard, devices.turns) == ([("known", True)], 1)
+    driver._between()
+    assert devices.turns == 1  # nobody has said anything
+    driver._drain(0.0)
+    assert devices.heard == [("known", True), ("new", True)]
+    assert driver._unheard == []
+
+
+def test_a_word_that_comes_while_others_are_heard_waits_for_nobody(driver: Driver) -> None:
+    devices = Devices()
+    driver._devices = cast(DeviceDriver, devices)
+    word = AgentReport("run", AgentState.READY)
+
+    def hear(said: AgentHeard) -> None:
+        devices.heard.append(said.pod)
+        if said.pod == "first":
+            driver.hear(AgentHeard(2, "second", word))
+            driver._inbox.get_nowait()  # as if what wakes the circle had been taken with the events before it
+
+    devices.hear = hear  # type: ignore[method-assign]
+    driver.hear(AgentHeard(1, "first", word))
+    driver._drain(0.0)
+    assert devices.heard == ["first", "second"]
 
 
 def test_a_circle_that_goes_round_well_is_good_with_nothing_to_do(driver: Driver) -> None:

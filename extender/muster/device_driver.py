@@ -202,6 +202,16 @@ class DeviceDriver:
             # Who only asks again has its lease renewed; with 1,000 agents that is most of what is heard.
             self._news |= before is None or before.report != heard.report or known.steps != steps
 
+    def knows(self, word: AgentHeard | HolderOutcome | HolderSaid) -> bool:
+        """Whether the watch has told of the pod that says it."""
+        match word:
+            case AgentHeard():
+                return word.pod in self._ended
+            case HolderSaid():
+                return word.uid in self._holders
+            case _:
+                return True
+
     def holder(self, uid: str) -> HolderRecord | None:
         """What the watch tells of a holder. From any thread."""
         pod = self._holders.get(uid)

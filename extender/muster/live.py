@@ -43,6 +43,8 @@ from muster.types.holders import HolderOutcome, HolderRecord, HolderSaid
 
 log = logging.getLogger(__name__)
 
+Word = AgentHeard | HolderOutcome | HolderSaid
+
 COALESCE = 0.05
 """Seconds between cycles: events that arrive meanwhile are planned together (design §3)."""
 REST, LONGEST_REST = 8.0, 0.7
@@ -86,9 +88,10 @@ class Driver:
     def __init__(self, api: Api, board: Board, settled: Settled, profile: Profile) -> None:
         self._api, self._board, self._settled = api, board, settled
         self._ledger = Ledger(profile)
-        self._inbox: queue.SimpleQueue[Sequence[Event | AgentHeard | HolderOutcome | HolderSaid]] = (
-            queue.SimpleQueue()
-        )
+        self._inbox: queue.SimpleQueue[Sequence[Event]] = queue.SimpleQueue()
+        self._words: queue.SimpleQueue[Word] = queue.SimpleQueue()
+        """What agents and holders say, and the API of these: heard between the stages of a cycle, too."""
+        self._unheard: list[Word] = []
         self._urgent = threading.Event()
         """Set where an agent, or the API about who has a device, said something: trainings wait for what follows."""
         self._past = threading.Event()
@@ -152,8 +155,9 @@ class Driver:
         """Called from the thread of the service port, with each report of an agent."""
         self._put(heard)
 
-    def _put(self, found: AgentHeard | HolderOutcome) -> None:
-        self._inbox.put([found])
+    def _put(self, word: Word) -> None:
+        self._words.put(word)
+        self._inbox.put([])  # whoever waits there wakes up
         self._urgent.set()
 
     def holder(self, uid: str) -> HolderRecord | None:
@@ -162,7 +166,8 @@ class Driver:
 
     def note(self, said: HolderSaid) -> None:
         """Called from the thread of the service port, with what a holder's container tells."""
-        self._inbox.put([said])
+        self._words.put(said)
+        self._inbox.put([])
 
     def ailing(self, now: float, within: float) -> list[str]:
         """What /healthz names, at `now` (monotonic): the circle has not gone round well for `within` seconds. It does
@@ -309,13 +314,17 @@ class Driver:
         except queue.Empty:
             return
         while True:
-            now = time.time()
-            for event in events:
-                self._apply(event, now)
-            try:
-                events = self._inbox.get_nowait()
-            except queue.Empty:
+            words = self._said()  # whose pods the watch has told of before: first what it has told
+            with contextlib.suppress(queue.Empty):
+                while True:
+                    now = time.time()
+                    for event in events:
+                        self._apply(event, now)
+                    events = self._inbox.get_nowait()
+            self._hear(words)
+            if self._words.empty():
                 break
+            events = []
         self._hand_over()
         self._confess()
         self._owners.want(self._ledger.unknown_owners, self._ledger.grown_owners())
@@ -323,23 +332,46 @@ class Driver:
         self._quotas.want(self._ledger.short)
         self._budgets.want(self._ledger.guarded)
 
-    def _apply(self, event: Event | AgentHeard | HolderOutcome | HolderSaid, now: float) -> None:
-        if not isinstance(event, AgentHeard | HolderOutcome | HolderSaid):
-            self._ledger.apply(event, now)
+    def _apply(self, event: Event, now: float) -> None:
+        self._ledger.apply(event, now)
+        if self._devices is not None:
+            try:
+                self._devices.learn(event)
+            except Exception as error:
+                stumbled(self._ledger, "devices", error)
+
+    def _said(self) -> list[Word]:
+        """What agents and holders have said, and was not heard yet."""
+        words, self._unheard = self._unheard, []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                words.append(self._words.get_nowait())
+        return words
+
+    def _hear(self, words: Sequence[Word]) -> None:
         if self._devices is None:
             return
-        try:
-            match event:
-                case AgentHeard():
-                    self._devices.hear(event)
-                case HolderOutcome():
-                    self._devices.answered(event)
-                case HolderSaid():
-                    self._devices.said(event)
-                case _:
-                    self._devices.learn(event)
-        except Exception as error:
-            stumbled(self._ledger, "devices", error)
+        for word in words:
+            try:
+                match word:
+                    case AgentHeard():
+                        self._devices.hear(word)
+                    case HolderOutcome():
+                        self._devices.answered(word)
+                    case HolderSaid():
+                        self._devices.said(word)
+            except Exception as error:
+                stumbled(self._ledger, "devices", error)
+
+    def _between(self) -> None:
+        """Between two stages of a cycle: a training that waits for a word is not to wait for the plan of all jobs.
+        Who the watch may just have told of is heard after it."""
+        if self._devices is None or self._words.empty():
+            return
+        words = self._said()
+        self._unheard = [word for word in words if not self._devices.knows(word)]
+        self._hear([word for word in words if self._devices.knows(word)])
+        self._hand_over()
 
     def _hand_over(self) -> None:
         """Devices in place: what is next, where anything is."""
@@ -409,7 +441,9 @@ class Driver:
         began = time.monotonic()
         leads = term is not None
         snapshot = self._ledger.snapshot(time.time())
+        self._between()
         plan = self._ledger.plan(snapshot)
+        self._between()
         for complaint in plan.plugin_errors:
             log.error("%s", complaint)
         if term is not None and not self._settled.observe:

@@ -24,6 +24,7 @@ from muster.core.actions.reconcile_gang import diff
 from muster.core.actions.save_learned import teach
 from muster.core.actions.scale_down import begin_change, let_go, overtake, restart_on
 from muster.core.actions.ungate import ungate, ungated_at_birth
+from muster.core.devices.granted import left_out
 from muster.core.gang_object.gang_status import ends_told, tell_alike, warned
 from muster.core.progress.estimate import believed
 from muster.core.state import blockers, queue_time, restore
@@ -107,7 +108,7 @@ class Ledger(LedgerState):
                 plan = self.in_place.plan(snapshot, plan)
             except Exception as error:
                 devices_failed(self, self.in_place.culprits(snapshot, plan) or {None: error}, now)
-                plan = self.in_place.left_out(plan)
+                plan = left_out(plan, self.in_place.sizes)
         self.believed = believed(snapshot, self.profile, [])
         self.rest(now, plan)
         steps = Adoption(self, now)

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
+
 from muster.core.actions.reconcile_gang import diff
 from muster.core.actions.told_later import BRIEF, KEPT_EVERY, SPREAD, kept_for
 from muster.core.state.job_state import JobState
@@ -44,8 +46,11 @@ def at_rest() -> tuple[FakeCluster, Muster]:
     return cluster, muster
 
 
-def test_a_hand_over_is_told_once_by_each_of_both_jobs() -> None:
+@pytest.mark.parametrize("attends", [False, True])
+def test_a_hand_over_is_told_once_by_each_of_both_jobs(attends: bool) -> None:
+    """Whether or not words of agents are heard within a cycle, when it has its snapshot."""
     circle = Circle()
+    circle.attends = attends
     circle.train("a", "2,4")
     circle.seconds(20)
     b = circle.train("b", "2,4")

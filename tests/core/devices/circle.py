@@ -43,7 +43,9 @@ class Circle(Muster):
     """A second at a time. Its profile keeps the rules of a cluster (`Profile.conserving`); share: the policy of it,
     max-min where none is said. slow: uids of pods whose agents only ask; cut: of pods whose agents are not heard;
     imageless: jobs whose containers never start; late: pods, as JOB-INDEX, whose containers don't yet; ill: devices;
-    refuse: so many requests about holders fail."""
+    refuse: so many requests about holders fail; attends: agents are heard between the stages of a cycle, too."""
+
+    attends = False
 
     def __init__(self, gpus: int = 4, nodes: int = 1, share: Share | None = None) -> None:
         self.profile = Profile("sharing", shares=(share or MaxMin(),), conserving=True)
@@ -134,7 +136,9 @@ class Circle(Muster):
         self.watch()
         self.ledger.apply(QuotasSeen("team", self.quotas), now)
         snapshot = self.ledger.snapshot(now)
+        self.between()
         plan = self.ledger.plan(snapshot)
+        self.between()
         before = states(self.ledger)
         actions = self.ledger.adopt(snapshot, plan)
         self.plan = self.ledger.queue
@@ -145,13 +149,23 @@ class Circle(Muster):
         self.cluster.bind()
         self.check()
         self.kubelets()
+        self.talk()
+
+    def between(self) -> None:
+        """What the driver does between two stages of a cycle: agents that have something new are heard."""
+        if self.attends:
+            self.talk(steps=1)
+
+    def talk(self, steps: int = 3) -> None:
+        """Each agent reports, and goes so many steps; then devices are decided about."""
+        now = self.cluster.now
         for agent in self.agents:
             if agent.alive and agent.pod not in self.cut:
                 answer = self.devices.heard(agent.pod, agent.report(), now)
                 if answer is not None:
                     agent.take(answer, now, now)
             agent.look(now)
-            for _ in range(0 if agent.pod in self.slow else 3):
+            for _ in range(0 if agent.pod in self.slow else steps):
                 agent.step()
             self.check()
         assert self.ledger.in_place is not None

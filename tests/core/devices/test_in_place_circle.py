@@ -21,6 +21,10 @@ class Jobs(RuleBasedStateMachine):
         self.circle = Circle(gpus=4, nodes=2)
         self.made = 0
 
+    @rule(yes=st.booleans())
+    def words_within_cycles(self, yes: bool) -> None:
+        self.circle.attends = yes
+
     @rule(sizes=SIZES, pods=st.sampled_from([1, 1, 2, 3]))
     def comes(self, sizes: str, pods: int) -> None:
         if self.made < 6:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
-from muster.types import Job, JobKey, Phase
+from muster.types import Job, JobKey, Phase, Plan
+
+T = TypeVar("T")
 
 PARTS = "/"
 """Between a pod's uid and the number of its slot, in a slot's uid."""
@@ -70,3 +73,20 @@ def to_give(
                 found[one.pod] = count
                 left[one.node] -= count
     return found
+
+
+def left_out(plan: Plan, jobs: Container[JobKey]) -> Plan:
+    """The plan without these: they stay as they are."""
+
+    def others(of: Mapping[JobKey, T]) -> dict[JobKey, T]:
+        return {key: value for key, value in of.items() if key not in jobs}
+
+    return replace(
+        plan,
+        reservations=others(plan.reservations),
+        later=others(plan.later),
+        statuses=others(plan.statuses),
+        preempted=others(plan.preempted),
+        back=others(plan.back),
+        shrinks=tuple(s for s in plan.shrinks if s.job not in jobs),
+    )

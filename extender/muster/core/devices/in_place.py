@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from muster.core.culprit import culprit
 from muster.core.devices.charged import Allowed, Quotas, Room, allowances, anywhere, by_job, pods_of
@@ -20,6 +20,7 @@ from muster.core.devices.room import could_have, to_vacate
 from muster.core.devices.seen import KEPT, HandOver, InPlaceSeen
 from muster.core.devices.slots import Made, taken_out, with_slots
 from muster.core.devices.strangers import Stranger
+from muster.core.devices.transitions import PodState
 from muster.types import Job, JobKey, Plan, Snapshot
 from muster.types.holders import HolderAction
 
@@ -47,10 +48,10 @@ class InPlace:
     when that was seen, Unix s; hand_overs: the last KEPT of them; held: GPUs of holders that the last snapshot
     charged, by node; allowed: what quotas leave jobs; aside: pods over which deciding raised, with until when nothing
     is decided about them and how long that is; failed: what it raised since that was last taken, by job (None: of a
-    pod of no job that is planned); uses, neighbours: GPUs in use at the last look, and by pod the one with which it
-    shares its; strangers: devices that are nobody's and are used all the same; warned: jobs that were told of one;
-    made: jobs with slots, as the last snapshot has them; changing: jobs on their way to what the
-    last plan grants them, with the time of the plan since which they are."""
+    pod of no job that is planned); uses, neighbours, adjusting: GPUs in use at the last look, by pod the one with
+    which it shares its, and pods on their way to another number then; strangers: devices that are nobody's and are
+    used all the same; warned: jobs that were told of one; made: jobs with slots, as the last snapshot has them;
+    changing: jobs on their way to what the last plan grants them, with the time of the plan since which they are."""
 
     devices: DeviceLedger
     sizes: dict[JobKey, tuple[int, ...]] = field(default_factory=dict)
@@ -69,6 +70,7 @@ class InPlace:
     failed: dict[JobKey | None, Exception] = field(default_factory=dict)
     uses: Uses = field(default_factory=dict)
     neighbours: Mapping[str, str] = field(default_factory=dict)
+    adjusting: set[str] = field(default_factory=set)
     strangers: set[Stranger] = field(default_factory=set)
     warned: set[tuple[JobKey, str]] = field(default_factory=set)
     made: dict[JobKey, Made] = field(default_factory=dict)
@@ -81,6 +83,8 @@ class InPlace:
         devices = self.devices.coordinator.devices
         before, self.uses = self.uses, uses_of(devices)
         beside, self.neighbours = self.neighbours, neighbours_of(devices)
+        states = self.devices.coordinator.pods
+        self.adjusting = {pod for pod, state in states.items() if state is PodState.ADJUSTING}
         pods = before.keys() | self.uses.keys()
         changed = {pod for pod in pods if before.get(pod) != self.uses.get(pod)}
         return changed | {pod for pod in pods if beside.get(pod) != self.neighbours.get(pod)}
@@ -182,7 +186,7 @@ class InPlace:
         }
         self.beside = pairs(self.granted, shared)
         self.jobs, self.planned = snapshot.jobs, True
-        found = changing(self.granted, self.uses, self.devices.coordinator.pods)
+        found = changing(self.granted, self.uses, self.adjusting)
         same = {key for key in found & self.changing.keys() if before.get(key) == self.granted[key]}
         self.changing = {key: self.changing[key] if key in same else snapshot.now for key in found}
         return plan
@@ -220,22 +224,6 @@ class InPlace:
             return None
         pods = max(1, pods_of(job, grants) if job is not None else 0)
         return Devices(sum(one.count for one in grants), pods * sizes[0], pods * sizes[-1])
-
-    def left_out(self, plan: Plan) -> Plan:
-        """The plan without jobs in place: they stay as they are."""
-
-        def others(of: Mapping[JobKey, Any]) -> dict[JobKey, Any]:
-            return {key: value for key, value in of.items() if key not in self.sizes}
-
-        return replace(
-            plan,
-            reservations=others(plan.reservations),
-            later=others(plan.later),
-            statuses=others(plan.statuses),
-            preempted=others(plan.preempted),
-            back=others(plan.back),
-            shrinks=tuple(s for s in plan.shrinks if s.job not in self.sizes),
-        )
 
     @property
     def moved(self) -> bool:

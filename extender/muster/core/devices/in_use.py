@@ -4,12 +4,13 @@ them; what is granted stands in `core.devices.slots`."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from muster.core.devices.coordinator import HeldDevice, seat
 from muster.core.devices.granted import PARTS, Grants
 from muster.core.devices.slots import SLOT, slots_of
-from muster.core.devices.transitions import DeviceState, PodState
+from muster.core.devices.transitions import DeviceState
 from muster.types import Job, JobKey, Member, Phase
 
 Uses = Mapping[str, Mapping[str, int]]
@@ -40,13 +41,14 @@ def neighbours_of(devices: Mapping[str, HeldDevice]) -> dict[str, str]:
     return found
 
 
-def changing(granted: Grants, uses: Uses, pods: Mapping[str, PodState]) -> set[JobKey]:
-    """Jobs of which a pod uses another number of GPUs than it is granted, or is on its way to that number."""
+def changing(granted: Grants, uses: Uses, adjusting: AbstractSet[str]) -> set[JobKey]:
+    """Jobs of which a pod uses another number of GPUs than it is granted, or is on its way to that number.
+    adjusting: pods that were on their way when `uses` was looked at."""
     return {
         key
         for key, grants in granted.items()
         for one in grants
-        if uses.get(one.pod, {}).get(one.node) != one.count or pods.get(one.pod) is PodState.ADJUSTING
+        if uses.get(one.pod, {}).get(one.node) != one.count or one.pod in adjusting
     }
 
 
