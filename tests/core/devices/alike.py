@@ -25,5 +25,6 @@ def decided(
     expected = decide(full, wants, now, vacate, aside)
     found = decide(memory, wants, now, vacate, aside, settled, only)
     assert found == expected
+    assert found.idle == {node: at for node, at in expected.idle.items() if only is None or node in only}
     assert memory == full
     return found

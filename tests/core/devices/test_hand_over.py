@@ -288,7 +288,7 @@ def test_what_a_process_that_has_ended_had_is_free_at_once(how: str) -> None:
 def test_an_idle_holder_stays_for_a_while_and_leaves_at_once_for_a_pod_that_is_not_in_place() -> None:
     cluster = Cluster(devices=2)
     cluster.run("a", 1)
-    assert (cluster.decide().leave, cluster.decide().wake) == ((), 100.0 + KEEP)
+    assert (cluster.decide().leave, cluster.decide().idle) == ((), {"n1": 100.0 + KEEP})
     assert cluster.decide(vacate=1).leave == ("holder-1",)
     cluster.now += KEEP
     assert cluster.decide().leave == ("holder-1",)

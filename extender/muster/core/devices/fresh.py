@@ -36,13 +36,15 @@ EVERY = 10.0
 @dataclass
 class Fresh:
     """nodes: of which something is new; open: where the last decision came to something; every: whether any node may
-    have changed; until: when time may change something, None: never; at: nodes where a pod is to have devices, or may
+    have changed; until: when time may change something anywhere, None: never; idle: when at a node, for devices there
+    that nobody uses; at: nodes where a pod is to have devices, or may
     have one; looked: when all nodes were looked at last."""
 
     nodes: set[str] = field(default_factory=set)
     open: set[str] = field(default_factory=set)
     every: bool = True
     until: float | None = None
+    idle: dict[str, float] = field(default_factory=dict)
     at: dict[str, set[str]] = field(default_factory=dict)
     looked: float = 0.0
     _wants: Sequence[Want] = ()
@@ -102,7 +104,7 @@ class Fresh:
         ):
             self.looked = now
             return None
-        found = self.nodes | self.open
+        found = self.nodes | self.open | {node for node, at in self.idle.items() if at <= now}
         while True:
             tied = [nodes for nodes in self._together.values() if not nodes.isdisjoint(found)]
             more = set().union(*tied) - found
@@ -115,13 +117,22 @@ class Fresh:
         looked: AbstractSet[str],
         settled: AbstractSet[str],
         until: float | None,
+        idle: Mapping[str, float],
         aside: AbstractSet[str],
     ) -> None:
         """After a decision. settled: nodes where there was nothing to decide, of those looked at; until: when time
-        may change something."""
+        may change something anywhere; idle: when at those looked at."""
+        for node in looked:
+            self.idle.pop(node, None)
+        self.idle |= idle
         self.open = set(looked - settled)
         self.nodes.clear()
         self.every, self.until = bool(aside), until
+
+    @property
+    def first(self) -> float | None:
+        """When time may change something at a node first."""
+        return min(self.idle.values(), default=None)
 
     def _planned(self, wants: Sequence[Want], vacate: Mapping[str, int]) -> None:
         """Where the plan wants something else than the last one."""

@@ -36,7 +36,8 @@ class Decisions:
     """What is to be done on the API; orders stand with the agents (`Agent.order`), who ask for them.
 
     assigns: records to be written; create: holders to be made, by node; leave: uids of holders that are to go;
-    told: pods with a new order; wake: when to decide again though nothing happens.
+    told: pods with a new order; wake: when to decide about all nodes again though nothing happens; idle: when about
+    one, of each that was looked at and has an idle device.
     """
 
     assigns: tuple[Assign, ...] = ()
@@ -44,6 +45,7 @@ class Decisions:
     leave: tuple[str, ...] = ()
     told: tuple[str, ...] = ()
     wake: float | None = None
+    idle: Mapping[str, float] = field(default_factory=dict, compare=False)
 
 
 def decide(
@@ -137,7 +139,8 @@ def decide(
         settled.update(now_settled)
     gone = [d for d in memory.devices.values() if d.state is DeviceState.LOST and _done_with(memory, d)]
     leave = tuple(sorted({*unwanted, *(d.holder for d in (*spare, *gone) if d.holder)}))
-    return Decisions(tuple(assigns), create, leave, tuple(told), _wake(memory, recorded, now))
+    idle = _idle(memory, only, now)
+    return Decisions(tuple(assigns), create, leave, tuple(told), _wake(memory, recorded, now), idle)
 
 
 def _by_node(
@@ -182,10 +185,20 @@ def _done_with(memory: Coordinator, device: HeldDevice) -> bool:
 
 
 def _wake(memory: Coordinator, recorded: AbstractSet[AgentKey], now: float) -> float | None:
-    """When the first agent has been silent for too long, or the first idle device was kept for long enough."""
+    """When the first agent has been silent for too long."""
     silent = memory.lease + memory.grace
     times = [agent.heard + silent for agent in memory.agents.values()]
     if not recorded <= memory.agents.keys():
         times.append(memory.since + silent)
-    times += [d.idle_since + memory.keep for d in memory.devices.values() if d.state is DeviceState.IDLE]
     return min((time for time in times if time > now), default=None)
+
+
+def _idle(memory: Coordinator, only: AbstractSet[str] | None, now: float) -> dict[str, float]:
+    """When the first idle device of each node was kept for long enough. only: nodes; None: all."""
+    found: dict[str, float] = {}
+    for device in memory.devices.values():
+        if device.state is DeviceState.IDLE and (only is None or device.node in only):
+            until = device.idle_since + memory.keep
+            if until > now:
+                found[device.node] = min(until, found.get(device.node, until))
+    return found
