@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from muster.core.actions.reconcile_gang import diff
-from muster.core.actions.told_later import BRIEF, KEPT_EVERY, SPREAD, kept_for
+from muster.core.actions.told_later import BRIEF, KEPT_EVERY, SPREAD, TOGETHER, kept_for, kept_until
 from muster.core.state.job_state import JobState
 from muster.core.state.state import HEARD
 from muster.types import GangSeen, JobKey, Outcome, Phase, Reason, State, Status, WriteGang
@@ -81,6 +81,17 @@ def test_jobs_that_started_together_are_not_all_written_together() -> None:
     assert KEPT_EVERY * (1 - SPREAD) <= min(every) < max(every) <= KEPT_EVERY
     most = max(sum(at <= one < at + 1 for one in every) for at in range(int(KEPT_EVERY)))
     assert most < 100, "so many of a thousand within one second"
+
+
+def test_what_is_due_once_a_minute_of_a_thousand_jobs_makes_few_cycles() -> None:
+    due = set()
+    for number in range(1000):
+        job_state = JobState(JobKey("team", f"job-{number}"))
+        job_state.recorded.observed_at = 1_000_000.0 + number / 1000
+        due.add(kept_until(job_state))
+        late = kept_until(job_state) - job_state.recorded.observed_at - kept_for(job_state)
+        assert 0.0 <= late < TOGETHER
+    assert len(due) <= KEPT_EVERY * SPREAD / TOGETHER + 2
 
 
 def test_the_answer_to_a_write_about_a_job_that_runs_makes_no_cycle() -> None:

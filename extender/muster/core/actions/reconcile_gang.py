@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from muster.core.actions.resize_events import resized
 from muster.core.actions.save_learned import learn
-from muster.core.actions.told_later import changes_at_once, kept_for, starts_at_once
+from muster.core.actions.told_later import changes_at_once, kept_for, kept_until, starts_at_once
 from muster.core.actions.transitions import enter
 from muster.core.actions.ungate import carry, may_carry, ungate
 from muster.core.gang_object import conditions
@@ -148,7 +148,7 @@ def _lived_on(state: LedgerState, job_state: JobState, now: float) -> bool:
             job_state.recorded.observed_at = now  # looked at: it still holds
     if job_state.recorded.gang is None or now >= job_state.recorded.observed_at + kept:
         return True
-    state.again(job_state.key, job_state.recorded.observed_at + kept)
+    state.again(job_state.key, kept_until(job_state))
     return False
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 
 from muster.core.state.job_state import JobState
@@ -17,6 +18,11 @@ KEPT_EVERY, SPREAD = 60.0, 0.25
 """Seconds between two writes of a Gang of which only progress, speeds, a plugin's memory or its share's reason are
 new, and by what part of that it is sooner for some: of a thousand jobs that started together, or whose reason changed
 with one of them, the Gangs are not all written at once."""
+
+
+TOGETHER = 5.0
+"""Seconds of whose multiples one is when such a write is due: a cycle has those of many Gangs, and there is not one
+each second for a few of them."""
 
 
 def starts_at_once(state: LedgerState, job_state: JobState, status: Status, now: float) -> bool:
@@ -44,3 +50,8 @@ def kept_for(job_state: JobState) -> float:
     """KEPT_EVERY of this job, s."""
     key = job_state.key
     return KEPT_EVERY * (1.0 - SPREAD * zlib.crc32(f"{key.namespace}/{key.name}".encode()) / 2**32)
+
+
+def kept_until(job_state: JobState) -> float:
+    """When what was written of it last is looked at again, Unix s."""
+    return math.ceil((job_state.recorded.observed_at + kept_for(job_state)) / TOGETHER) * TOGETHER
