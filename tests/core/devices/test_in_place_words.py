@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import re
 
+from muster.core.devices import words
+from muster.core.devices.coordinator import Change
+from muster.core.devices.granted import Granted
 from muster.points import Profile
+from muster.types import Reason, State, Status
 from tests.core.devices.circle import Circle
 
 
@@ -50,3 +54,17 @@ def test_gpus_are_not_counted_as_pods_in_what_an_owner_reads() -> None:
     assert not [words for words in after if re.search(r"[2-9] (more )?pods|of [2-9] pods|\.gpus", words)], (
         after
     )
+
+
+def test_a_job_between_all_its_gpus_and_its_next_ones_is_not_said_to_have_some() -> None:
+    runs = Status(State.RUNNING, Reason.OK, "2 of 2 replicas run")
+    grants = (Granted("p", "n0", 2),)
+    between = words.told(
+        runs,
+        grants,
+        8,
+        True,
+        starts=False,
+        changes=[(Change(at=1.0, took=2.0, idle=0.5, count=0, handed=True), 720.0)],
+    )
+    assert between.message == "in place: no GPU since 00:12Z; it is to have 2 of 8 GPUs of n0"

@@ -36,6 +36,9 @@ def told(
         else:
             how = f"taken up in {took:.1f} s"
         uses = [replace(one, count=last.count) for one, (last, _) in zip(grants, changes, strict=True)]
+        if not any(one.count for one in uses):  # told to give all, and not yet what it is to have next
+            to_have = f"no GPU{since}; it is to have {_of(grants, gpus)}"
+            return Status(State.RUNNING, status.reason, f"in place: {to_have}{more}")
         return Status(State.RUNNING, status.reason, f"in place: {_of(uses, gpus)}{since}; {how}{more}")
     alone = len(grants) == 1
     pods = "its pod starts" if alone else "its pods start"
