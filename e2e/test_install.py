@@ -110,22 +110,27 @@ def test_the_api_server_finds_no_mistake_of_type_in_the_charts_policies(
     lab = new_lab(Shape(groups=(NodeGroup(1, gpus=8),), controller_args=("--controllers=*",)))
     cluster = Cluster(lab.kubeconfig)
     policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
-    about = {
-        "apiGroups": ["apps"],
-        "apiVersions": ["v1"],
-        "operations": ["CREATE"],
-        "resources": ["deployments"],
+    mistakes = {
+        "wrong-about-deployments": ("apps", "v1", "deployments", "object.spec.replicas == 'three'"),
+        "wrong-about-gangs": ("muster.dev", "v1alpha1", "gangs", "object.metadata.name == 3"),
     }
-    wrong = {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingAdmissionPolicy",
-        "metadata": {"name": "wrong"},
-        "spec": {
-            "matchConstraints": {"resourceRules": [about]},
-            "validations": [{"expression": "object.spec.replicas == 'three'"}],
-        },
-    }
-    cluster.request("POST", policies, wrong)
+    for name, (group, version, resource, expression) in mistakes.items():
+        rule = {
+            "apiGroups": [group],
+            "apiVersions": [version],
+            "operations": ["CREATE"],
+            "resources": [resource],
+        }
+        wrong = {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "ValidatingAdmissionPolicy",
+            "metadata": {"name": name},
+            "spec": {
+                "matchConstraints": {"resourceRules": [rule]},
+                "validations": [{"expression": expression}],
+            },
+        }
+        cluster.request("POST", policies, wrong)
 
     def warnings() -> dict[str, Any]:
         """By policy; None: it is not checked yet."""
@@ -133,8 +138,8 @@ def test_the_api_server_finds_no_mistake_of_type_in_the_charts_policies(
         return {one["metadata"]["name"]: one.get("status", {}).get("typeChecking") for one in found}
 
     wait_until(lambda: None not in warnings().values(), what="each policy is checked", also=warnings)
-    assert len(warnings()) > 1
-    assert [name for name, warned in warnings().items() if warned] == ["wrong"]
+    assert len(warnings()) > len(mistakes)
+    assert {name for name, warned in warnings().items() if warned} == set(mistakes)
 
 
 def _install_an_older_chart(lab: Lab, folder: Path) -> None:

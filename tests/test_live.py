@@ -311,13 +311,29 @@ def test_words_of_agents_are_heard_between_the_stages_of_a_cycle_but_not_before_
     driver.hear(AgentHeard(1, "known", word))
     driver.take([PodGone("new")])
     driver.hear(AgentHeard(2, "new", word))
+    driver.hear(AgentHeard(3, "known", word))
     driver._between()
+    # the third waits with the second: once it is answered, whoever spoke before counts as heard
     assert (devices.heard, devices.turns) == ([("known", True)], 1)
-    driver._between()
-    assert devices.turns == 1  # nobody has said anything
     driver._drain(0.0)
-    assert devices.heard == [("known", True), ("new", True)]
+    assert sorted(devices.heard) == [("known", True), ("known", True), ("new", True)]
     assert driver._unheard == []
+    driver._between()
+    assert devices.turns == 2  # nobody has said anything since
+
+
+def test_what_was_said_before_the_watch_told_the_same_is_heard_before_it(driver: Driver) -> None:
+    """Of who has a device now an answer says that it was another's; the watch tells of the new one alone."""
+    devices = Devices()
+    devices.known.add("known")
+    driver._devices = cast(DeviceDriver, devices)
+    told: list[str] = []
+    devices.hear = lambda word: told.append(word.pod)  # type: ignore[method-assign]
+    devices.learn = lambda event: told.append("the watch")  # type: ignore[method-assign] # noqa: ARG005
+    driver.hear(AgentHeard(1, "known", AgentReport("run", AgentState.RUNNING)))
+    driver.take([PodGone("any")])
+    driver._drain(0.0)
+    assert told[:2] == ["known", "the watch"]
 
 
 def test_a_word_that_comes_while_others_are_heard_waits_for_nobody(driver: Driver) -> None:

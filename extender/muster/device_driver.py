@@ -5,9 +5,9 @@
     watch  ──PodSeen─────▶ │ DeviceDriver │ ──holders──▶ API (cluster/holders.py)
     API    ──outcomes────▶ └──────────────┘ ──where each holder may go──▶ the verbs
 
-It has no thread: whoever turns the circle (live.py) calls it, between two cycles too. A term begins with a number of
-its own and with the holders that the watch knows; what it decides raises nothing beyond `turn`: where a decision
-fails, trainings go on with what they have, and it is tried again later.
+It has no thread: whoever turns the circle (live.py) calls it, between two cycles and within one, too. A term begins
+with a number of its own and with the holders that the watch knows; what it decides raises nothing beyond `turn`:
+where a decision fails, trainings go on with what they have, and it is tried again later.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ from muster.types.holders import (
 log = logging.getLogger(__name__)
 
 REFUSED = 0.5
-"""Seconds until a record that was refused counts as not written: the watch tells the holder's version meanwhile."""
+"""Seconds until a record that was refused counts as not written: the watch tells the holder's version meanwhile, but
+where a cycle takes longer."""
 LOOK = 1.0
 """Seconds between looks for the metrics while nothing is new."""
 FIRST, LONGEST = 1.0, 64.0

@@ -314,14 +314,16 @@ class Driver:
         except queue.Empty:
             return
         while True:
-            words = self._said()  # whose pods the watch has told of before: first what it has told
+            words = self._said()
+            new = [word for word in words if self._devices is not None and not self._devices.knows(word)]
+            self._hear([word for word in words if word not in new] if new else words)
             with contextlib.suppress(queue.Empty):
                 while True:
                     now = time.time()
                     for event in events:
                         self._apply(event, now)
                     events = self._inbox.get_nowait()
-            self._hear(words)
+            self._hear(new)  # the watch has told of their pods by now
             if self._words.empty():
                 break
             events = []
@@ -365,12 +367,14 @@ class Driver:
 
     def _between(self) -> None:
         """Between two stages of a cycle: a training that waits for a word is not to wait for the plan of all jobs.
-        Who the watch may just have told of is heard after it."""
+        Who the watch may just have told of is heard after it, and who speaks after him."""
         if self._devices is None or self._words.empty():
             return
         words = self._said()
-        self._unheard = [word for word in words if not self._devices.knows(word)]
-        self._hear([word for word in words if self._devices.knows(word)])
+        # An answer to a request says that all before it were heard, too.
+        first = next((at for at, word in enumerate(words) if not self._devices.knows(word)), len(words))
+        self._unheard = words[first:]
+        self._hear(words[:first])
         self._hand_over()
 
     def _hand_over(self) -> None:

@@ -16,7 +16,7 @@ from muster.core.devices.device_ledger import DeviceLedger
 from muster.core.devices.on_node import Want
 from muster.types import Phase
 from muster.types.devices import AgentAnswer, AgentReport
-from muster.types.holders import HolderEvent
+from muster.types.holders import DeleteHolder, HolderEvent, HolderGone, HolderRecord, HolderSeen
 from tests.core.devices.circle import Circle
 from tests.core.devices.world import GRACE, KEEP, LEASE
 
@@ -158,3 +158,32 @@ def test_all_nodes_are_looked_at_now_and_then_whatever_is_known_of_them(
     assert known.look((), {}, set(), 100.0) is None
     assert [known.look((), {}, set(), now) for now in (101.0, 109.9)] == [set(), set()]
     assert known.look((), {}, set(), 110.0) is None
+
+
+def test_when_an_idle_device_was_kept_for_long_enough_its_node_alone_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fresh, "EVERY", float("inf"))
+    noted = Noted()
+    noted.counts = []
+    devices = DeviceLedger(Coordinator(1, 0.0, LEASE, GRACE, KEEP), fresh=noted)
+
+    def leaves(now: float) -> list[str]:
+        return [one.uid for one in devices.adopt([], now)[0] if isinstance(one, DeleteHolder)]
+
+    for node, at in (("n1", 0.0), ("n2", 1.0)):
+        devices.apply(HolderSeen(HolderRecord(f"u-{node}", node, device=f"GPU-{node}"), node, "1"), at)
+        assert leaves(at) == []
+    assert devices.adopt([], 1.0)[1].wake == KEEP
+    assert leaves(KEEP) == ["u-n1"]
+    assert noted.counts[-1] == 1
+    assert leaves(KEEP + 1.0) == ["u-n2"]
+
+
+def test_of_a_node_of_which_nothing_is_left_nobody_is_woken() -> None:
+    devices = DeviceLedger(Coordinator(1, 0.0, LEASE, GRACE, KEEP))
+    devices.apply(HolderSeen(HolderRecord("u", "n1", device="GPU"), "n1", "1"), 0.0)
+    assert devices.adopt([], 0.0)[1].wake == KEEP
+    devices.apply(HolderGone("u"), 1.0)
+    devices.fresh.every = True
+    assert devices.adopt([], 1.0)[1].wake is None

@@ -21,8 +21,8 @@ with one of them, the Gangs are not all written at once."""
 
 
 TOGETHER = 5.0
-"""Seconds of whose multiples one is when such a write is due: a cycle has those of many Gangs, and there is not one
-each second for a few of them."""
+"""Seconds of whose multiples one is when such a write makes a cycle: that has those of many Gangs, and there is not
+one each second for a few of them."""
 
 
 def starts_at_once(state: LedgerState, job_state: JobState, status: Status, now: float) -> bool:

@@ -187,7 +187,7 @@ class DeviceLedger:
         again += self.looks.again(self.coordinator.devices)
         wake = min((at for at in (*again, found.wake or 0.0) if at > now), default=None)
         looked = self._nodes(wants) if only is None else self.fresh.open | only
-        self.fresh.decided(looked, self.settled.keys(), wake, found.idle, aside)
+        self.fresh.decided(looked, self.settled.keys(), wake, found.idle, aside, whole=only is None)
         return tuple(actions), replace(found, wake=min(filter(None, (wake, self.fresh.first)), default=None))
 
     def _nodes(self, wants: Sequence[Want]) -> set[str]:

@@ -2,8 +2,8 @@
 
 What a node's steps depend on (core.devices.settled) changes by what is heard of its holders and of the agents of its
 pods, by a plan, and by time. So a decision looks at these nodes alone, with all that jobs of several pods tie to
-them, and at all nodes once time alone may have changed something. It is the decision about all nodes
-(tests/core/devices/test_fresh.py).
+them, at those where an idle device was kept for long enough, and at all nodes once time may have changed more. It is
+the decision about all nodes (tests/core/devices/test_fresh.py).
 """
 
 from __future__ import annotations
@@ -119,12 +119,13 @@ class Fresh:
         until: float | None,
         idle: Mapping[str, float],
         aside: AbstractSet[str],
+        *,
+        whole: bool,
     ) -> None:
         """After a decision. settled: nodes where there was nothing to decide, of those looked at; until: when time
-        may change something anywhere; idle: when at those looked at."""
-        for node in looked:
-            self.idle.pop(node, None)
-        self.idle |= idle
+        may change something anywhere; idle: when at those looked at; whole: whether these were all."""
+        kept = {} if whole else {node: at for node, at in self.idle.items() if node not in looked}
+        self.idle = {**kept, **idle}
         self.open = set(looked - settled)
         self.nodes.clear()
         self.every, self.until = bool(aside), until

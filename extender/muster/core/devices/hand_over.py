@@ -61,8 +61,8 @@ def decide(
     first. A pod that isn't among them is to have none. vacate: devices that each node is to give up for pods that
     aren't in place. aside: pods about which nothing is decided; they keep what they have. settled: nodes about which
     the last decision came to nothing, which are left out as long as nothing changes there; afterwards those of this
-    one. What is decided does not depend on it. only: nodes to look at, where nothing is new of any other and none of
-    the times of `wake` has come (core.devices.fresh); None: all."""
+    one. What is decided does not depend on it. only: nodes to look at, where nothing is new of any other, and neither
+    a time of `wake` nor of its `idle` has come (core.devices.fresh); None: all."""
     # 1 who was not heard of for too long has lost its devices
     if only is None:
         expire(memory, now, aside)
