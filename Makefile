@@ -4,9 +4,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made
-# Scenarios run in so many processes, each with a lab of its own, file by file; they wait for a third of their time, so there is
-# one more than cores (4 at most). JOBS=0: in one, as pytest does.
-JOBS ?= $(shell n=$$(($$(nproc) + 1)); echo $$((n < 4 ? n : 4)))
+# Scenarios run in so many processes, each with a lab of its own, file by file; with more than cores they take as long, since
+# labs use all of these. JOBS=0: in one, as pytest does.
+JOBS ?= $(shell n=$$(nproc); echo $$((n < 4 ? n : 4)))
 SIDE_BY_SIDE = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 .DEFAULT_GOAL := help
 
