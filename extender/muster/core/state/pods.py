@@ -219,17 +219,19 @@ def _key(state: LedgerState, pod: PodRecord, before: JobKey | None) -> JobKey:
         and other != key
         and (other == plain or other.uid not in ("", top.uid))
     ]
-    recorded = [each for each in (plain, key, *others) if _recorded(state.entries.get(each))]
+    ended = pod.phase.ended  # what becomes of it is still of the job that it was of
+    recorded = [each for each in (plain, key, *others) if _recorded(state.entries.get(each), ended)]
     unread = top.uid not in state.owners.records
     return recorded[0] if recorded else before if unread and before in others else key
 
 
-def _recorded(job_state: JobState | None) -> bool:
-    """Whether a Gang of the job is on the API, or on its way there, and does not say that it has ended."""
+def _recorded(job_state: JobState | None, ended: bool) -> bool:
+    """Whether a Gang of the job is on the API, or on its way there, and does not say that it has ended. ended: one
+    that says so counts, too."""
     if job_state is None:
         return False
     gang = job_state.recorded.gang
-    return job_state.in_flight.gang.sent is not None if gang is None else not gang.ended
+    return job_state.in_flight.gang.sent is not None if gang is None else ended or not gang.ended
 
 
 def _is_of(state: LedgerState, key: JobKey, owner: Owner) -> bool:
