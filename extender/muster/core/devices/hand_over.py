@@ -15,6 +15,7 @@ Everything is decided afresh from what is known, so a crash or a change of mind 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -106,12 +107,13 @@ def decide(
     told: list[str] = []
     unwanted: list[str] = []
     now_settled: dict[str, Settled] = {}
+    idle: dict[str, float] = {}
     for name, inputs in at.items():
         known = left_out.get(name)
         pods = each[name].pods if known is None else known.pods
         bears = bearing(memory, pods, inputs.wants, givers, whole, recorded)
         if known is not None and known.bearing == bears:
-            now_settled[name] = known
+            now_settled[name], idle[name] = known, known.until
             continue
         node = each.get(name) or NodeSteps(memory, inputs.devices, inputs.wants, inputs.vacate, now, gang)
         # 5 orders: fewer for who gives, more for who has it all
@@ -125,13 +127,14 @@ def decide(
             unwanted += here[missing:]
         spares = node.spare()
         spare += spares
+        idle[name] = node.idle_until()
         if missing or orders or spares or aside:
             continue
         if known is not None:
             now_settled[name] = replace(known, bearing=bears)
         elif name in quiet:
             now_settled[name] = Settled(
-                inputs, pods, quiet[name], gives[name], incomplete[name], bears, node.idle_until()
+                inputs, pods, quiet[name], gives[name], incomplete[name], bears, idle[name]
             )
     if settled is not None:
         for name in set(settled) if only is None else only:
@@ -139,7 +142,7 @@ def decide(
         settled.update(now_settled)
     gone = [d for d in memory.devices.values() if d.state is DeviceState.LOST and _done_with(memory, d)]
     leave = tuple(sorted({*unwanted, *(d.holder for d in (*spare, *gone) if d.holder)}))
-    idle = _idle(memory, only, now)
+    idle = {name: until for name, until in idle.items() if until < math.inf}
     return Decisions(tuple(assigns), create, leave, tuple(told), _wake(memory, recorded, now), idle)
 
 
@@ -191,14 +194,3 @@ def _wake(memory: Coordinator, recorded: AbstractSet[AgentKey], now: float) -> f
     if not recorded <= memory.agents.keys():
         times.append(memory.since + silent)
     return min((time for time in times if time > now), default=None)
-
-
-def _idle(memory: Coordinator, only: AbstractSet[str] | None, now: float) -> dict[str, float]:
-    """When the first idle device of each node was kept for long enough. only: nodes; None: all."""
-    found: dict[str, float] = {}
-    for device in memory.devices.values():
-        if device.state is DeviceState.IDLE and (only is None or device.node in only):
-            until = device.idle_since + memory.keep
-            if until > now:
-                found[device.node] = min(until, found.get(device.node, until))
-    return found
