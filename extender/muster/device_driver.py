@@ -52,6 +52,8 @@ from muster.types.holders import (
 
 log = logging.getLogger(__name__)
 
+Word = AgentHeard | HolderOutcome | HolderSaid
+"""What agents and holders say, and the API of these."""
 REFUSED = 0.5
 """Seconds until a record that was refused counts as not written: the watch tells the holder's version meanwhile, but
 where a cycle takes longer."""
@@ -203,7 +205,7 @@ class DeviceDriver:
             # Who only asks again has its lease renewed; with 1,000 agents that is most of what is heard.
             self._news |= before is None or before.report != heard.report or known.steps != steps
 
-    def knows(self, word: AgentHeard | HolderOutcome | HolderSaid) -> bool:
+    def knows(self, word: Word) -> bool:
         """Whether the watch has told of the pod that says it."""
         match word:
             case AgentHeard():

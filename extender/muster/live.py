@@ -32,7 +32,7 @@ from muster.cluster.watch import Reflector
 from muster.core.ledger import Ledger
 from muster.core.state.quarantine import stumbled
 from muster.core.views.view import Board, View
-from muster.device_driver import DeviceDriver, InPlaceSettings
+from muster.device_driver import DeviceDriver, InPlaceSettings, Word
 from muster.errors import ClusterError
 from muster.points import Profile
 from muster.server.agent_orders import AgentHeard, AgentOrders
@@ -42,8 +42,6 @@ from muster.types import Event, Plan, Snapshot
 from muster.types.holders import HolderOutcome, HolderRecord, HolderSaid
 
 log = logging.getLogger(__name__)
-
-Word = AgentHeard | HolderOutcome | HolderSaid
 
 COALESCE = 0.05
 """Seconds between cycles: events that arrive meanwhile are planned together (design §3)."""
@@ -156,18 +154,17 @@ class Driver:
         self._put(heard)
 
     def _put(self, word: Word) -> None:
-        self._words.put(word)
-        self._inbox.put([])  # whoever waits there wakes up
+        self.note(word)
         self._urgent.set()
 
     def holder(self, uid: str) -> HolderRecord | None:
         """A pod that holds a device, by uid. Called from the thread of the service port."""
         return None if self._devices is None else self._devices.holder(uid)
 
-    def note(self, said: HolderSaid) -> None:
+    def note(self, word: Word) -> None:
         """Called from the thread of the service port, with what a holder's container tells."""
-        self._words.put(said)
-        self._inbox.put([])
+        self._words.put(word)
+        self._inbox.put([])  # whoever waits there wakes up
 
     def ailing(self, now: float, within: float) -> list[str]:
         """What /healthz names, at `now` (monotonic): the circle has not gone round well for `within` seconds. It does
@@ -315,8 +312,8 @@ class Driver:
             return
         while True:
             words = self._said()
-            new = [word for word in words if self._devices is not None and not self._devices.knows(word)]
-            self._hear([word for word in words if word not in new] if new else words)
+            new = [word for word in words if not self._knows(word)]
+            self._hear([word for word in words if self._knows(word)])
             with contextlib.suppress(queue.Empty):
                 while True:
                     now = time.time()
@@ -350,6 +347,9 @@ class Driver:
                 words.append(self._words.get_nowait())
         return words
 
+    def _knows(self, word: Word) -> bool:
+        return self._devices is not None and self._devices.knows(word)
+
     def _hear(self, words: Sequence[Word]) -> None:
         if self._devices is None:
             return
@@ -368,11 +368,11 @@ class Driver:
     def _between(self) -> None:
         """Between two stages of a cycle: a training that waits for a word is not to wait for the plan of all jobs.
         Who the watch may just have told of is heard after it, and who speaks after him."""
-        if self._devices is None or self._words.empty():
+        if self._words.empty():
             return
         words = self._said()
         # An answer to a request says that all before it were heard, too.
-        first = next((at for at, word in enumerate(words) if not self._devices.knows(word)), len(words))
+        first = next((at for at, word in enumerate(words) if not self._knows(word)), len(words))
         self._unheard = words[first:]
         self._hear(words[:first])
         self._hand_over()
