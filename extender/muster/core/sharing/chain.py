@@ -7,7 +7,7 @@ The live cycle, the simulator on nodes and the fluid simulator all share by this
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -59,9 +59,10 @@ def shares_of(
         return None
     low = [row for row in floors if shares.replicas[row] < table.have[row]]
     settled = [*settled, *low] if low else settled
-    proposed = legal(shares, table, plugin_errors)
+    stays = {*settled, *floors}
+    proposed = legal(shares, table, plugin_errors, stays=stays)
     if settled:  # that others may not shrink for it is no fault of the plugin's
-        proposed = legal(_kept(proposed, snapshot, settled), table, [], settled)
+        proposed = legal(_kept(proposed, snapshot, settled), table, [], settled, stays=stays)
     return by_priority(proposed, table, (*settled, *floors), stop=preemption)
 
 
@@ -79,8 +80,19 @@ def _kept(shares: Grants, snapshot: SharingSnapshot, settled: Sequence[int]) -> 
     return replace(shares, replicas=replicas, details=grants)
 
 
-def legal(shares: Grants, table: Table, plugin_errors: list[str], settled: Sequence[int] = ()) -> Grants:
-    """The shares themselves where they are legal, else the nearest that are, from below."""
+def legal(
+    shares: Grants,
+    table: Table,
+    plugin_errors: list[str],
+    settled: Sequence[int] = (),
+    *,
+    stays: Collection[int] = (),
+) -> Grants:
+    """The shares themselves where they are legal, else the nearest that are, from below.
+
+    stays: rows of jobs that may go on with a number that is none of their sizes, since it can't change now or is
+    about to be whole again. Of any other it is the end of a change that was overtaken.
+    """
     replicas = shares.replicas
     granted_rows = replicas.nonzero()[0]  # few, where thousands of jobs wait
     some = replicas[granted_rows]
@@ -94,10 +106,14 @@ def legal(shares: Grants, table: Table, plugin_errors: list[str], settled: Seque
         replicas = np.where((replicas < table.min) & (replicas != table.have), 0, replicas)
     for row, sizes in table.sizes.items():
         granted = int(replicas[row])
-        if granted and granted not in sizes and granted != table.have[row]:
-            if replicas is shares.replicas:
-                replicas = replicas.copy()
-            replicas[row] = max((s for s in sizes if s <= granted), default=0)
+        if not granted or granted in sizes:
+            continue
+        less = max((s for s in sizes if s <= granted), default=0)
+        if granted == table.have[row] and (row in stays or not less):
+            continue
+        if replicas is shares.replicas:
+            replicas = replicas.copy()
+        replicas[row] = less
     if replicas is shares.replicas and not shares.details:
         used_by = some @ table.unit[granted_rows] + np.add.reduce(table.fixed[granted_rows])
         if used_by <= table.gpus:

@@ -283,14 +283,20 @@ class JobBuilder:
         return not (pod.phase.on_node and self.owners.fragile(pod))
 
     def _member(self, job_state: JobState, pod: PodRecord, held: Mapping[str, str]) -> Member:
-        leaves = pod.phase is Phase.BOUND and pod.uid in job_state.desired.leaving
-        node = pod.node or pod.pin
-        if pod.phase is Phase.UNGATED and not node:
+        """As it will be once what is under way about it is done."""
+        phase, pinned, node = pod.phase, bool(pod.pin), pod.node or pod.pin
+        if phase is Phase.GATED and pod.uid in held and job_state.in_flight.of(pod.uid).sent is Ungate:
+            phase, pinned = Phase.UNGATED, job_state.job is None or not job_state.job.scored
+        if phase is Phase.UNGATED and not node:
             node = held.get(pod.uid, "")
+        if pod.uid in job_state.desired.leaving and (
+            phase is Phase.BOUND or (phase is Phase.UNGATED and pinned)
+        ):
+            phase = Phase.ENDING
         return Member(
             uid=pod.uid,
             pod=pod.name,
-            phase=Phase.ENDING if leaves else pod.phase,
+            phase=phase,
             shape=pod.shape,
             index=identity.index_of(pod),
             node=node,
@@ -298,7 +304,7 @@ class JobBuilder:
             refused_at=self.refused_at.get(pod.uid, 0.0),
             refusal=pod.refusal,
             evictable=self._evictable(pod),
-            pinned=bool(pod.pin),
+            pinned=pinned,
             nominated=pod.nominated,
             revision=identity.revision_of(pod),
         )
@@ -363,13 +369,15 @@ def is_alive(pod: PodRecord) -> bool:
 def _normal_holds(job_state: JobState, live: list[PodRecord]) -> tuple[Reservation, ...]:
     """Holds of bound pods are done; holds of pods that are gone are open for their successors. One that is pinned has
     its place, whatever was planned since: it can go nowhere else (its eviction was called back)."""
-    phase = {p.uid: p.phase for p in live}
-    kept = [h for h in job_state.planned if not (h.uid in phase and phase[h.uid].on_node)]
+    phase, leaving = {p.uid: p.phase for p in live}, job_state.desired.leaving
+    kept = [
+        h for h in job_state.planned if not (h.uid in phase and (phase[h.uid].on_node or h.uid in leaving))
+    ]
     held = {h.uid for h in kept}
     pinned = [
         Reservation(identity.role_of(p), p.pin, p.name, p.uid)
         for p in live
-        if p.phase is Phase.UNGATED and p.pin and p.uid not in held and p.uid not in job_state.desired.leaving
+        if p.phase is Phase.UNGATED and p.pin and p.uid not in held and p.uid not in leaving
     ]
     return reopened((*kept, *pinned), {h.uid for h in kept if h.uid and h.uid not in phase})
 

@@ -1,0 +1,106 @@
+"""Shares that change while a change is still being made: gates that come off, pods that are told to leave, late
+answers. Whatever is overtaken, a job ends up with a number that it may have, and no place is planned twice."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from muster.points import Profile
+from muster.types import Grant, Grants, Phase, SharingSnapshot, Ungate
+from muster_plugins.pack import Pack
+from tests.cluster_late import LateCluster, LateMuster
+
+SIZES = (1, 2, 4, 8)
+NAMES = "abcde"
+
+
+@dataclass
+class Drawn:
+    """Grants what was drawn last, by job name, as far as there are GPUs; each job on one node."""
+
+    wanted: dict[str, int]
+
+    def share(self, snapshot: SharingSnapshot) -> Grants:
+        table = snapshot.table
+        found = np.array([self.wanted[key.name.removeprefix("job-")] for key in table.keys], dtype=np.int64)
+        while found.sum() > table.gpus:
+            found[np.argmax(found)] //= 2
+        return Grants(found, {row: Grant(max_nodes=1) for row in range(len(table))})
+
+
+def jobs(
+    seed: int, names: str, wanted: dict[str, int], resize: str, gpus: int = 8
+) -> tuple[LateCluster, LateMuster]:
+    cluster = LateCluster(random.Random(seed), nodes=2, gpus=gpus)
+    for name in names:
+        notes = {"min_replicas": "1", "max_replicas": "8", "sizes": "1,2,4,8", "resize": resize}
+        cluster.job(name, 8, **notes)
+    drawn = Profile(name="drawn", scores=((Pack(), 1.0),), shares=(Drawn(wanted),), conserving=True)
+    return cluster, LateMuster(cluster, drawn)
+
+
+@pytest.mark.parametrize("resize", ["restart", "in-place"])
+@pytest.mark.parametrize("seed", range(6))
+def test_no_job_is_left_with_a_number_that_it_may_not_have(seed: int, resize: str) -> None:
+    wanted = dict.fromkeys(NAMES, 2)
+    cluster, muster = jobs(seed, NAMES, wanted, resize)
+    rng = random.Random(seed)
+    for _ in range(12):
+        for _ in range(rng.randint(1, 12)):
+            if rng.random() < 0.3:
+                wanted[rng.choice(NAMES)] = rng.choice(SIZES)
+            muster.step()
+        for _ in range(16):
+            muster.step(bad=False)
+        found = {name: len(cluster.bound(f"{name}-")) for name in NAMES}
+        assert set(found.values()) <= {0, *SIZES}, f"{found} of {wanted}"
+
+
+@pytest.mark.parametrize("resize", ["restart", "in-place"])
+def test_a_place_whose_gate_is_being_taken_off_is_not_free(resize: str) -> None:
+    """The share is halved when three of eight gates were asked to come off and nothing was answered."""
+    wanted = {"a": 8}
+    cluster, muster = jobs(0, "a", wanted, resize)
+    cluster.rng.random = lambda: 0.9  # type: ignore[method-assign]  # nobody writes labels
+    muster.turn()
+    (first,) = muster.queue
+    muster.hear(cluster.carry_out(first))
+    muster.queue.clear()
+    muster.turn()
+    gates = [action for action in muster.queue if isinstance(action, Ungate)]
+    assert len(gates) == 7, "the first one carried the start"
+    unheard = [cluster.carry_out(action) for action in gates[:3]]
+    wanted["a"] = 4
+    muster.queue = gates[3:]
+    muster.turn()
+    (job,) = muster.ledger.snapshot(cluster.now).jobs.values()
+    going = {action.uid for action in gates}
+    assert not [m for m in job.roles[0].members if m.uid in going and m.phase is Phase.GATED]
+    for events in unheard:
+        muster.hear(events)
+    for _ in range(20):
+        muster.step(bad=False)
+    assert len(cluster.bound("a-")) == 4
+    assert sum(1 for pod in cluster.pods.values() if pod.phase is Phase.UNGATED) == 0
+
+
+@pytest.mark.parametrize("resize", ["restart", "in-place"])
+def test_a_job_that_was_left_with_a_number_between_its_sizes_goes_to_the_next_below(resize: str) -> None:
+    """As where an eviction was called back; what it is granted finds no place beside another job."""
+    wanted = {"a": 4, "b": 4, "c": 8}
+    cluster, muster = jobs(1, "abc", wanted, resize, gpus=10)
+    for _ in range(12):
+        muster.step(bad=False)
+    assert {name: len(cluster.bound(f"{name}-")) for name in "abc"} == wanted
+    assert set(cluster.bound("a-")) == set(cluster.bound("b-"))
+    (node,) = set(cluster.bound("a-"))
+    fifth = next(pod for pod in cluster.pods.values() if pod.name.startswith("a-4-"))
+    cluster.update(fifth, phase=Phase.BOUND, node=node, pin=node)
+    wanted["a"] = 8
+    for _ in range(25):
+        muster.step(bad=False)
+    assert {name: len(cluster.bound(f"{name}-")) for name in "abc"} == {"a": 4, "b": 4, "c": 8}
