@@ -10,7 +10,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from e2e.bench.trainings import STARTS, Training, Trainings
-from muster.sim.physics import HAND_OVER, RESUME, SHRINK, START, Change, Cost, Running, Stage
+from muster.sim.physics import (
+    CHANGE,
+    GROW,
+    HAND_OVER,
+    MOVE,
+    RESUME,
+    SHRINK,
+    START,
+    Change,
+    Cost,
+    Running,
+    Stage,
+)
 from muster.sim.presets import sidecar
 from muster.sim.result import Result
 from muster.types import Report
@@ -82,9 +94,6 @@ class Counted(Trainings):
         return self.changing / ran if ran else 0.0
 
 
-STILL_STARTING = 0.1
-
-
 @dataclass(frozen=True)
 class AsPlayed(sidecar.FigureThree):
     """Costs of a live run, trace s. costs: as played; pod: from a job's submission to its training, in place. By
@@ -94,19 +103,14 @@ class AsPlayed(sidecar.FigureThree):
     pod: float = sidecar.POD
 
     def cost(self, change: Change) -> Cost:
-        starts = change.kind in (START, RESUME)
-        shrinks = change.kind == SHRINK
         if change.mechanism == HAND_OVER:
-            return (
-                Cost(prepare=self.pod)
-                if starts
-                else Cost(pause=self.costs.down if shrinks else self.costs.up)
-            )
-        if starts:
+            if change.kind in (START, RESUME):
+                return Cost(prepare=self.pod)
+            return Cost(pause=self.costs.down if change.kind == SHRINK else self.costs.up)
+        if change.ran is None:
             return Cost(pause=self.costs.start)
-        if shrinks:  # who arrives starts when they are free, and pays its own start
-            return Cost(pause=self.costs.down, release=self.costs.start)
-        return Cost(pause=self.costs.up)
+        grows = change.after.config.replicas > change.ran.replicas
+        return Cost(pause=self.costs.up if grows else self.costs.down)
 
     def report(self, running: Running, stage: Stage, *, boundary: bool) -> Report:
         """Without a speed: in the lab nothing reports."""
@@ -123,16 +127,16 @@ class Figures:
     changes: int
 
 
-CHANGES = ("grow", "shrink", "move", "change")
+CHANGES = (RESUME, GROW, SHRINK, MOVE, CHANGE)
 
 
 def simulated(result: Result) -> Figures:
-    """Of a simulation that kept its segments."""
-    changing = [s.end - s.start for s in result.segments if s.note in CHANGES]
-    running = sum(s.end - s.start for s in result.segments if s.gpus)
+    """Of a simulation that kept its segments. A change goes, as live, from when a job gives its GPUs up."""
+    ran = [s for s in result.segments if s.start >= result.started[s.job]]
+    changing = [s for s in ran if s.note in CHANGES or not s.gpus]
     return Figures(
         float(result.ended.max() - result.submitted.min()),
         float((result.ended - result.submitted).mean()),
-        sum(changing) / running,
-        len(changing),
+        sum(s.end - s.start for s in changing) / float((result.ended - result.started).sum()),
+        sum(s.note in CHANGES for s in changing),
     )

@@ -8,7 +8,7 @@ from e2e.bench import workload_one as one
 from e2e.bench.change_costs import BY_RESTART, IN_PLACE, AsPlayed, Costs, Counted
 from e2e.bench.trainings import Seen, Trained
 from e2e.bench.workload_one_live import BY_DEVICES, a_pod_a_gpu, one_pod
-from muster.sim.physics import GROW, HAND_OVER, RESTART, SHRINK, START, Change, Running
+from muster.sim.physics import GROW, HAND_OVER, RESTART, RESUME, SHRINK, START, Change, Running
 from muster.types import Config
 
 COSTS = Costs(start=2.0, down=3.0, up=4.0)
@@ -80,19 +80,30 @@ def change(kind: str, mechanism: str, before: int, after: int, freed: float = fl
     submission = made.submissions[0]
     had, has = (Config((("worker", n),), (n,)) for n in (before, after))
     running = Running(0, submission, made.models[submission.model], has, ("n0",) * after, 0.0, 0.0)
-    return Change(kind, mechanism, had if before else None, running, freed)
+    waited = kind in (START, RESUME)
+    return Change(kind, mechanism, None if waited else had, running, freed, had if before else None)
 
 
 def test_the_simulator_is_given_what_the_live_run_cost() -> None:
     played = AsPlayed(costs=BY_RESTART)
     assert played.cost(change(START, RESTART, 0, 1, freed=10.0)).pause == 83.0
     assert played.cost(change(GROW, RESTART, 1, 2)).pause == 242.0 - 91.0
-    shrinks = played.cost(change(SHRINK, RESTART, 2, 1))
-    assert (shrinks.pause, shrinks.release) == (204.0 - 91.0, 83.0)
+    assert played.cost(change(SHRINK, RESTART, 2, 1)).pause == 204.0 - 91.0
+    assert played.cost(change(RESUME, RESTART, 1, 2)).pause == 242.0 - 91.0, "all of it left to start again"
+    assert played.cost(change(RESUME, RESTART, 2, 1)).pause == 204.0 - 91.0
     by_devices = AsPlayed(costs=IN_PLACE, pod=95.0)
     assert by_devices.cost(change(START, HAND_OVER, 0, 1)).prepare == 95.0
     assert by_devices.cost(change(SHRINK, HAND_OVER, 2, 1)).pause == 27.0
     assert by_devices.cost(change(GROW, HAND_OVER, 1, 2)).pause == 37.0
+
+
+def test_in_the_simulator_too_all_of_a_job_leaves_when_its_number_changes() -> None:
+    made = one.workload(one.RESTART, 6)
+    run = {"release_s": 72.0 / 40.0, "usual_wait_s": 2.0}
+    found = one.foretold(one.RESTART, made, run, 40.0)  # type: ignore[arg-type]
+    sooner = one.foretold(one.RESTART, made, run | {"release_s": 0.0}, 40.0)  # type: ignore[arg-type]
+    assert found.changes > 0
+    assert found.overhead > sooner.overhead, "while its pods end it has no GPUs"
 
 
 def test_jobs_of_the_lab_are_the_simulators_compressed() -> None:

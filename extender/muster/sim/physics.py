@@ -75,7 +75,8 @@ class Stage(NamedTuple):
 class Change(NamedTuple):
     """One job's change: from `before` (None: it waited) to `after.config`. mechanism: the profile's.
 
-    freed: s since another job last left one of the nodes that it goes to (inf: none ever did).
+    freed: s since another job last left one of the nodes that it goes to (inf: none ever did). ran: what it ran in
+    last, also if it has waited since (None: it never ran).
     """
 
     kind: str
@@ -83,6 +84,7 @@ class Change(NamedTuple):
     before: Config | None
     after: Running
     freed: float = math.inf
+    ran: Config | None = None
 
 
 class Cost(NamedTuple):

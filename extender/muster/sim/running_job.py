@@ -81,6 +81,7 @@ class Training:
     at: Places = NOWHERE
     batch: int = 0
     config: Config | None = None  # of what runs; None while it has too few replicas to run
+    ran: Config | None = None  # the last one that it had
     going: bool = False  # it makes progress: neither waiting nor in a pause
     stage: Stage | None = None
     step: float = 0.0

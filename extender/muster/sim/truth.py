@@ -200,7 +200,9 @@ class Truth:
         last = max((self.freed.get(n, -math.inf) for n, c in newly.items() if c > 0), default=-math.inf)
         cost = Cost()
         if kind != ph.BIND:
-            cost = self.physics.cost(Change(kind, self.mechanism, training.config, after, now - last))
+            cost = self.physics.cost(
+                Change(kind, self.mechanism, training.config, after, now - last, training.ran)
+            )
         ready = now + cost.prepare
         if (
             before is not None
@@ -322,6 +324,7 @@ class Truth:
         training.at = places
         complete = training.may_run(spots, now)
         training.config = self._config(training, spots, training.batch) if complete else None
+        training.ran = training.config or training.ran
         gpus = float(places.total)
         if spots and not before.spots:
             training.run_start = now
