@@ -51,10 +51,14 @@ OURS = {"lab", "new_lab", "cluster", "_session_lab"}
 """Fixtures of scenarios that are about a cluster with Muster."""
 SHAPE = Shape(groups=(NodeGroup(16, gpus=8),), racks=4, kubernetes=KUBERNETES)
 _numbers = itertools.count()
+GARBAGE = {"GOGC": "400", "GOMEMLIMIT": "2GiB"}
+"""Of the Go programs that labs run: a tenth of kube-apiserver's CPU for some hundred MiB more of memory each."""
 WATCH: pytest.StashKey[Watching] = pytest.StashKey()
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    for name, value in GARBAGE.items():
+        os.environ.setdefault(name, value)
     config.addinivalue_line(
         "markers",
         "operators(names): runs where these operators were built before (make lab-build OPERATORS=...), in CI too",
