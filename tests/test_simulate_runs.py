@@ -112,14 +112,30 @@ def test_a_trace_that_names_a_cost_keeps_it_and_a_papers_own_costs_are_not_repla
     assert own[-1] == "changes of running jobs cost what the workload's own paper says"
 
 
-def test_ranges_are_refused_without_places() -> None:
+@pytest.mark.parametrize(
+    ("option", "why"),
+    [
+        ("--ranges", "--ranges: nobody grows by itself with --fluid"),
+        ("--silent", "--silent: with --fluid every length is known"),
+    ],
+)
+def test_what_needs_places_is_refused_without(option: str, why: str) -> None:
     done = CliRunner().invoke(
         main,
-        ["simulate", "--trace", str(SAMPLES / "jobs.json"), "--profile", "fifo", "--fluid", "--ranges"],
+        ["simulate", "--trace", str(SAMPLES / "jobs.json"), "--profile", "fifo", "--fluid", option],
         prog_name="muster",
     )
     assert done.exit_code == 2
-    assert "--ranges: nobody grows by itself with --fluid" in done.stderr
+    assert why in done.stderr
+
+
+def test_silent_jobs_are_named_under_the_table() -> None:
+    words = ("--trace", str(SAMPLES / "jobs.json"), "--profile", "optimus", "--restart", "900")
+    told, silent = table(*words), table(*words, "--silent")
+    assert silent.splitlines()[-1] == (
+        "jobs report nothing: what they have done is what they declare, pauses included (--silent)"
+    )
+    assert told.splitlines()[1] != silent.splitlines()[1]
 
 
 def test_time_to_leave_is_named_and_refused_where_it_would_count_twice() -> None:

@@ -78,8 +78,8 @@ def simulate(
     gpus: int = 32,
     release: float = 0.0,
 ) -> Said:
-    """`muster simulate --restart --release` with these jobs on nodes like the lab's. LabError with its words where it
-    fails."""
+    """`muster simulate --restart --release --silent` with these jobs on nodes like the lab's. LabError with its words
+    where it fails."""
     jobs, nodes = [side.has(one) for one in drawn], gpus // GPUS_A_NODE
     workload = {
         "muster_workload": 1,
@@ -99,7 +99,7 @@ def simulate(
     trace.write_text(json.dumps(workload))
     settings.write_text(json.dumps(side.settings() | {"topologyLevels": [RACK]}))  # as in the lab
     options = ["--profile", str(settings), "--trace", str(trace), "--restart", f"{restart:.3f}"]
-    options += ["--release", f"{release:.3f}", "--json"]
+    options += ["--release", f"{release:.3f}", "--silent", "--json"]  # trainings of the lab only count
     done = subprocess.run(
         [*MUSTER, "simulate", "--quiet", *options], capture_output=True, text=True, check=False
     )

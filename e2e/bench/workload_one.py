@@ -109,10 +109,10 @@ def foretold(profile: str, made: Workload, run: Run | None, speed: float) -> Fig
     """By the simulator: with the costs of a live run, under the profile as a cluster has it; without a run with Fig.
     3's. LabError where a job does not end."""
     given: dict[str, dict[str, Any]] = {DEFAULT: {"draw": False}} if profile == DEFAULT else {}
-    known, late = profiles.recipe(profile), 0.0
+    known, options = profiles.recipe(profile), Options(record=True)
     if run is not None:
         costs = IN_PLACE if profile == OURS else BY_RESTART
-        late = 0.0 if profile == OURS else run["release_s"] * speed
+        options = replace(options, silent=True, release=0.0 if profile == OURS else run["release_s"] * speed)
         made = replace(made, physics=AsPlayed(costs=costs, pod=run["usual_wait_s"] * speed))
         if profile != OURS:  # as the lab's Jobs say it
             tagged = [replace(one, tags={**one.tags, "resize": "restart"}) for one in made.submissions]
@@ -121,7 +121,7 @@ def foretold(profile: str, made: Workload, run: Run | None, speed: float) -> Fig
         given = arguments(profile, 1.0, PERIOD * speed)
     assert made.cluster is not None
     built = profiles.build(profile, given, {profile: known})
-    result = simulate(made, made.cluster, built, Options(record=True, release=late))
+    result = simulate(made, made.cluster, built, options)
     if result.cut or np.isnan(result.ended).any():
         raise LabError(f"workload-one: {profile}: not every job ended in the simulator")
     return simulated(result)

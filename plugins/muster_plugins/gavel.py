@@ -33,6 +33,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from muster.core.progress.curves import alone
+from muster.core.progress.estimate import left_of
 from muster.memory import Memory, remembers
 from muster.policylib.lp import Market
 from muster.types import (
@@ -292,9 +293,8 @@ def owed(
 
 def steps_left(job: Job, now: float) -> float:
     """Iterations to do: what the job reports, else what its owner declared, in seconds at its best speed."""
-    report = job.report
-    if report is not None and report.total > 0.0:
+    if (report := job.report) is not None and report.total > 0.0:
         return max(0.0, report.total - report.step)
-    work = HOUR if job.remaining_work is None else job.remaining_work - job.facts.progress.at(now)
-    best = max((speed for _, speed in alone(job.samples)), default=1.0)
-    return max(0.0, work) * (best if math.isfinite(best) else 1.0)
+    work = HOUR if job.remaining_work is None else left_of(job, now)
+    speed = max((speed for _, speed in alone(job.samples)), default=1.0)
+    return work * speed if math.isfinite(speed) else work

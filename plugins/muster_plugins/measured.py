@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from muster.core.progress.curves import by_count, interpolated
+from muster.core.progress.estimate import left_of
 from muster.points import Estimation
 from muster.types import Job, SharingSnapshot, Snapshot, elastic_role
 
@@ -34,9 +35,7 @@ class Measured:
     def estimate(self, job: Job, snapshot: Snapshot) -> Estimation:
         """Relative speeds at 0, 1, 2 ... replicas of the elastic role."""
         role = elastic_role(job)
-        remaining = math.nan
-        if job.remaining_work is not None:
-            remaining = max(0.0, job.remaining_work - job.facts.progress.at(snapshot.now))
+        remaining = left_of(job, snapshot.now)
         points = by_count(job.samples, role.name)
         if not points:
             fair = max(1, self._gpus(snapshot) // max(1, len(snapshot.jobs)) // max(1, role.shape.gpus))

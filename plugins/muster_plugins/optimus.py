@@ -6,7 +6,8 @@ estimates of length and speed are right, and so do we: they are the profile's Es
 
 Choices: the first step of a job is the least that it may have; a job whose next step gains nothing takes no more
 even where a later one would (curves are not concave); a job of unknown length gains nothing beyond its first step;
-a step of several GPUs counts by its gain per GPU. Ties go to the earlier submission.
+a step of several GPUs counts by its gain per GPU. Ties go to the earlier submission. A job whose declared length has
+run out is taken to have as much left as it is over (`core.progress.estimate`), and gets more again as that grows.
 """
 
 from __future__ import annotations

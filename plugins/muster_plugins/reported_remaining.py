@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from muster.core.progress.estimate import declared
+from muster.core.progress.estimate import declared, left_of
 from muster.core.progress.learned import Lesson
 from muster.core.progress.report_filter import config_of
 from muster.types import Job, Snapshot
@@ -41,7 +41,7 @@ def remaining(job: Job, kept: Kept, now: float, one: float, lesson: Lesson | Non
         if not math.isnan(last):
             return max(0.0, last - step) * _batch(job, kept) / one
     if job.remaining_work is not None:
-        return max(0.0, job.remaining_work - job.facts.progress.at(now))
+        return left_of(job, now)
     if lesson is not None and lesson.work > step * _batch(job, kept) and one > 0.0:
         return lesson.work / one - step * _batch(job, kept) / one
     return math.nan

@@ -420,6 +420,26 @@ def test_a_profile_without_shares_holds_jobs_at_their_request_unless_ranges_are_
     assert ends(grown) == {"a": 30, "b": 10}
 
 
+def test_of_silent_jobs_only_what_they_declare_is_known_and_pauses_count_as_training() -> None:
+    """a is alone for 20 s, pauses for 10 as it shrinks, and is believed to have trained in these, too."""
+    seen: dict[float, tuple[float, bool]] = {}
+
+    @dataclass(frozen=True)
+    class Looks:
+        def share(self, snapshot: SharingSnapshot) -> Grants:
+            for key, one in snapshot.jobs.items():
+                if key.name.endswith("a"):
+                    seen[snapshot.now] = one.facts.progress.at(snapshot.now), one.report is None
+            return EQUAL.shares[0].share(snapshot)  # type: ignore[union-attr]
+
+    jobs = [job("a", 400, 0, 4, min=1), job("b", 40, 20, 4, min=1), job("c", 40, 35, 4, min=1)]
+    for silent in (False, True):
+        seen.clear()
+        simulated(jobs, profile=replace(EQUAL, shares=(Looks(),)), restart=10, silent=silent)
+        told, believed = (80.0 + 5.0 * 2.0, 80.0 + 15.0 * 2.0)
+        assert seen[35.0] == (believed if silent else told, silent)
+
+
 def test_what_plugins_do_wrong_is_in_the_notes() -> None:
     @dataclass(frozen=True)
     class Fails:

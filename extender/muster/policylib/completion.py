@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from muster.cached import MIB, cached
 from muster.core.progress.curves import alone, interpolated
+from muster.core.progress.estimate import left_of
 from muster.core.progress.fits import fit_convergence
 from muster.types import Job
 
@@ -128,7 +129,7 @@ def forecast(
         return Forecast(left, rates, curve)
     if job.remaining_work is None:
         return Forecast(math.nan, rates, curve)
-    seconds = max(0.0, job.remaining_work - job.facts.progress.at(now))
+    seconds = left_of(job, now)
     one = max((speed for (_, count), speed in rates.items() if count == 1), default=0.0)
     if one > 0.0:
         return Forecast(seconds * one, rates, curve)

@@ -106,6 +106,14 @@ def may_release(plans: Mapping[str, Profile], *, fluid: bool, own: bool) -> None
             )
 
 
+def without_places(*, ranges: bool, silent: bool) -> None:
+    """Raises UsageError where an option means nothing on an engine without nodes."""
+    if ranges:
+        raise UsageError("--ranges: nobody grows by itself with --fluid; leave one of them out")
+    if silent:
+        raise UsageError("--silent: with --fluid every length is known; leave one of them out")
+
+
 def pairs(text: str, where: str, form: str = "NAME:param=value,...") -> Iterator[tuple[str, str]]:
     """a=1,b=2. form: how the whole is written, for who did not."""
     for part in filter(None, text.split(",")):

@@ -128,6 +128,12 @@ class Teaching(click.Command):
     help="Seconds between checkpoints: a restart loses what came after the last.",
 )
 @click.option(
+    "--silent",
+    is_flag=True,
+    help="Jobs report nothing: what they have done is guessed by their declared speeds, pauses included, as on a "
+    "live cluster. [they tell exactly]",
+)
+@click.option(
     "--ranges",
     is_flag=True,
     help="Without shares jobs grow within min and max, as on a live cluster. [they have what they ask for]",
@@ -172,6 +178,7 @@ def simulate(
     migrate: float | None,
     release: float | None,
     checkpoint: float | None,
+    silent: bool,
     ranges: bool,
     failures: float | None,
     repair: float | None,
@@ -246,6 +253,7 @@ def simulate(
             json=json_,
             report=report,
             ranges=ranges,
+            silent=silent,
             strict=strict,
             quiet=quiet,
         )

@@ -26,7 +26,9 @@ class Options:
     multiples of it (s). failures: mean seconds between failures of one node (0: none); repair: seconds until it
     is back. record: keep segments and queue. whole_seconds: arrivals and completions rounded up to whole
     seconds, as the AFS authors' simulator has them. ranges: under a profile without shares jobs grow within their
-    min and max where GPUs are free, as they do on a live cluster (else they have what they asked for).
+    min and max where GPUs are free, as they do on a live cluster (else they have what they asked for). silent: jobs
+    report nothing: what they have done is what their owners' curves say of the time that their replicas ran, pauses
+    included, as a live cluster takes it.
     """
 
     seed: int = 0
@@ -40,3 +42,4 @@ class Options:
     record: bool = False
     whole_seconds: bool = False
     ranges: bool = False
+    silent: bool = False

@@ -301,7 +301,7 @@ class Engine:
         return plan
 
     def _report(self, training: Training, now: float) -> Report | None:
-        if not (self.physics.talkative or training.first_start is not None):
+        if self.options.silent or not (self.physics.talkative or training.first_start is not None):
             return None
         self.truth.advance(training, now)
         stage = training.stage if training.going else None

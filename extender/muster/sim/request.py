@@ -31,6 +31,7 @@ class Request:
     json: bool = False
     report: bool = False
     ranges: bool = False
+    silent: bool = False
     strict: bool = False
     quiet: bool = False
 

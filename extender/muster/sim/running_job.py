@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from muster.core.placement.statement import without_gpus
+from muster.core.progress.curves import interpolated
 from muster.sim.physics import Running, Stage
 from muster.sim.submission import Model, RoleSpec, Submission
 from muster.types import (
@@ -110,6 +111,8 @@ class Training:
     moves: int = 0
     restarts: int = 0
     last_cost: float = 0.0
+    believed: Meter | None = None  # of one that reports nothing: its progress, as far as anybody can tell
+    stopped: float = 0.0  # when it last ceased to have what it needs to run
     started: float = math.nan
     ended: float = math.nan
     # what the scheduler sees
@@ -143,6 +146,16 @@ class Training:
             self.step += done
         self.since = max(self.since, now)
         return done
+
+    def believe(self, now: float) -> None:
+        """Of one that reports nothing: from now on it is taken to train at its curve's speed while it has what it
+        needs, pauses included."""
+        if self.believed is None:
+            return
+        count = 0 if self.config is None else self.config.replicas
+        speeds = interpolated(self.curve)
+        speed = speeds[min(count, len(speeds) - 1)] if speeds and count else float(count)
+        self.believed = self.believed.turned(now, speed)
 
     def running(self, now: float, config: Config | None = None) -> Running:
         """As the physics sees it."""
@@ -203,7 +216,7 @@ class Training:
             gpu_seconds=self.gpu_seconds,
             run_gpu_seconds=self.run_gpu_seconds,
             executed=self.executed,
-            progress=self.progress,
+            progress=self.progress if self.believed is None else self.believed,
             by_product=dict(self.by_product),
             last_resize=self.last_resize,
             resizes=self.resizes,

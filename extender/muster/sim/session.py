@@ -147,12 +147,11 @@ def _read(request: Request) -> tuple[Workload, Cluster, Options, tuple[str, ...]
         cluster = replace(cluster, fluid=True)
     if cluster.fluid:
         settings.setdefault("whole_seconds", True)
-        if request.ranges:
-            raise UsageError("--ranges: nobody grows by itself with --fluid; leave one of them out")
+        arguments.without_places(ranges=request.ranges, silent=request.silent)
     elif not own_costs(workload):
         settings = {"restart": UNKNOWN_RESTART, **known, **settings}
     changes: dict[str, Any] = {**known, **settings, "seed": request.seed, "record": request.report}
-    return workload, cluster, Options(**changes, ranges=request.ranges), notes
+    return workload, cluster, Options(**changes, ranges=request.ranges, silent=request.silent), notes
 
 
 def own_costs(workload: Workload) -> bool:
@@ -176,6 +175,8 @@ def _terms(
         yield f"a change of a running job costs {options.restart:g} s (--restart S)"
     if options.release:
         yield f"GPUs that replicas leave are free {options.release:g} s later (--release S)"
+    if options.silent:
+        yield "jobs report nothing: what they have done is what they declare, pauses included (--silent)"
     held = [text for text, plan in plans.items() if at_request(plan, options)]
     if held and any(job.ranges for job in workload.submissions):
         words = "" if cluster.fluid else " (--ranges: they grow where GPUs are free)"

@@ -64,6 +64,8 @@ class Truth:
         self.active[training.key] = training
         self.stale[training] = None
         training.since = now
+        if self.options.silent:
+            training.believed = training.progress
         self._want_more(training)
         self.tally.alive += 1
         self.tally.waits(training, now)
@@ -145,7 +147,9 @@ class Truth:
 
     def sample(self, now: float) -> None:
         """Speeds of configurations in which jobs have made progress are measured by now; what an offline profile says
-        of them stays."""
+        of them stays. Of who reports nothing, none are."""
+        if self.options.silent:
+            self.fresh.clear()
         for training in list(self.fresh):
             stage, config = training.stage, training.config
             if training.going and now > training.began and stage is not None and config is not None:
@@ -298,8 +302,14 @@ class Truth:
         if kind == ph.RESUME or (ran and kind != ph.STOP and self.mechanism == ph.RESTART and not free):
             training.restarts += 1
         if kind not in (ph.STOP, ph.BIND):
-            training.last_cost = change.cost.prepare + change.cost.pause
+            training.last_cost = self._told(training, change, now)
         self.stale[training] = None
+
+    def _told(self, training: Training, change: Pending, now: float) -> float:
+        """Seconds that a change took, as far as anybody was told: without reports until all replicas ran again."""
+        if not self.options.silent:
+            return change.cost.prepare + change.cost.pause
+        return now - training.stopped if change.kind == ph.RESUME else training.last_cost
 
     def _lose(self, training: Training, now: float) -> None:
         """Work since the last checkpoint is to be done again."""
@@ -325,6 +335,9 @@ class Truth:
         complete = training.may_run(spots, now)
         training.config = self._config(training, spots, training.batch) if complete else None
         training.ran = training.config or training.ran
+        if not complete and not waited:
+            training.stopped = now
+        training.believe(now)
         gpus = float(places.total)
         if spots and not before.spots:
             training.run_start = now

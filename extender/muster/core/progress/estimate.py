@@ -10,6 +10,9 @@ from muster.core.progress.curves import interpolated
 from muster.points import Estimation, Profile
 from muster.types import Job, JobKey, Snapshot
 
+LATE = 0.05
+"""Of its declared length: by so much a job is over it when that is first looked at."""
+
 
 def believed(snapshot: Snapshot, profile: Profile, plugin_errors: list[str]) -> Callable[[Job], Estimation]:
     """The profile's Estimate of a job; what its owner declares where there is none or it fails."""
@@ -55,7 +58,30 @@ def declared(job: Job, now: float) -> Estimation:
     """The estimate without a plugin: what the owner declares, less what was done since (linear, unknown length
     where nothing is declared). Between declared sizes the *time* of an iteration is interpolated (measured speeds
     are piecewise linear in time, AFS's simulator), beyond the last it stays."""
-    remaining = math.nan
-    if job.remaining_work is not None:
-        remaining = max(0.0, job.remaining_work - job.facts.progress.at(now))
-    return Estimation(remaining, interpolated(job.speed))
+    return Estimation(left_of(job, now), interpolated(job.speed))
+
+
+def left_of(job: Job, now: float) -> float:
+    """Seconds on one replica that are left of what the owner declares, nan where nothing is declared.
+
+    A job that goes on when that has run out is late: it was declared too short, or was not training for all of the
+    time. Nobody knows how long it will go on; it is taken to have as much left as it is over. With nothing left it
+    would come before all others for as long as it likes (Dell'Amico, Carra, Michiardi, "PSBS", 2015, on late jobs),
+    or would be given nothing more.
+    """
+    if job.remaining_work is None:
+        return math.nan
+    return abs(job.remaining_work - job.facts.progress.at(now))
+
+
+def later_at(job: Job, now: float) -> float:
+    """When a job that runs and tells nothing will be over its declared length by LATE of that, or by twice as much as
+    it was at the last such time: what `left_of` says is another number then. inf: never."""
+    work, done = job.remaining_work, job.facts.progress
+    if not work or job.report is not None or done.rate <= 0.0:
+        return math.inf
+    following = LATE * work
+    over = done.at(now) - work
+    if over >= following:
+        following *= 2.0 ** (math.floor(math.log2(over / following)) + 1)
+    return done.since + (work + following - done.total) / done.rate

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from muster.core.placement.cycle_state import CycleState
-from muster.core.progress.estimate import believed
+from muster.core.progress.estimate import believed, later_at
 from muster.core.reasons import waiting
 from muster.core.reasons.shares import words
 from muster.core.sharing.chain import shares_of
@@ -89,6 +89,9 @@ def share(run: CycleState, order: Sequence[Job], kept: Sequence[Job], queue: Seq
     shared, done, refused = out
     if profile.conserving:
         shared = fill(run, table, members, shared, done, refused)
+        late = min((later_at(job, snapshot.now) for job in members if job.bound), default=math.inf)
+        if late < math.inf:
+            run.requeue_at.append(late)
     if profile.round:
         run.requeue_at.append((math.floor(run.snapshot.now / profile.round + 1e-9) + 1) * profile.round)
     decided = replace(snapshot, table=as_decided(table, shared.replicas, snapshot.now))
