@@ -60,15 +60,20 @@ NEAR: Mapping[str, float] = {
     "fifo": 4.6,
     "afs-l": 9.8,
     "max-min": 5.6,
-    "optimus": 20.2,
+    "optimus": 8.8,
     "tiresias-l": 5.9,
     "srtf": 5.4,
     "srsf": 3.6,
     "afs-p": -4.1,
     "afs-s": 1.4,
     "themis": 9.3,
+    "tide": 0.9,
+    "reshape": 5.3,
+    "reshape-restart": 11.1,
+    "termination": 10.9,
 }
-"""Average JCT live against `muster simulate --release`, %, of 30 jobs (e2e/bench/README.md, Policies)."""
+"""Average JCT live against the simulator, %: of 30 jobs (e2e/bench/README.md, Policies), of 60 (Elastic jobs, `tide`),
+of the SideCar paper's Workload One (In place: `reshape`, `reshape-restart`, `termination`)."""
 
 
 def words(name: str, recipe: Recipe) -> str:
