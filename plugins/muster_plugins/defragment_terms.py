@@ -31,7 +31,7 @@ class Terms:
         if row is not None and not math.isnan(table.remaining[row]):
             speed = float(table.curves[table.curve[row], int(table.have[row])])
             return float(table.remaining[row]) / speed if speed > 0.0 else math.inf
-        end = expected_end(job)
+        end = expected_end(job, snapshot.now)
         return math.inf if end is None else end - snapshot.now
 
     def cost_of(self, job: Job) -> float:

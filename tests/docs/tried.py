@@ -72,8 +72,8 @@ NEAR: Mapping[str, float] = {
     "reshape-restart": 11.1,
     "termination": 10.9,
 }
-"""Average JCT live against the simulator, %: of 30 jobs (e2e/bench/README.md, Policies), of 60 (Elastic jobs, `tide`),
-of the SideCar paper's Workload One (In place: `reshape`, `reshape-restart`, `termination`)."""
+"""Average JCT live against simulated, % (e2e/bench/README.md): of 30 jobs (Policies), of 60 (Elastic jobs: `tide`)
+and of the SideCar paper's Workload One (In place: `reshape`, `reshape-restart`, `termination`)."""
 
 
 def words(name: str, recipe: Recipe) -> str:

@@ -36,7 +36,7 @@ def reserve(run: CycleState, head: Job, needs: Sequence[Need]) -> None:
     now = replace(snapshot, free=run.capacity.free, ports=run.capacity.ports, ours_on=run.capacity.ours)
     ending = releasing(snapshot)
     running = [job for job in snapshot.jobs.values() if job.started and not job.preempted]
-    ends = sorted((end, job.key) for job in running if (end := expected_end(job)) is not None)
+    ends = sorted((end, job.key) for job in running if (end := expected_end(job, snapshot.now)) is not None)
 
     @cache
     def leaves(number: int) -> list[tuple[int, Shape]]:

@@ -63,7 +63,7 @@ def _outlook(job: Job, estimation: Estimation, now: float) -> Outlook:
     report = job.report
     if report is not None and report.total > 0.0 and report.speed > 0.0:
         return Outlook(progress, report.at + max(0.0, report.total - report.step) / report.speed)
-    end = expected_end(job)
+    end = expected_end(job, now)
     return Outlook(progress, end, "" if end is not None else UNDECLARED)
 
 

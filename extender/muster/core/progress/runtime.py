@@ -14,10 +14,14 @@ def duration(job: Job) -> float | None:
     return job.remaining_work / speed
 
 
-def expected_end(job: Job) -> float | None:
-    """When a running job of known length ends: by the progress that it is seen to make, else as declared."""
-    done = job.facts.progress
+def expected_end(job: Job, now: float) -> float | None:
+    """When a running job of known length ends: by the progress that it is seen to make, else as declared. One that
+    should have ended by `now` is expected to go on for as long as it is late (`core.progress.estimate.left_of`)."""
+    done, length = job.facts.progress, duration(job)
     if done.rate > 0.0 and job.remaining_work is not None:
-        return done.since + max(0.0, job.remaining_work - done.total) / done.rate
-    length = duration(job)
-    return None if length is None or not job.started_at else job.started_at + length
+        end = done.since + (job.remaining_work - done.total) / done.rate
+    elif length is None or not job.started_at:
+        return None
+    else:
+        end = job.started_at + length
+    return now + abs(end - now)

@@ -89,7 +89,7 @@ def _begin(view: View) -> _Play:
         reservations = view.plan.reservations.get(job.key, ())
         if not (job.started or reservations):
             continue
-        end = outlook(job, estimate(job), snapshot.now).end if job.bound else expected_end(job)
+        end = outlook(job, estimate(job), snapshot.now).end if job.bound else expected_end(job, snapshot.now)
         length = duration(job)
         if end is None and length is not None and not job.started_at:
             end = snapshot.now + length  # it is starting now
