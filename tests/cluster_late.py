@@ -106,7 +106,7 @@ class LateMuster:
         """One cycle."""
         snapshot = self.ledger.snapshot(self.cluster.now)
         plan = cycle(snapshot, self.ledger.profile)
-        assert plan.plugin_errors == ()
+        assert plan.plugin_errors == (), plan.plugin_errors
         before = states(self.ledger)
         actions = self.ledger.adopt(snapshot, plan)
         obeys(before, plan, actions)

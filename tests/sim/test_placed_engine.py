@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
 
 from muster.points import Profile
@@ -438,6 +439,30 @@ def test_of_silent_jobs_only_what_they_declare_is_known_and_pauses_count_as_trai
         simulated(jobs, profile=replace(EQUAL, shares=(Looks(),)), restart=10, silent=silent)
         told, believed = (80.0 + 5.0 * 2.0, 80.0 + 15.0 * 2.0)
         assert seen[35.0] == (believed if silent else told, silent)
+
+
+def test_what_a_change_cost_a_silent_job_is_told_by_its_pods_and_a_wait_is_no_change() -> None:
+    """a restarts with less when b comes, with its GPUs free after 7 s; b waits for c, which takes all for 40 s."""
+    seen: dict[str, set[float]] = {"a": set(), "b": set()}
+
+    @dataclass(frozen=True)
+    class Takes:
+        def share(self, snapshot: SharingSnapshot) -> Grants:
+            names = [key.name.split("-")[-1] for key in snapshot.table.keys]
+            for name, one in zip(names, snapshot.jobs.values(), strict=True):
+                if name in seen:
+                    seen[name].add(round(one.facts.last_cost, 6))
+            given = {"a": 4} if names == ["a"] else {"c": 4} if "c" in names else {"a": 2, "b": 2}
+            return Grants(np.array([given.get(name, 0) for name in names]))
+
+    restart = {"resize": "restart"}
+    jobs = [
+        replace(job(n, w, t, 4, min=1), tags=restart)
+        for n, w, t in (("a", 400, 0), ("b", 200, 20), ("c", 160, 60))
+    ]
+    simulated(jobs, profile=replace(EQUAL, shares=(Takes(),)), restart=5, release=7, silent=True)
+    assert seen["a"] == {0.0, 7.0}
+    assert seen["b"] == {0.0}
 
 
 def test_what_plugins_do_wrong_is_in_the_notes() -> None:

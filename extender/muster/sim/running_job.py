@@ -112,7 +112,7 @@ class Training:
     restarts: int = 0
     last_cost: float = 0.0
     believed: Meter | None = None  # of one that reports nothing: its progress, as far as anybody can tell
-    stopped: float = 0.0  # when it last ceased to have what it needs to run
+    stopped: float = math.nan  # when it left to start again at once, if that is how it last stopped
     started: float = math.nan
     ended: float = math.nan
     # what the scheduler sees

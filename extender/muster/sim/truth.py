@@ -309,7 +309,8 @@ class Truth:
         """Seconds that a change took, as far as anybody was told: without reports until all replicas ran again."""
         if not self.options.silent:
             return change.cost.prepare + change.cost.pause
-        return now - training.stopped if change.kind == ph.RESUME else training.last_cost
+        restarts = change.kind == ph.RESUME and not math.isnan(training.stopped)
+        return now - training.stopped if restarts else training.last_cost
 
     def _lose(self, training: Training, now: float) -> None:
         """Work since the last checkpoint is to be done again."""
@@ -336,7 +337,7 @@ class Truth:
         training.config = self._config(training, spots, training.batch) if complete else None
         training.ran = training.config or training.ran
         if not complete and not waited:
-            training.stopped = now
+            training.stopped = now if training.restart_on else math.nan
         training.believe(now)
         gpus = float(places.total)
         if spots and not before.spots:

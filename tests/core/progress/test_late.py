@@ -6,8 +6,11 @@ import math
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from muster.core.progress.estimate import LATE, later_at, left_of
+from muster.core.progress.estimate import LATE, declared, later_at, left_of
+from muster.core.progress.eta import outlook
 from muster.points import Profile
 from muster.types import Facts, Meter, Phase, Report
 from muster_plugins.optimus import Optimus
@@ -36,7 +39,30 @@ def test_it_is_looked_at_again_each_time_that_it_is_twice_as_late() -> None:
     assert found == pytest.approx([(1000.0 + 1000.0 * LATE * 2.0**k) / 2.0 for k in range(4)])
     assert later_at(replace(runs, facts=Facts()), NOW) == math.inf, "it does not run"
     assert later_at(replace(runs, report=Report(at=NOW, step=1.0, total=10.0)), NOW) == math.inf, "it tells"
+    assert later_at(replace(runs, report=Report(at=NOW, step=1.0)), NOW) < math.inf, (
+        "of its end it tells nothing"
+    )
     assert later_at(replace(runs, remaining_work=None), NOW) == math.inf
+
+
+@given(work=st.floats(0.1, 1e7), rate=st.floats(0.01, 1e3), start=st.floats(0.0, 2e9))
+def test_who_is_woken_then_is_woken_again_later(work: float, rate: float, start: float) -> None:
+    runs = job("a", worker=1, on=["n0"], remaining_work=work, facts=Facts(progress=Meter(0.0, rate, start)))
+    at = start + work / rate
+    for _ in range(6):
+        following = later_at(runs, at)
+        assert following > at
+        at = following
+
+
+def test_how_far_a_late_job_is_nobody_says() -> None:
+    runs = job("a", worker=1, on=["n0"], remaining_work=1000.0)
+
+    def progress(done: float) -> float | None:
+        trains = replace(runs, facts=Facts(progress=Meter(done, 1.0, NOW)))
+        return outlook(trains, declared(trains, NOW), NOW).progress
+
+    assert [progress(done) for done in (500.0, 990.0, 1000.0, 1500.0)] == [0.5, 0.99, None, None]
 
 
 def bound(cluster: FakeCluster, name: str) -> int:

@@ -16,7 +16,17 @@ from muster.core.state.state import LedgerState
 from muster.core.workload.owners import succeeded
 from muster.core.workload.unfinished_eviction import counted
 from muster.core.workload.whole import STILL
-from muster.types import Action, EndReason, Evict, JobKey, NodeBackoff, Phase, Reservation, RestoreFinalizer
+from muster.types import (
+    Action,
+    EndReason,
+    Evict,
+    JobKey,
+    NodeBackoff,
+    Phase,
+    Reservation,
+    RestoreFinalizer,
+    Ungate,
+)
 
 BAR_FIRST, BAR_MOST = 5.0, 1280.0
 """Seconds for which a refused node is left out for a role: the first time, doubling up to the most. Short at first:
@@ -148,6 +158,9 @@ def all_back(state: LedgerState, key: JobKey, reason: EndReason, why: str, now: 
 
 
 def _cannot_return(job_state: JobState, reservation: Reservation) -> bool:
-    """A bare pod whose gate is off keeps its place: nothing would re-create it."""
+    """A bare pod whose gate is off keeps its place: nothing would re-create it. One whose gate is coming off has it
+    until that is answered, and can be ended then."""
     pod = job_state.pods.get(reservation.uid) if reservation.uid else None
+    if pod is not None and job_state.in_flight.of(pod.uid).sent is Ungate:
+        return True
     return pod is not None and pod.phase is Phase.UNGATED and pod.controller is None

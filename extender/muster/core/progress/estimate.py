@@ -75,13 +75,14 @@ def left_of(job: Job, now: float) -> float:
 
 
 def later_at(job: Job, now: float) -> float:
-    """When a job that runs and tells nothing will be over its declared length by LATE of that, or by twice as much as
-    it was at the last such time: what `left_of` says is another number then. inf: never."""
+    """When a job that runs, and does not tell how much it has to do, will be over its declared length by LATE of it,
+    or by twice as much as at the last such time: what `left_of` says is another number then. inf: never."""
     work, done = job.remaining_work, job.facts.progress
-    if not work or job.report is not None or done.rate <= 0.0:
+    if not work or done.rate <= 0.0 or (job.report is not None and job.report.total > 0.0):
         return math.inf
     following = LATE * work
     over = done.at(now) - work
     if over >= following:
         following *= 2.0 ** (math.floor(math.log2(over / following)) + 1)
-    return done.since + (work + following - done.total) / done.rate
+    at = done.since + (work + following - done.total) / done.rate
+    return at if at > now else at + following / done.rate  # it is that time, but for rounding

@@ -107,6 +107,8 @@ def _progress(job: Job, estimation: Estimation, now: float) -> float | None:
     if report is not None and report.total > 0.0:
         return _part(report.step, report.total)
     done = job.facts.progress.at(now)
+    if report is None and job.remaining_work is not None and done >= job.remaining_work > 0.0:
+        return None  # it is late, and nobody knows how late
     if math.isfinite(estimation.remaining) and done > 0.0:
         return _part(done, done + estimation.remaining)
     length = duration(job)

@@ -20,7 +20,6 @@ from muster.core.reasons.shares import discreet
 from muster.core.sharing.gpu_sharing import put_beside, too_slow_beside
 from muster.core.sharing.grants import ALONE, waits
 from muster.core.sharing.grow import grow_granted, start_granted
-from muster.core.sharing.job_table import overtaken
 from muster.core.sharing.moving import can_change, on_shared_gpus
 from muster.core.sharing.shrink import leave_all, leave_to_move, leave_whole, must_move, shrink
 from muster.types import Grant, Grants, Job, JobKey, Move, Reservation, SharingSnapshot, elastic_role
@@ -75,9 +74,7 @@ def carry_out(
         else:
             shrink(statement, job, granted[job.key], grant, why[job.key])
             grows.append(job)
-    # start, then grow, then those that share another's GPUs; first who goes back to a size that it may have: its own
-    # places are enough for that
-    starts.sort(key=lambda job: not overtaken(table, table.row[job.key]))
+    # start, then grow, then those that share another's GPUs
     failed = [
         job
         for job in starts

@@ -26,13 +26,16 @@ def shares_of(
     *,
     preemption: bool = False,
     raised: list[Exception] | None = None,
+    halfway: Collection[int] = (),
 ) -> Grants | None:
     """What each row of the snapshot's table is granted: legal, whatever the plugins answer.
 
     settled: rows of running jobs that may not change now; they keep what they have, before all others. floors: rows
-    of those that may only grow now. preemption: running jobs may be stopped for those of higher priority
-    (`core.sharing.priority_class`). raised: takes what plugins raised; `core.state.quarantine` finds over which job.
-    None where every plugin of the chain failed: then nothing is shared, and jobs start all or nothing, in order.
+    of those that may only grow now. halfway: rows of jobs that were left with a number that is none of their sizes;
+    where they are to keep it, they go on to the next below. preemption: running jobs may be stopped for those of
+    higher priority (`core.sharing.priority_class`). raised: takes what plugins raised; `core.state.quarantine`
+    finds over which job. None where every plugin of the chain failed: then nothing is shared, and jobs start all or
+    nothing, in order.
     """
     table = snapshot.table
     shares = Grants(table.have)
@@ -59,10 +62,9 @@ def shares_of(
         return None
     low = [row for row in floors if shares.replicas[row] < table.have[row]]
     settled = [*settled, *low] if low else settled
-    stays = {*settled, *floors}
-    proposed = legal(shares, table, plugin_errors, stays=stays)
+    proposed = legal(shares, table, plugin_errors, halfway=halfway)
     if settled:  # that others may not shrink for it is no fault of the plugin's
-        proposed = legal(_kept(proposed, snapshot, settled), table, [], settled, stays=stays)
+        proposed = legal(_kept(proposed, snapshot, settled), table, [], settled)
     return by_priority(proposed, table, (*settled, *floors), stop=preemption)
 
 
@@ -86,13 +88,10 @@ def legal(
     plugin_errors: list[str],
     settled: Sequence[int] = (),
     *,
-    stays: Collection[int] = (),
+    halfway: Collection[int] = (),
 ) -> Grants:
-    """The shares themselves where they are legal, else the nearest that are, from below.
-
-    stays: rows of jobs that may go on with a number that is none of their sizes, since it can't change now or is
-    about to be whole again. Of any other it is the end of a change that was overtaken.
-    """
+    """The shares themselves where they are legal, else the nearest that are, from below. halfway: as in `shares_of`;
+    any other job may go on with what it has, whatever that is: it has lost replicas, or some have ended."""
     replicas = shares.replicas
     granted_rows = replicas.nonzero()[0]  # few, where thousands of jobs wait
     some = replicas[granted_rows]
@@ -106,14 +105,10 @@ def legal(
         replicas = np.where((replicas < table.min) & (replicas != table.have), 0, replicas)
     for row, sizes in table.sizes.items():
         granted = int(replicas[row])
-        if not granted or granted in sizes:
-            continue
-        less = max((s for s in sizes if s <= granted), default=0)
-        if granted == table.have[row] and (row in stays or not less):
-            continue
-        if replicas is shares.replicas:
-            replicas = replicas.copy()
-        replicas[row] = less
+        if granted and granted not in sizes and (granted != table.have[row] or row in halfway):
+            if replicas is shares.replicas:
+                replicas = replicas.copy()
+            replicas[row] = max((s for s in sizes if s <= granted), default=0)
     if replicas is shares.replicas and not shares.details:
         used_by = some @ table.unit[granted_rows] + np.add.reduce(table.fixed[granted_rows])
         if used_by <= table.gpus:

@@ -186,13 +186,6 @@ def narrowed(table: Table, out: Collection[JobKey], most: Mapping[JobKey, int]) 
     return result
 
 
-def overtaken(table: Table, row: int) -> int:
-    """Of a job that has a number of replicas that is none of its sizes, since a change was overtaken by the next one:
-    the next size below; else 0."""
-    have, sizes = int(table.have[row]), table.sizes.get(row, ())
-    return 0 if not have or have in sizes else max((size for size in sizes if size < have), default=0)
-
-
 def as_decided(table: Table, replicas: IntArray, now: float) -> Table:
     """The table once `replicas` are granted: what a plugin that is asked when to wake looks at."""
     result = copy.copy(table)

@@ -29,7 +29,7 @@ from muster.core.reasons import refusals
 from muster.core.sharing.apply import carry_out
 from muster.core.sharing.found import got, hemmed_in
 from muster.core.sharing.grants import ALONE, targets
-from muster.core.sharing.job_table import narrowed, overtaken
+from muster.core.sharing.job_table import narrowed
 from muster.types import (
     Grant,
     Grants,
@@ -176,11 +176,7 @@ def _unplaced(
         have = int(table.have[row])
         least = min(table.sizes.get(row, ()), default=int(table.min[row]))
         if have and (found < have or found < least):
-            smaller = overtaken(table, row)
-            if smaller and job.key not in limits.most:
-                limits.most[job.key] = smaller
-            else:
-                limits.kept.add(job.key)
+            limits.kept.add(job.key)
         elif found:
             limits.most[job.key] = max(found, have)
             pinned = pinned or role.devices

@@ -45,7 +45,7 @@ class JobBuilder:
         pods = sorted(job_state.pods.values(), key=lambda p: (p.created, p.name))
         live = [p for p in pods if is_alive(p)]
         reservations = _normal_holds(job_state, live)
-        if not any(p.phase in (Phase.BOUND, Phase.UNGATED) for p in live):
+        if not any(p.phase in (Phase.BOUND, Phase.UNGATED) or _opens(job_state, p) for p in live):
             job_state.desired.preempted = ""  # all of it is back, or on its way
         tops = self.owners.topmost_of(pods, job_state.owner)
         over = next((why for owner in tops if (why := self.owners.over(owner.uid))), "")
@@ -285,7 +285,7 @@ class JobBuilder:
     def _member(self, job_state: JobState, pod: PodRecord, held: Mapping[str, str]) -> Member:
         """As it will be once what is under way about it is done."""
         phase, pinned, node = pod.phase, bool(pod.pin), pod.node or pod.pin
-        if phase is Phase.GATED and pod.uid in held and job_state.in_flight.of(pod.uid).sent is Ungate:
+        if phase is Phase.GATED and pod.uid in held and _opens(job_state, pod):
             phase, pinned = Phase.UNGATED, job_state.job is None or not job_state.job.scored
         if phase is Phase.UNGATED and not node:
             node = held.get(pod.uid, "")
@@ -308,6 +308,11 @@ class JobBuilder:
             nominated=pod.nominated,
             revision=identity.revision_of(pod),
         )
+
+
+def _opens(job_state: JobState, pod: PodRecord) -> bool:
+    """Whether the patch that takes its gate off is under way."""
+    return job_state.in_flight.of(pod.uid).sent is Ungate
 
 
 def _told_last(pods: Sequence[PodRecord], notes: list[tuple[str, Declared]]) -> list[tuple[str, Declared]]:
