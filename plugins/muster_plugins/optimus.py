@@ -7,7 +7,8 @@ estimates of length and speed are right, and so do we: they are the profile's Es
 Choices: the first step of a job is the least that it may have; a job whose next step gains nothing takes no more
 even where a later one would (curves are not concave); a job of unknown length gains nothing beyond its first step;
 a step of several GPUs counts by its gain per GPU. Ties go to the earlier submission. A job whose declared length has
-run out is taken to have as much left as it is over (`core.progress.estimate`), and gets more again as that grows.
+run out is taken to have as much left as it is over, and gets more again as that grows: with nothing left it would
+gain nothing by GPUs that nobody else wants.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from muster.core.progress.estimate import late_by
 from muster.policylib import greedy
-from muster.types import Grants, SharingSnapshot
+from muster.types import FloatArray, Grants, IntArray, SharingSnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ class Optimus:
             return Grants(granted)
         rows = np.flatnonzero(granted)
         with np.errstate(divide="ignore", invalid="ignore"):
-            times = table.remaining[rows, None] / table.curves[table.curve[rows]]
+            times = _left(snapshot, rows)[:, None] / table.curves[table.curve[rows]]
         at = {row: n for n, row in enumerate(rows.tolist())}
         times = np.where(np.isnan(times), 0.0, times).tolist()
 
@@ -45,3 +47,12 @@ class Optimus:
             return time[here] - time[following]
 
         return Grants(greedy.by_gain(table, granted, left, gain, rows))
+
+
+def _left(snapshot: SharingSnapshot, rows: IntArray) -> FloatArray:
+    """Seconds that these rows have left, of late ones by which they are late."""
+    table = snapshot.table
+    left: FloatArray = table.remaining[rows].copy()
+    for at in np.flatnonzero((left <= 0.0) & (table.have[rows] > 0)).tolist():
+        left[at] = late_by(snapshot.jobs[table.keys[rows[at]]], snapshot.now)
+    return left

@@ -9,25 +9,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.core.progress.estimate import LATE, declared, later_at, left_of
+from muster.core.progress.estimate import LATE, declared, late_by, later_at, left_of
 from muster.core.progress.eta import outlook
 from muster.points import Profile
 from muster.types import Facts, Meter, Phase, Report
 from muster_plugins.optimus import Optimus
 from muster_plugins.pack import Pack
-from muster_plugins.srtf import Srtf
 from tests.cluster_fake import FakeCluster, Muster
 from tests.core.test_elastic_live import goes
 from tests.scenario import NOW, job
 
 
-def test_who_is_over_what_was_declared_has_as_much_left_as_it_is_over() -> None:
+def test_what_is_left_of_a_declared_length_and_by_how_much_it_is_exceeded() -> None:
     runs = job("a", worker=1, on=["n0"], remaining_work=1000.0)
     assert math.isnan(left_of(replace(runs, remaining_work=None), NOW))
     half = replace(runs, facts=Facts(progress=Meter(500.0, 1.0, NOW)))
     assert (left_of(half, NOW), left_of(half, NOW + 400.0)) == (500.0, 100.0)
     assert left_of(half, NOW + 500.0) == 0.0
-    assert left_of(half, NOW + 700.0) == 200.0
+    assert [late_by(half, NOW + s) for s in (0.0, 500.0, 700.0)] == [0.0, 0.0, 200.0]
+    assert left_of(half, NOW + 700.0) == 0.0, "policies by remaining time have it first, and don't take turns"
 
 
 def test_it_is_looked_at_again_each_time_that_it_is_twice_as_late() -> None:
@@ -92,16 +92,3 @@ def test_a_late_job_takes_the_gpus_that_nobody_uses() -> None:
     goes(cluster, muster, "b")
     muster.settle(20)
     assert bound(cluster, "a") == 8
-
-
-def test_a_length_that_was_declared_too_short_is_no_place_at_the_head_for_ever() -> None:
-    cluster = FakeCluster(nodes=1, gpus=8)
-    muster = Muster(cluster, Profile(scores=((Pack(), 1.0),), shares=(Srtf(),), conserving=True))
-    cluster.job("liar", 8, min_replicas="8", max_replicas="8", remaining_work="1", resize="restart")
-    muster.settle(20)
-    cluster.job("honest", 8, min_replicas="8", max_replicas="8", remaining_work="4000", resize="restart")
-    muster.settle(20)
-    assert (bound(cluster, "liar"), bound(cluster, "honest")) == (8, 0), "it said that it is about to end"
-    wait(muster, 4000.0 / 8.0 * 3.0)
-    muster.settle(20)
-    assert (bound(cluster, "liar"), bound(cluster, "honest")) == (0, 8)

@@ -90,6 +90,8 @@ def answered(state: LedgerState, outcome: Outcome, now: float) -> None:
                 in_flight.keep(uid, kept)
             if job_state is not None:
                 state.dirty.add(job_state.key)
+            if job_state is not None and isinstance(action, Ungate) and not good:
+                job_state.given_up.pop(uid, None)  # its gate is still on: it was never pinned there
             if job_state is not None and isinstance(action, Ungate) and action.carries:
                 job_state.in_flight.start = False
                 if good:

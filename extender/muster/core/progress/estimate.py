@@ -62,21 +62,22 @@ def declared(job: Job, now: float) -> Estimation:
 
 
 def left_of(job: Job, now: float) -> float:
-    """Seconds on one replica that are left of what the owner declares, nan where nothing is declared.
-
-    A job that goes on when that has run out is late: it was declared too short, or was not training for all of the
-    time. Nobody knows how long it will go on; it is taken to have as much left as it is over. With nothing left it
-    would come before all others for as long as it likes (Dell'Amico, Carra, Michiardi, "PSBS", 2015, on late jobs),
-    or would be given nothing more.
-    """
+    """Seconds on one replica that are left of what the owner declares, nan where nothing is declared."""
     if job.remaining_work is None:
         return math.nan
-    return abs(job.remaining_work - job.facts.progress.at(now))
+    return max(0.0, job.remaining_work - job.facts.progress.at(now))
+
+
+def late_by(job: Job, now: float) -> float:
+    """Seconds on one replica by which a job that goes on is over what its owner declares; 0 where it is not."""
+    if job.remaining_work is None:
+        return 0.0
+    return max(0.0, job.facts.progress.at(now) - job.remaining_work)
 
 
 def later_at(job: Job, now: float) -> float:
     """When a job that runs, and does not tell how much it has to do, will be over its declared length by LATE of it,
-    or by twice as much as at the last such time: what `left_of` says is another number then. inf: never."""
+    or by twice as much as at the last such time: what `late_by` says is another number then. inf: never."""
     work, done = job.remaining_work, job.facts.progress
     if not work or done.rate <= 0.0 or (job.report is not None and job.report.total > 0.0):
         return math.inf

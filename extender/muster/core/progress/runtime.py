@@ -16,7 +16,7 @@ def duration(job: Job) -> float | None:
 
 def expected_end(job: Job, now: float) -> float | None:
     """When a running job of known length ends: by the progress that it is seen to make, else as declared. One that
-    should have ended by `now` is expected to go on for as long as it is late (`core.progress.estimate.left_of`)."""
+    should have ended by `now` is expected to go on for as long as it is late (nobody knows for how long)."""
     done, length = job.facts.progress, duration(job)
     if done.rate > 0.0 and job.remaining_work is not None:
         end = done.since + (job.remaining_work - done.total) / done.rate

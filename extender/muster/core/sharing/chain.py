@@ -7,7 +7,7 @@ The live cycle, the simulator on nodes and the fluid simulator all share by this
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -26,16 +26,13 @@ def shares_of(
     *,
     preemption: bool = False,
     raised: list[Exception] | None = None,
-    halfway: Collection[int] = (),
 ) -> Grants | None:
     """What each row of the snapshot's table is granted: legal, whatever the plugins answer.
 
     settled: rows of running jobs that may not change now; they keep what they have, before all others. floors: rows
-    of those that may only grow now. halfway: rows of jobs that were left with a number that is none of their sizes;
-    where they are to keep it, they go on to the next below. preemption: running jobs may be stopped for those of
-    higher priority (`core.sharing.priority_class`). raised: takes what plugins raised; `core.state.quarantine`
-    finds over which job. None where every plugin of the chain failed: then nothing is shared, and jobs start all or
-    nothing, in order.
+    of those that may only grow now. preemption: running jobs may be stopped for those of higher priority
+    (`core.sharing.priority_class`). raised: takes what plugins raised; `core.state.quarantine` finds over which job.
+    None where every plugin of the chain failed: then nothing is shared, and jobs start all or nothing, in order.
     """
     table = snapshot.table
     shares = Grants(table.have)
@@ -62,7 +59,7 @@ def shares_of(
         return None
     low = [row for row in floors if shares.replicas[row] < table.have[row]]
     settled = [*settled, *low] if low else settled
-    proposed = legal(shares, table, plugin_errors, halfway=halfway)
+    proposed = legal(shares, table, plugin_errors)
     if settled:  # that others may not shrink for it is no fault of the plugin's
         proposed = legal(_kept(proposed, snapshot, settled), table, [], settled)
     return by_priority(proposed, table, (*settled, *floors), stop=preemption)
@@ -82,16 +79,8 @@ def _kept(shares: Grants, snapshot: SharingSnapshot, settled: Sequence[int]) -> 
     return replace(shares, replicas=replicas, details=grants)
 
 
-def legal(
-    shares: Grants,
-    table: Table,
-    plugin_errors: list[str],
-    settled: Sequence[int] = (),
-    *,
-    halfway: Collection[int] = (),
-) -> Grants:
-    """The shares themselves where they are legal, else the nearest that are, from below. halfway: as in `shares_of`;
-    any other job may go on with what it has, whatever that is: it has lost replicas, or some have ended."""
+def legal(shares: Grants, table: Table, plugin_errors: list[str], settled: Sequence[int] = ()) -> Grants:
+    """The shares themselves where they are legal, else the nearest that are, from below."""
     replicas = shares.replicas
     granted_rows = replicas.nonzero()[0]  # few, where thousands of jobs wait
     some = replicas[granted_rows]
@@ -105,7 +94,7 @@ def legal(
         replicas = np.where((replicas < table.min) & (replicas != table.have), 0, replicas)
     for row, sizes in table.sizes.items():
         granted = int(replicas[row])
-        if granted and granted not in sizes and (granted != table.have[row] or row in halfway):
+        if granted and granted not in sizes and granted != table.have[row]:
             if replicas is shares.replicas:
                 replicas = replicas.copy()
             replicas[row] = max((s for s in sizes if s <= granted), default=0)

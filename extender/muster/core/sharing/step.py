@@ -29,7 +29,6 @@ from muster.types import (
     SharingSnapshot,
     Snapshot,
     Table,
-    elastic_role,
 )
 
 
@@ -53,7 +52,6 @@ def share(run: CycleState, order: Sequence[Job], kept: Sequence[Job], queue: Seq
         believed(run.snapshot, profile, run.plugin_errors),
     )
     snapshot = run.snapshot.with_table(table)
-    halfway = [job.key for job in members if _between_sizes(job, table)]
     nothing = Grants(table.have, {table.row[j.key]: j.grant for j in members if j.grant is not None})
     between = profile.round and not _at_round(run.snapshot, profile.round)
     asked = 0
@@ -81,7 +79,6 @@ def share(run: CycleState, order: Sequence[Job], kept: Sequence[Job], queue: Seq
             kept_up,
             preemption=profile.preemption,
             raised=run.failed,
-            halfway=[row[key] for key in halfway if key in row],
         )
 
     moves = [] if between else _moves(run, snapshot)
@@ -135,18 +132,6 @@ def _between_boundaries(job: Job) -> bool:
 def _lost_replicas(job: Job) -> bool:
     """A job below what it was whole with: it has `gang.timeout` to get them back, whatever its share is."""
     return job.once_whole and job.started and job.unbound > 0
-
-
-def _between_sizes(job: Job, table: Table) -> bool:
-    """Whether it was left with a number between two of its sizes, since a change was overtaken by the next, and can
-    shrink now. Without pods for the upper size it has lost replicas, or some have ended, and goes on as it is."""
-    row = table.row[job.key]
-    sizes, have = table.sizes.get(row, ()), int(table.have[row])
-    if not have or have in sizes or job.shrink_blocked_by or _lost_replicas(job) or _between_boundaries(job):
-        return False
-    upper = min((size for size in sizes if size > have), default=0)
-    alive = sum(member.phase is not Phase.ENDING for member in elastic_role(job).members)
-    return 0 < upper <= alive and min(sizes) < have
 
 
 def _at_round(snapshot: Snapshot, length: float) -> bool:
