@@ -296,5 +296,5 @@ def steps_left(job: Job, now: float) -> float:
     if (report := job.report) is not None and report.total > 0.0:
         return max(0.0, report.total - report.step)
     work = HOUR if job.remaining_work is None else left_of(job, now)
-    speed = max((speed for _, speed in alone(job.samples)), default=1.0)
-    return work * speed if math.isfinite(speed) else work
+    best = max((speed for _, speed in alone(job.samples)), default=1.0)
+    return work * best if math.isfinite(best) else work

@@ -33,9 +33,9 @@ class Drawn:
 
 
 def jobs(
-    seed: int, names: str, wanted: dict[str, int], resize: str, gpus: int = 8, nodes: int = 2
+    seed: int, names: str, wanted: dict[str, int], resize: str, nodes: int = 2
 ) -> tuple[LateCluster, LateMuster]:
-    cluster = LateCluster(random.Random(seed), nodes=nodes, gpus=gpus)
+    cluster = LateCluster(random.Random(seed), nodes=nodes)
     for name in names:
         cluster.now += 1.0  # in this order
         notes = {"min_replicas": "1", "max_replicas": "8", "sizes": "1,2,4,8", "resize": resize}

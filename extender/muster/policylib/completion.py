@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from muster.cached import MIB, cached
-from muster.core.progress.curves import alone, interpolated
+from muster.core.progress.curves import alone, at_count, interpolated
 from muster.core.progress.estimate import left_of
 from muster.core.progress.fits import fit_convergence
 from muster.types import Job
@@ -97,9 +97,7 @@ class Forecast:
         return self.rates[known] * self.relative(replicas) / self.relative(known[1])
 
     def relative(self, replicas: int) -> float:
-        if not self.curve:
-            return float(replicas)
-        return self.curve[min(replicas, len(self.curve) - 1)]
+        return at_count(self.curve, replicas)
 
     def training(self, replicas: int, product: str) -> float:
         """Seconds of training that are left, nan = unknown, +inf where it can't run so."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from muster.core.placement.statement import without_gpus
-from muster.core.progress.curves import interpolated
+from muster.core.progress.curves import at_count, interpolated
 from muster.sim.physics import Running, Stage
 from muster.sim.submission import Model, RoleSpec, Submission
 from muster.types import (
@@ -153,9 +153,7 @@ class Training:
         if self.believed is None:
             return
         count = 0 if self.config is None else self.config.replicas
-        speeds = interpolated(self.curve)
-        speed = speeds[min(count, len(speeds) - 1)] if speeds and count else float(count)
-        self.believed = self.believed.turned(now, speed)
+        self.believed = self.believed.turned(now, at_count(interpolated(self.curve), count))
 
     def running(self, now: float, config: Config | None = None) -> Running:
         """As the physics sees it."""

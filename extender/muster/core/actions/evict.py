@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from muster.core.state.job_builder import opens
 from muster.core.state.job_state import JobState
 from muster.core.state.pods import join
 from muster.core.state.reservation_usage import set_holds
@@ -16,17 +17,7 @@ from muster.core.state.state import LedgerState
 from muster.core.workload.owners import succeeded
 from muster.core.workload.unfinished_eviction import counted
 from muster.core.workload.whole import STILL
-from muster.types import (
-    Action,
-    EndReason,
-    Evict,
-    JobKey,
-    NodeBackoff,
-    Phase,
-    Reservation,
-    RestoreFinalizer,
-    Ungate,
-)
+from muster.types import Action, EndReason, Evict, JobKey, NodeBackoff, Phase, Reservation, RestoreFinalizer
 
 BAR_FIRST, BAR_MOST = 5.0, 1280.0
 """Seconds for which a refused node is left out for a role: the first time, doubling up to the most. Short at first:
@@ -161,6 +152,6 @@ def _cannot_return(job_state: JobState, reservation: Reservation) -> bool:
     """A bare pod whose gate is off keeps its place: nothing would re-create it. One whose gate is coming off has it
     until that is answered, and can be ended then."""
     pod = job_state.pods.get(reservation.uid) if reservation.uid else None
-    if pod is not None and job_state.in_flight.of(pod.uid).sent is Ungate:
-        return True
-    return pod is not None and pod.phase is Phase.UNGATED and pod.controller is None
+    if pod is None:
+        return False
+    return opens(job_state, pod.uid) or (pod.phase is Phase.UNGATED and pod.controller is None)

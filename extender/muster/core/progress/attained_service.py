@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from muster.core.progress.curves import interpolated
+from muster.core.progress.curves import at_count, interpolated
 from muster.types import (
     NOTHING,
     SHARES_KEPT,
@@ -24,11 +24,7 @@ from muster.types import (
 
 def speed_of(declared: Sequence[tuple[int, float]], roles: Sequence[Role]) -> float:
     """Relative speed with the replicas that are bound, as declared; linear where nothing is (0 with none)."""
-    bound = sum(role.bound for role in roles)
-    speeds = interpolated(declared)
-    if not speeds or not bound:
-        return float(bound)
-    return speeds[min(bound, len(speeds) - 1)]
+    return at_count(interpolated(declared), sum(role.bound for role in roles))
 
 
 def attained(

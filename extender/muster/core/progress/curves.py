@@ -142,3 +142,9 @@ def interpolated(points: Sequence[tuple[int, float]]) -> tuple[float, ...]:
         filled = np.where(at < known[0], times[0] * known[0] / at, np.interp(at, known, times))
         speeds = [0.0, *(1.0 / filled).tolist()]
     return tuple(s / speeds[1] for s in speeds)
+
+
+def at_count(speeds: Sequence[float], count: int) -> float:
+    """The speed with so many replicas, of speeds at 0, 1, 2 ...: beyond the last it stays what it is there, and
+    without any it is linear."""
+    return speeds[min(count, len(speeds) - 1)] if speeds else float(count)

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass, replace
 
 from muster.core.bounds import HORIZON
-from muster.core.progress.curves import alone
+from muster.core.progress.curves import alone, at_count
 from muster.core.progress.runtime import duration, expected_end
 from muster.points import Estimation
 from muster.types import Job
@@ -69,10 +69,7 @@ def _outlook(job: Job, estimation: Estimation, now: float) -> Outlook:
 
 def speed_at(estimation: Estimation, replicas: int) -> float:
     """Relative to one replica; beyond the last size that is estimated it stays what it is there."""
-    speeds = estimation.speeds
-    if not speeds:
-        return float(replicas)
-    return speeds[min(replicas, len(speeds) - 1)]
+    return at_count(estimation.speeds, replicas)
 
 
 def curve(job: Job, estimation: Estimation) -> Curve:

@@ -45,7 +45,7 @@ class JobBuilder:
         pods = sorted(job_state.pods.values(), key=lambda p: (p.created, p.name))
         live = [p for p in pods if is_alive(p)]
         reservations = _normal_holds(job_state, live)
-        if not any(p.phase in (Phase.BOUND, Phase.UNGATED) or _opens(job_state, p) for p in live):
+        if not any(p.phase in (Phase.BOUND, Phase.UNGATED) or opens(job_state, p.uid) for p in live):
             job_state.desired.preempted = ""  # all of it is back, or on its way
         tops = self.owners.topmost_of(pods, job_state.owner)
         over = next((why for owner in tops if (why := self.owners.over(owner.uid))), "")
@@ -83,9 +83,7 @@ class JobBuilder:
             scored = ("asked for",)
         newest = max(live, key=lambda p: p.priority, default=None)
         started = any(
-            m.phase is Phase.BOUND
-            or (m.phase is Phase.UNGATED and bool(m.node))
-            or job_state.in_flight.of(m.uid).sent is Ungate
+            m.phase is Phase.BOUND or (m.phase is Phase.UNGATED and bool(m.node)) or opens(job_state, m.uid)
             for r in roles
             for m in r.members
         )
@@ -285,7 +283,7 @@ class JobBuilder:
     def _member(self, job_state: JobState, pod: PodRecord, held: Mapping[str, str]) -> Member:
         """As it will be once what is under way about it is done."""
         phase, pinned, node = pod.phase, bool(pod.pin), pod.node or pod.pin
-        if phase is Phase.GATED and pod.uid in held and _opens(job_state, pod):
+        if phase is Phase.GATED and pod.uid in held and opens(job_state, pod.uid):
             phase, pinned = Phase.UNGATED, job_state.job is None or not job_state.job.scored
         if phase is Phase.UNGATED and not node:
             node = held.get(pod.uid, "")
@@ -310,9 +308,9 @@ class JobBuilder:
         )
 
 
-def _opens(job_state: JobState, pod: PodRecord) -> bool:
-    """Whether the patch that takes its gate off is under way."""
-    return job_state.in_flight.of(pod.uid).sent is Ungate
+def opens(job_state: JobState, uid: str) -> bool:
+    """Whether the patch that takes a pod's gate off is under way."""
+    return job_state.in_flight.of(uid).sent is Ungate
 
 
 def _told_last(pods: Sequence[PodRecord], notes: list[tuple[str, Declared]]) -> list[tuple[str, Declared]]:
