@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.chaos.__main__ import LIFE, RATE, SHAPE, summary
+from e2e.chaos.__main__ import LIFE, RATE, shape_of, summary
 from e2e.chaos.drive import drive
 from e2e.cluster import Cluster
 from e2e.lab import Lab, Shape
@@ -23,10 +23,11 @@ COURSE = Course(seconds=60.0, rate=RATE, life=LIFE, seed=7)
 def test_whatever_breaks_for_a_minute_every_job_is_done_whole_or_says_why_it_waits(
     new_lab: Callable[[Shape], Lab], tmp_path: Path
 ) -> None:
-    lab = new_lab(SHAPE)
+    lab = new_lab(shape_of("max-min", tmp_path / "values.yaml"))
     cluster = Cluster(lab.kubeconfig)
     with a_namespace(cluster, "chaos") as namespace:
         outcome = drive(lab, cluster, namespace, COURSE, tmp_path / "troubles.log", print)
     assert outcome.faults == [], summary(outcome)
     assert outcome.troubles >= 5, summary(outcome)
     assert outcome.arrivals >= 10, summary(outcome)
+    assert outcome.reports >= 10, summary(outcome)

@@ -9,8 +9,9 @@ import pytest
 from e2e.cluster import Cluster, Json
 from e2e.elastic import only, replayed, shared_by
 from e2e.lab import Lab
+from e2e.reports import AsPods
 from e2e.scenario import bound, job, looking, wait_until
-from e2e.test_families import NODE, AsPods
+from e2e.test_families import NODE
 
 pytestmark = [pytest.mark.lab, pytest.mark.referee(again=10)]
 

@@ -18,9 +18,9 @@ import pytest
 from e2e.cluster import Cluster, Json, Pod, Refused
 from e2e.in_place import GPU_NUMBERS, SPACE, holders
 from e2e.lab import Lab, NodeGroup, Shape
+from e2e.reports import token
 from e2e.scenario import bound, job, pod, show, wait_until
 from e2e.test_admission import MUSTER, Kubectl
-from e2e.test_report import token
 from muster.cluster.holder_records import ASSIGNED
 from muster.cluster.holders import holder_object
 from muster.cluster.holding import Holding

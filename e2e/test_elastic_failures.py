@@ -22,6 +22,7 @@ from e2e.elastic import (
     train,
 )
 from e2e.lab import Lab
+from e2e.reports import tell, token
 from e2e.scenario import (
     EXIT_CODE,
     RUN_SECONDS,
@@ -40,7 +41,6 @@ from e2e.scenario import (
 )
 from e2e.test_elastic import why
 from e2e.test_failures import cannot_bind, delete_it, frozen
-from e2e.test_report import tell, token
 from e2e.test_words import metrics
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("room"), pytest.mark.referee(again=10)]

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from e2e.cluster import Cluster, Json, Pod
+from e2e.cluster import Cluster, Json
 from e2e.elastic import has, only, replayed, settles, shared_by, shares, train
 from e2e.lab import Lab
 from e2e.scenario import delete_job, gang, gated, seen_at_once, stays, wait_until
-from e2e.test_report import tell, token
 
 pytestmark = [pytest.mark.lab, pytest.mark.referee(again=10)]
 
@@ -38,22 +37,6 @@ def all_gated(cluster: Cluster, namespace: str, **jobs: int) -> None:
 
 def by(name: str, **arguments: Any) -> Mapping[str, Any]:
     return {"pluginArgs": {name: arguments}}
-
-
-class AsPods:
-    """Reports of trainings, each with the token of the pod that it is from."""
-
-    def __init__(self, lab: Lab, cluster: Cluster) -> None:
-        self._lab, self._cluster = lab, cluster
-        self._bearers: dict[str, str] = {}
-
-    def tell(self, one: Pod, body: Json) -> bool:
-        """Whether it was taken: not where the pod has ended meanwhile, or muster is told more often than it wants."""
-        if one.uid not in self._bearers:
-            self._bearers[one.uid] = token(self._cluster, one, one.namespace)
-        answer = tell(self._lab, self._bearers[one.uid], body)
-        assert answer.status_code in (200, 401, 403, 404, 429), answer.text
-        return answer.status_code == 200
 
 
 # --- known lengths ------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import pytest
 from e2e.cluster import Cluster, Json
 from e2e.elastic import holding, only, replayed, settles, shared_by, shares, snapshot_of, train
 from e2e.lab import Lab, NodeGroup, Shape
+from e2e.reports import AsPods, tell, token
 from e2e.scenario import (
     bound,
     configured,
@@ -20,8 +21,7 @@ from e2e.scenario import (
     stays,
     wait_until,
 )
-from e2e.test_families import NODE, AsPods, all_gated, by, whole
-from e2e.test_report import tell, token
+from e2e.test_families import NODE, all_gated, by, whole
 from muster.core import snapshot_codec
 from muster.types import Job
 

@@ -10,8 +10,8 @@ import pytest
 from e2e.cluster import Cluster, Refused
 from e2e.elastic import measured
 from e2e.lab import Lab
+from e2e.reports import tell, token
 from e2e.scenario import bound, ends_now, gang, in_state, job, wait_until
-from e2e.test_report import tell, token
 
 pytestmark = pytest.mark.lab
 

@@ -10,10 +10,10 @@ import pytest
 from e2e.cluster import Cluster, Json
 from e2e.elastic import INDEX, holding, only, replayed, settles, train
 from e2e.lab import Lab
+from e2e.reports import tell, token
 from e2e.scenario import bound, configured, looking, wait_until
 from e2e.test_families import NODE
 from e2e.test_families_more import SLOW, in_rounds, jobs_of
-from e2e.test_report import tell, token
 
 pytestmark = [pytest.mark.lab, pytest.mark.referee(again=10)]
 

@@ -23,10 +23,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import muster_report.report
-from e2e.cluster import Cluster, Json, Pod
+from e2e.cluster import Cluster, Json
 from e2e.elastic import settles, shared_by, shares, train
 from e2e.lab import Lab, NodeGroup, Shape
 from e2e.operators import custom, jobset, jobset_job, owned, serve, withdraw
+from e2e.reports import tell, token
 from e2e.scenario import FOR_MUSTER, bound, delete_job, job, looking, pod, runs_whole, show, wait_until
 
 pytestmark = pytest.mark.lab
@@ -34,27 +35,6 @@ pytestmark = pytest.mark.lab
 CLIENT = Path(muster_report.report.__file__)
 AGENT = Path(sys.executable).parent / "muster"
 REPORTS = {"muster.dev/report": "true"}
-
-
-def token(cluster: Cluster, of: Pod | None, namespace: str, audience: str = "muster.dev") -> str:
-    """A token of the pod's account for the audience, bound to the pod (None: to nothing)."""
-    spec: Json = {"audiences": [audience], "expirationSeconds": 3600}
-    if of is not None:
-        spec["boundObjectRef"] = {"kind": "Pod", "apiVersion": "v1", "name": of.name, "uid": of.uid}
-    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/default/token"
-    answer = cluster.request("POST", path, {"spec": spec})
-    return str(answer["status"]["token"])
-
-
-def tell(lab: Lab, bearer: str, body: object, replica: int = 0) -> httpx.Response:
-    """POST /v1/report; a body of bytes goes as it is."""
-    return httpx.post(
-        f"{lab.service_url(replica)}/v1/report",
-        content=body if isinstance(body, bytes) else json.dumps(body).encode(),
-        headers={"Authorization": f"Bearer {bearer}"} if bearer else {},
-        timeout=60,
-        trust_env=False,
-    )
 
 
 def results(lab: Lab) -> dict[str, float]:

@@ -17,9 +17,8 @@ from e2e.cluster import Cluster, Pod
 from e2e.elastic import replayed
 from e2e.in_place import as_they_were
 from e2e.lab import Lab, NodeGroup, Shape
+from e2e.reports import AsPods, token
 from e2e.scenario import delete_job, looking, wait_until
-from e2e.test_families import AsPods
-from e2e.test_report import token
 from muster.core import snapshot_codec
 from muster.types import Job
 

@@ -20,8 +20,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from e2e.cluster import Cluster, Pod
 from e2e.lab import Lab, NodeGroup, Shape, credentials
+from e2e.reports import token
 from e2e.scenario import job, wait_until
-from e2e.test_report import token
 from muster import signing
 
 pytestmark = [

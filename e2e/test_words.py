@@ -17,8 +17,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from e2e.cluster import Cluster, Pod
 from e2e.elastic import has, only, shared_by, train
 from e2e.lab import Lab
+from e2e.reports import tell, token
 from e2e.scenario import delete_job, gang, job, looking, on_node, seen_at_once, wait_until
-from e2e.test_report import tell, token
 from e2e.test_say_why import _kubectl, account, as_account
 
 pytestmark = pytest.mark.lab

@@ -78,7 +78,7 @@ def clusters(draw: st.DrawFn) -> Snapshot:
 @st.composite
 def disturbed(draw: st.DrawFn) -> Snapshot:
     """The same, where running jobs have lost replicas, or were scaled down below what they have; some name their
-    sizes, some rest after a change."""
+    sizes, some rest after a change; of one there may be no pod any more, so that it has no role."""
     before = draw(clusters())
     for key, each in before.jobs.items():
         (worker,) = each.roles
@@ -95,6 +95,9 @@ def disturbed(draw: st.DrawFn) -> Snapshot:
             roles=(replace(worker, min=low, max=high, sizes=sizes),),
             facts=replace(each.facts, last_resize=changed),
         )
+    if draw(st.booleans()):
+        over = job("over", roles=[], submitted=NOW - 500.0, facts=Facts(NOW - 400.0, NOW - 400.0))
+        before.jobs[over.key] = over
     return before
 
 

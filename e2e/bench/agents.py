@@ -34,8 +34,8 @@ from e2e.in_place import SPACE
 from e2e.lab import Lab, NodeGroup, Shape
 from e2e.lab.audit import Log, Written
 from e2e.lab.errors import LabError
+from e2e.reports import token
 from e2e.scenario import delete_job, wait_until
-from e2e.test_report import token
 
 GPUS = 8
 HALF, WHOLE = GPUS // 2, GPUS

@@ -20,8 +20,8 @@ from e2e.bench.trainings import Seen, Trained, Trainings
 from e2e.cluster import Cluster, Pod
 from e2e.demo.drive import Watch, under_way
 from e2e.lab import Lab, NodeGroup, Shape
+from e2e.reports import token
 from e2e.scenario import STOP_SECONDS, delete_job
-from e2e.test_report import token
 from muster.sim.presets import sidecar
 
 NODES, GPUS = 2, 8

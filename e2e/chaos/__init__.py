@@ -1,6 +1,7 @@
 """Chaos: jobs come and go as in the soak, and every few seconds something breaks.
 
 troubles.py  what breaks and when, drawn of a seed before anything begins; pure
+days.py      the jobs, what their trainings report, and each policy's settings
 machine.py   the troubles carried out on a lab, undone again, and a kubelet that starts what has ended
 end.py       what has become of each job when all is calm again
 drive.py     the shell around it

@@ -8,14 +8,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from e2e.chaos.days import Kind, Trainings, kind, manifest
 from e2e.chaos.end import Fate, fates, told
 from e2e.chaos.machine import REFUSES, Machine, away, running
 from e2e.chaos.troubles import troubles
-from e2e.cluster import Cluster, Json, Pod, Refused
-from e2e.elastic import train
+from e2e.cluster import Cluster, Pod, Refused
 from e2e.lab import Lab
 from e2e.referee import ENDS, Rules, Watching, watching
-from e2e.scenario import delete_job, job
+from e2e.scenario import delete_job, looking
 from e2e.soak.arrivals import Arrival, Course, arrivals
 
 RULES = Rules(start=300.0, planned=90.0, doubled=120.0, lost=420.0, reasons=ENDS)
@@ -24,8 +24,8 @@ CALM = 300.0
 """Seconds after the last trouble in which every job comes to be done, whole, or to say why it waits."""
 TOLD = 5.0
 """Seconds between two lines of progress."""
-RIGID = 3
-"""One job of so many is rigid."""
+REPORTS = 1.0
+"""Seconds between two reports of a training."""
 
 
 @dataclass
@@ -34,6 +34,7 @@ class Outcome:
     seconds: float
     arrivals: int = 0
     troubles: int = 0
+    reports: int = 0
     faults: list[str] = field(default_factory=list)
     fates: list[Fate] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
@@ -58,14 +59,21 @@ def drive(
     machine = Machine(lab, impatient, namespace, say)
     coming = list(arrivals(course))
     breaking = list(troubles(course.seed, course.seconds))
+    kinds: dict[str, Kind] = {}
+    trainings = Trainings(lab, Cluster(cluster.kubeconfig, timeout=2.0, retries=0), namespace, kinds)
     due: list[tuple[float, str]] = []
     calls: list[Future[None]] = []
     shown = 0.0
-    with watching(cluster, RULES) as referee, ThreadPoolExecutor(4) as several:
+    with (
+        watching(cluster, RULES) as referee,
+        ThreadPoolExecutor(4) as several,
+        looking(trainings, REPORTS, away),
+    ):
         while (at := time.monotonic() - began) < course.seconds:
             while coming and coming[0].at <= at:
                 one = coming.pop(0)
                 outcome.arrivals += 1
+                kinds[one.name] = kind(one)
                 calls.append(
                     several.submit(_until_it_is_taken, lambda one=one: _submit(cluster, namespace, one))
                 )
@@ -98,6 +106,7 @@ def drive(
             call.result()
         calm = time.monotonic()
         outcome.fates, left = _settled(cluster, namespace, referee, tell)
+        outcome.reports = trainings.taken
         outcome.calm_after = time.monotonic() - calm
         outcome.faults += [*referee.faults, *left]
     outcome.faults += machine.faults + lab.troubles()
@@ -139,17 +148,6 @@ def _submit(cluster: Cluster, namespace: str, one: Arrival) -> None:
     except Refused as refused:
         if refused.status != 409:  # the answer to an earlier try was lost
             raise
-
-
-def manifest(one: Arrival) -> Json:
-    """The Job: rigid or elastic. It bears failures: nodes die and pods are deleted."""
-    ends: dict[str, float | None] = {
-        "run_seconds": round(one.life) if one.by_itself else None,
-        "stop_seconds": one.stop,
-    }
-    if one.number % RIGID == 0:
-        return job(one.name, one.least, backoff_limit=1000, **ends)
-    return train(one.name, least=one.least, most=one.most, backoff_limit=1000, **ends)
 
 
 def _gone(cluster: Cluster, namespace: str, name: str) -> None:

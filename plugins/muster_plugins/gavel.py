@@ -245,9 +245,9 @@ class Gavel:
 
 
 def asked(job: Job) -> int:
-    """GPUs that it asks for; 0 for a job without GPUs, or one whose replicas have all ended."""
-    role = elastic_role(job)
-    return (min(job.request, role.max) if job.request else role.max) * role.shape.gpus
+    """GPUs that it asks for; 0 for a job without GPUs, or whose replicas have all ended."""
+    role = job.elastic
+    return (min(job.request or role.max, role.max) * role.shape.gpus) if role is not None else 0
 
 
 def capacity_of(snapshot: Snapshot) -> dict[str, int]:

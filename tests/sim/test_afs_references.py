@@ -63,6 +63,10 @@ def test_average_completion_times_of_e13805(traces: Path, profile: str, expected
     assert round(hours(run(traces, "e13805", profile)), 2) == expected
 
 
+def test_tiresias_l_on_6c71a0_where_one_second_of_one_job_moves_the_average_by_hours(traces: Path) -> None:
+    assert round(hours(run(traces, "6c71a0", "tiresias-l")), 2) == 91.02
+
+
 def test_tail_and_makespan_of_2869ce_under_afs_l(traces: Path) -> None:
     result = run(traces, "2869ce", "afs-l")
     lengths = result.ended - result.submitted

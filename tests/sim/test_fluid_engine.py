@@ -258,3 +258,13 @@ def test_gpus_are_never_more_than_there_are(monkeypatch: pytest.MonkeyPatch) -> 
     jobs = [job(f"j{n}", float(n * 3), float(rng.lognormal(3, 1)), 2, model="half", max=3) for n in range(80)]
     run("afs-p", *jobs)
     assert all(used <= 4 and used == gauge for used, gauge in kept)
+
+
+def test_in_whole_seconds_it_is_decided_also_when_a_run_was_to_end_before_rounding_moved_its_end() -> None:
+    """170 s of work on 2 GPUs that are 1.7 times as fast: 100 s, and in the sum of two parts a bit more."""
+    curve = Curve("most", (1.0, 1.7, 2.3, 2.9))
+    jobs = (job("a", 14, 170, 2, model="most"), job("b", 20, 157, 3, model="most"))
+    options = Options(whole_seconds=True, record=True)
+    result = simulate(Workload(jobs, {"most": curve}), FOUR, profiles.build("tiresias-l"), options)
+    assert result.ended.tolist() == [115.0, 184.0]
+    assert [at for at, _ in result.queue] == [14.0, 20.0, 114.0, 115.0, 184.0]

@@ -81,7 +81,9 @@ class _Run:
         self.pause: FloatArray = np.zeros(0)  # no progress before
         self.alone: FloatArray = np.zeros(0)  # s of one iteration on one replica
         self.finish: FloatArray = np.zeros(0)
-        self.soonest = math.inf  # the smallest of `finish`
+        self.soonest = math.inf  # the smallest of `finish`, or of `expected`
+        # by job, where kept: the first second at which its run was expected to end (`_first_expected`)
+        self.expected = np.full(count, math.inf) if options.whole_seconds and profile.wakers else None
         self.moved = False  # rows or shares have changed: the arrays above are not right any more
         self.now = self.arrivals[0] if self.arrivals else 0.0
         self.gauges = Gauges(self.now, self.now)
@@ -270,12 +272,27 @@ class _Run:
         if self.options.whole_seconds:
             np.ceil(self.finish, out=self.finish)
         self.soonest = float(np.minimum.reduce(self.finish, initial=math.inf))
+        if self.expected is not None and len(self.rows):
+            self.soonest = self._first_expected(self.expected)
+
+    def _first_expected(self, kept: FloatArray) -> float:
+        """The next second at which a run ends, or was expected to since it has what it has. As the AFS authors'
+        simulator (github.com/abdullahfsm/AFS, `sim.py`), in whole seconds and under policies that wake: what is left
+        is summed up anew at each event, and its last digit can move an end from E to E + 1; a job's next event can
+        only come earlier, so they decide at E, too. That splits progress at another point, and so on."""
+        jobs = self.table.job[self.rows]
+        before = kept[jobs]
+        first = np.minimum(np.where(before > self.now, before, math.inf), self.finish)
+        kept[jobs] = first
+        return float(first.min())
 
     def _change(self, row: int, will: int) -> None:
         """One job from what it has to `will` replicas: its facts, the gauges, and what the change costs."""
         table, gauges, now = self.table, self.gauges, self.now
         floats = table.floats[:, row].tolist()
         was, unit, fixed, _, curve, job, restarts, tried = table.ints[col.HAVE :, row].tolist()
+        if self.expected is not None:
+            self.expected[job] = math.inf
         length = now - floats[col.SINCE]
         relative = self.relative[curve]
         if was:

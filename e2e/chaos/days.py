@@ -1,0 +1,191 @@
+"""What a policy's bad day is made of: its settings, so quick that a minute sees its rounds, and jobs of every kind:
+those that tell the truth, those that say nothing, liars, and rigid ones. Their trainings report as their pods."""
+
+from __future__ import annotations
+
+import time
+from enum import StrEnum
+from typing import Any
+
+import httpx
+
+from e2e.chaos.machine import REFUSES, away, running
+from e2e.cluster import Cluster, Json, Pod
+from e2e.elastic import train
+from e2e.lab import Lab
+from e2e.reports import tell, token
+from e2e.scenario import job
+from e2e.soak.arrivals import Arrival
+
+SPEEDS = "1=1,2=1.9,4=3.4,8=5.6"
+LIES = "1=1,2=8,4=0.5,8=0.1"
+SIZES = (1, 2, 4, 8)
+ROUND = 4
+"""Seconds of a round, where a policy has rounds."""
+SOON = 2.0
+"""Seconds that an answer is waited for: a frozen Muster gives none."""
+LIKE_VGG16 = "layers=16,parameters=137"
+IN_ROUNDS: dict[str, dict[str, Any]] = {
+    "gavel": {"interval": 8.0},
+    "pollux": {"delay": 1.0},
+    "similarity": {"mode": "gpu_ngpu_bs"},
+}
+"""Arguments of policies in rounds, by the first word of their name."""
+QUICK: dict[str, dict[str, Any]] = {
+    "afs-p": {"quantum": 10.0},
+    "afs-s": {"quantum": 10.0},
+    "coach": {"timeout": 10.0},
+    "reshape": {"settling": 3.0},
+    "specon": {"alpha": 0.0005, "interval": 2.0, "smoothing": 0.0},
+    "termination": {"settling": 3.0},
+    "themis": {"lease": 5.0},
+    "tiresias-l": {"threshold": 20.0},
+}
+"""Arguments of the others by plugin: hours become seconds."""
+PROFILES = (
+    "fifo", "gang", "gang-pack", "max-min", "afs-l", "afs-l-packed", "afs-p", "afs-s", "srtf", "srsf", "optimus",
+    "tiresias-l", "themis", "tide", "specon", "similarity", "gavel-isolation", "coach", "termination",
+    "reshape-restart", "pollux",
+)  # fmt: skip
+"""One of each family that runs on a cluster without devices in place."""
+
+
+class Kind(StrEnum):
+    """Of a job, by its number."""
+
+    RIGID = "rigid"
+    TELLS = "tells"
+    SILENT = "silent"
+    LIES = "lies"
+    RESTARTS = "restarts"
+
+
+CYCLE = (Kind.RIGID, Kind.TELLS, Kind.SILENT, Kind.RIGID, Kind.LIES, Kind.RESTARTS)
+
+
+def settings(profile: str) -> dict[str, Any]:
+    """Values of the chart under which this profile has its bad day; what a change costs is not weighed."""
+    family = profile.split("-")[0]
+    if family in IN_ROUNDS:
+        own = {
+            "name": "quick",
+            "scores": [{"name": "pack", "weight": 1}],
+            "shares": [profile],
+            "round": ROUND,
+        }
+        arguments = {profile: IN_ROUNDS[family]}
+        return {
+            "profile": "quick",
+            "config": {"profiles": [own], "pluginArgs": arguments, "resizeCost": False},
+        }
+    plugin = profile.removesuffix("-restart").removesuffix("-packed")
+    arguments = {plugin: QUICK[plugin]} if plugin in QUICK else {}
+    return {"profile": profile, "config": {"pluginArgs": arguments, "resizeCost": False}}
+
+
+def kind(one: Arrival) -> Kind:
+    return CYCLE[one.number % len(CYCLE)]
+
+
+def manifest(one: Arrival) -> Json:
+    """Its Job. It bears failures: nodes die and pods are deleted."""
+    ends: dict[str, Any] = {
+        "run_seconds": round(one.life) if one.by_itself else None,
+        "stop_seconds": one.stop,
+        "backoff_limit": 1000,
+    }
+    sizes = [size for size in SIZES if one.least <= size <= one.most]
+    reports = {"muster.dev/report": "true"}
+    match kind(one):
+        case Kind.RIGID:
+            return job(one.name, one.least, **ends)
+        case Kind.SILENT:
+            return train(one.name, least=one.least, most=one.most, **ends)
+        case Kind.LIES:
+            lies = {**reports, "muster.dev/model": "layers=0,parameters=1"}
+            return train(
+                one.name, least=one.least, most=one.most, speeds=LIES, work=1.0, annotations=lies, **ends
+            )
+        case Kind.TELLS:
+            true = {**reports, "muster.dev/model": LIKE_VGG16, "muster.dev/batch-sizes": "64,128"}
+            return train(
+                one.name,
+                least=one.least,
+                most=one.most,
+                speeds=SPEEDS,
+                work=3.0 * one.life,
+                annotations=true,
+                **ends,
+            )
+        case Kind.RESTARTS:
+            return train(
+                one.name, least=one.least, most=one.most, speeds=SPEEDS, work=3.0 * one.life, restart=True,
+                sizes=",".join(map(str, sizes)), annotations=reports, **ends,
+            )  # fmt: skip
+
+
+class Trainings:
+    """A look for `looking`: the first pod of each job that runs reports, some the truth and some anything."""
+
+    def __init__(self, lab: Lab, cluster: Cluster, namespace: str, kinds: dict[str, Kind]) -> None:
+        """kinds: by job; jobs are added while this is in use."""
+        self._lab, self._cluster, self._namespace, self._kinds = lab, cluster, namespace, kinds
+        self._bearers: dict[str, str] = {}
+        self._began: dict[str, float] = {}
+        self.taken = self.refused = 0
+        """Reports, by whether Muster took them."""
+
+    def __call__(self) -> None:
+        first: dict[str, tuple[Pod, int]] = {}
+        for one in running(self._cluster.pods(self._namespace)):
+            name = one.labels.get("batch.kubernetes.io/job-name", "")
+            leader, count = first.get(name, (one, 0))
+            first[name] = (min(leader, one, key=lambda each: each.name), count + 1)
+        for name, (leader, count) in first.items():
+            body = self._said(name, count)
+            if body is not None:
+                self._tell(leader, body)
+
+    def _said(self, name: str, count: int) -> Json | None:
+        passed = time.monotonic() - self._began.setdefault(name, time.monotonic())
+        match self._kinds.get(name):
+            case Kind.TELLS | Kind.RESTARTS:
+                epoch = int(passed // 2.0)
+                return {
+                    "step": round(10.0 * passed),
+                    "total": 1000,
+                    "samples": 640.0 * passed,
+                    "epoch": epoch,
+                    "steps_per_epoch": 20,
+                    "boundary": True,
+                    "workers": count,
+                    "loss": 1.0 + 2.0 ** (-passed / 2.0),
+                    "batch": 64,
+                    "noise": 100.0 + passed,
+                }
+            case Kind.LIES:
+                ahead = int(passed) % 3  # beyond its end, back again, and all at once
+                return {
+                    "step": (1e9, 0.0, 1e15)[ahead],
+                    "total": 1.0,
+                    "loss": (1e15, 0.0, 1.0)[ahead],
+                    "workers": 500,
+                }
+            case _:
+                return None
+
+    def _tell(self, one: Pod, body: Json) -> None:
+        """To whichever replica takes it: while everything breaks perhaps none does."""
+        for replica in range(self._lab.shape.replicas):
+            try:
+                if one.uid not in self._bearers:
+                    self._bearers[one.uid] = token(self._cluster, one, one.namespace)
+                answer = tell(self._lab, self._bearers[one.uid], body, replica, SOON)
+            except (*REFUSES, httpx.HTTPError) as error:
+                if not isinstance(error, httpx.HTTPError) and not away(error):
+                    return  # the pod has gone
+                continue
+            if answer.status_code == 200:
+                self.taken += 1
+                return
+        self.refused += 1
