@@ -1,13 +1,13 @@
 """SideCar's scheduler in place: a job that arrives gets GPUs of one that runs, which gets idle ones back, and no pod
-ends for it. What is measured counts GPUs, and the plans of such jobs are replayed alike. Nodes are fake: the scenario
-plays the agents and what trainings report."""
+ends for it. What is measured counts GPUs, and the plans of such jobs are replayed alike. Where GPUs idle on another
+node, a job's pod ends and starts there. Nodes are fake: the scenario plays the agents and what trainings report."""
 
 from __future__ import annotations
 
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -70,13 +70,33 @@ class Trainings:
             "muster.dev/speed": ",".join(f"{count}={count}" for count in sizes),
         }
         self._cluster.submit(made)
+        self.play(name, sizes)
+
+    def play(self, name: str, sizes: Sequence[int]) -> None:
+        """The agent of a job's pod, once that runs; of a pod that has come after another one, too."""
+        before = self.known[name].pod.uid if name in self.known else ""
         pod = wait_until(
-            lambda: next((p for p in self._cluster.pods(SPACE, name) if p.phase == "Running"), None),
+            lambda: next(
+                (p for p in self._cluster.pods(SPACE, name) if p.phase == "Running" and p.uid != before), None
+            ),
             what=f"the pod of {name} runs",
             also=lambda: str(self._cluster.gangs(SPACE)),
         )
         bearer = token(self._cluster, pod, SPACE)
         self.known = {**self.known, name: Training(pod, self._agents.play(pod.uid, bearer, sizes))}
+
+    def gone(self, *names: str) -> str:
+        """The first of these jobs whose pod has ended; its agent ends with it."""
+
+        def moved() -> str | None:
+            living = {p.uid for p in self._cluster.pods(SPACE) if not p.deleted}
+            return next((name for name in names if self.known[name].pod.uid not in living), None)
+
+        found = wait_until(
+            moved, within=180.0, what="one goes elsewhere", also=lambda: str(self._cluster.gangs(SPACE))
+        )
+        self._agents.end(self.known[found].pod.uid)
+        return found
 
     def end(self, name: str) -> None:
         with self._turn:
@@ -96,6 +116,12 @@ class Trainings:
 
     def devices(self) -> dict[str, tuple[str, ...]]:
         return {name: one.agent.devices for name, one in self.known.items()}
+
+    def settled(self, of: set[int]) -> dict[str, int] | None:
+        """GPUs of each, once all use what they were told to, and these are the numbers."""
+        counts = {name: len(have) for name, have in self.devices().items()}
+        said = all(one.agent.told and one.agent.told[-1].said for one in self.known.values())
+        return counts if said and {*counts.values()} == of else None
 
     def have(self, **counts: int) -> dict[str, tuple[str, ...]]:
         """The devices of each, once all were told to use so many and have told so."""
@@ -158,3 +184,36 @@ def test_reshape_takes_gpus_of_a_running_job_for_one_that_arrives_and_gives_idle
             trainings.end("b")
             assert {*trainings.have(a=8)["a"]} >= {*found["a"]}, "what it kept stays"
             assert as_they_were(cluster, "a") == first, "no pod ended, no container started again"
+
+
+def test_where_gpus_idle_on_another_node_a_job_in_place_starts_there_and_who_stays_grows(
+    new_lab: Callable[[Shape], Lab],
+) -> None:
+    values = (*VALUES[1:], "profile=max-min", "config.pluginArgs.grow-elsewhere.cooldown=5")
+    lab = new_lab(Shape(groups=(NodeGroup(2, gpus=4),), racks=0, set_values=values))
+    cluster = Cluster(lab.kubeconfig)
+    with playing(lab.service_url()) as agents:
+        trainings = Trainings(lab, cluster, agents)
+        with looking(trainings, 1.1):
+            trainings.start("a", 4)
+            trainings.have(a=4)
+            trainings.start("b", 4)
+            trainings.have(a=4, b=4)
+            trainings.start("c", 4)
+            counts = wait_until(
+                lambda: trainings.settled({2, 4}),
+                within=180.0,
+                what="one has four GPUs, and two share the other node",
+                also=lambda: f"{trainings.devices()}\n{cluster.gangs(SPACE)}",
+            )
+            (alone,) = (name for name, count in counts.items() if count == 4)
+            trainings.end(alone)
+            crowded = sorted(counts.keys() - {alone})
+            moved = trainings.gone(*crowded)
+            trainings.play(moved, (1, 2, 4))
+            trainings.have(**dict.fromkeys(crowded, 4))
+            nodes = {pod.node for pod in cluster.pods(SPACE) if not pod.deleted and not pod.terminal}
+            assert len(nodes) == 2, "each has a node"
+            (stayed,) = (name for name in crowded if name != moved)
+            assert as_they_were(cluster, stayed) == [(trainings.known[stayed].pod.uid, 0)]
+            replayed(lab, cluster)

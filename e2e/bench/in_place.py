@@ -1,6 +1,6 @@
 # Over 300 lines: the training that is started and what is read from its words belong together.
-"""One GPU handed from a job to another and back, on a real node: in place, with and without --preload, and by evict
-and gate. How long GPUs idle, and whether a step of training is lost.
+"""One GPU handed from a job to another and back, on a real node: in place, with and without --preload, at the next
+step of a (`muster_report.devices`), and by evict and gate. How long GPUs idle, and if a step of training is lost.
 
 Job a has both devices of the node. Job b comes and gets one of them; it goes, and a gets it back. In place a is a
 pod whose devices change; else it is two replicas of a device each, of which one is evicted. Trainings import a module
@@ -33,7 +33,12 @@ ROW = 8
 """Devices of the node on which many hand-overs follow each other."""
 IMPORTS, STEP = 2.0, 0.02
 WITHIN = 180.0
-TOLD = "told.log"
+PRELOAD = ("--preload", "imports")
+KINDS: Sequence[tuple[str, Sequence[str] | None]] = (
+    ("evict", None), ("in place", ()), ("preload", PRELOAD), ("next step", PRELOAD),
+)  # fmt: skip
+"""With the options of their agents; None: without agents."""
+TOLD, STOOD = "told.log", "stood.log"
 TRAINING = f"""
 import os, signal, time
 from pathlib import Path
@@ -71,6 +76,75 @@ saved.write_text(f"{{step}} {{weight}}")
 tell("last", at, 0)
 raise SystemExit(143)
 """
+NEXT_STEP = f"""
+import multiprocessing, os, time
+from pathlib import Path
+import muster_report
+
+SPAWN = multiprocessing.get_context("spawn")
+workers, ready, last = {{}}, set(), {{}}
+
+def work(pipe):
+    import imports
+    pipe.send("ready")
+    try:
+        while pipe.recv():
+            time.sleep({STEP})
+            pipe.send("done")
+    except EOFError:
+        return
+
+def tell(what, at, device):
+    with Path("/state/{TOLD}").open("a") as file:
+        file.write(f"{{at:.6f}} {{what}} {{os.environ['NAME']}}-0 {{step}} {{device}} 0 {{1 / (1 + step)}}\\n")
+
+def change(devices):
+    global changed
+    changed = True
+    for device in workers.keys() - set(devices):
+        process, pipe = workers.pop(device)
+        pipe.close()
+        process.join()
+        if device in ready:
+            ready.remove(device)
+            tell("last", last[device], device)
+    for device in sorted(set(devices) - workers.keys()):
+        ours, theirs = SPAWN.Pipe()
+        os.environ["CUDA_VISIBLE_DEVICES"] = device
+        workers[device] = SPAWN.Process(target=work, args=(theirs,), daemon=True), ours
+        workers[device][0].start()
+        theirs.close()
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
+
+if __name__ == "__main__":
+    step, before, changed = 0, 0.0, False
+    for devices in muster_report.devices(change):
+        if not workers:
+            change(devices)
+        known = [device for device in workers if device in ready]
+        come = [device for device in workers if device not in ready and workers[device][1].poll()]
+        for device in come:
+            workers[device][1].recv()
+        if not known + come:
+            time.sleep(0.005)
+            continue
+        for device in known + come:
+            workers[device][1].send("step")
+        for device in known + come:
+            workers[device][1].recv()
+        step += 1
+        at = time.time()
+        last |= dict.fromkeys(known + come, at)
+        for device in come:
+            ready.add(device)
+            tell("first", at, device)
+        if changed and before:
+            with Path("/state/{STOOD}").open("a") as file:
+                file.write(f"{{at - before - {STEP}:.6f}}\\n")
+        before, changed = at, False
+"""
+"""Job a that changes at its next step: the others go on while a worker that is new imports. It tells how much longer
+than others each step was before which its devices changed."""
 
 
 @dataclass(frozen=True)
@@ -197,21 +271,22 @@ def _each(result: Result, progress: Progress, hand_overs: int, keep: bool) -> No
     wanted = Shape(groups=(), racks=0, real=1, real_gpus=DEVICES, pod_network=True, set_values=VALUES)
     found: dict[str, list[HandOver]] = {}
     with lab_of("bench-in-place", wanted, keep) as lab:
-        for name, options in (("evict", None), ("in place", ()), ("preload", ("--preload", "imports"))):
+        for name, options in KINDS:
             with tempfile.TemporaryDirectory(prefix="muster-in-place-") as state:
-                kind = _Kind(lab, Path(state), options)
+                kind = _Kind(lab, Path(state), options, next_step=name == "next step")
                 found[name], again, changes = kind.run(progress, name, hand_overs)
             result.data[name] = {
                 "hand_overs": [vars(one) for one in found[name]],
                 "steps_lost": again,
                 "changes_of_a": changes,
+                "stood_s": kind.stood,
             }
     _rows(result, found)
 
 
 class _Kind:
     """Hand-overs of one kind. options: of the agents; None: by evict and gate. has, gives: devices of a, and those of
-    them that b gets; imports: s."""
+    them that b gets; imports: s; next_step: a goes on while its devices change."""
 
     def __init__(
         self,
@@ -222,12 +297,15 @@ class _Kind:
         has: int = DEVICES,
         gives: int = 1,
         imports: float = IMPORTS,
+        next_step: bool = False,
     ) -> None:
         self._cluster, self._state, self._options = Cluster(lab.kubeconfig), state, options
-        self._whole, self._gives, self.rises = has, gives, 0
+        self._whole, self._gives, self.rises, self._next_step = has, gives, 0, next_step
+        self.stood: list[float] = []
         self._told = state / TOLD
         self._told.touch()
         (state / "train.py").write_text(TRAINING)
+        (state / "next_step.py").write_text(NEXT_STEP)
         (state / "imports.py").write_text(f"import time\ntime.sleep({imports})\n")
 
     def run(self, progress: Progress, name: str, count: int) -> tuple[list[HandOver], int, int]:
@@ -245,7 +323,13 @@ class _Kind:
                 delete_job(self._cluster, "default", f"b{number}")
                 self._has({"a": every})
                 reading(number + 1)
-        again, self.rises = lost(self._spans()), rises(self._spans())
+        if self._next_step:
+            self.stood = [float(line) for line in (self._state / STOOD).read_text().split()]
+            again = sum(
+                lost([one for one in self._spans() if one.device == each]) for each in self._devices()
+            )
+        else:
+            again, self.rises = lost(self._spans()), rises(self._spans())
         changes = len({one.first for one in self._spans() if one.training.startswith("a-")}) - 1
         delete_job(self._cluster, "default", "a")
         wait_until(
@@ -254,6 +338,9 @@ class _Kind:
             what="nothing is left",
         )
         return found, again, changes
+
+    def _devices(self) -> set[str]:
+        return {one.device for one in self._spans()}
 
     def _spans(self) -> list[Span]:
         return spans(self._told.read_text())
@@ -268,13 +355,14 @@ class _Kind:
     def _submit(self, name: str, gpus: str) -> None:
         environment = {"NAME": name, "PYTHONPATH": "/muster:/state"}
         if self._options is not None:
+            goes_on = self._next_step and name == "a"
             trains(
                 self._cluster,
                 name,
                 gpus,
                 self._state,
-                *self._options,
-                script="/state/train.py",
+                *(() if goes_on else self._options),
+                script="/state/next_step.py" if goes_on else "/state/train.py",
                 **environment,
             )
         else:
@@ -320,10 +408,17 @@ def _rows(result: Result, found: dict[str, list[HandOver]]) -> None:
             "0",
             result.data[name]["steps_lost"] == 0,
         )
+    stood = result.data["next step"]["stood_s"]
+    worst = max(stood) / STEP
+    result.row("next step: a's step at a change takes longer by, p50 (p90)", _seconds(stood))
+    result.row("    at most, in steps", f"{worst:.1f}", "1", worst <= 1.0)
     over = median(i - o for i, o in zip(idle["in place"], own["in place"], strict=True))
     result.row("in place: idle beyond the training's own start, p50", f"{over:.2f} s", "0.3 s", over <= 0.3)
     part = median(idle["preload"]) / median(idle["evict"])
     result.row("preload: idle, as a part of evict's, p50", f"{part:.2f}", "0.1", part <= 0.1)
+    for what, times in (("idle", idle), ("all devices' idling", both)):
+        part = median(times["next step"]) / median(times["evict"])
+        result.row(f"next step: {what}, as a part of evict's, p50", f"{part:.2f}")
     part = median(idle["in place"]) / median(idle["evict"])
     result.row("in place: idle, as a part of evict's, p50", f"{part:.2f}")
     part = median(both["preload"]) / median(both["evict"])

@@ -25,8 +25,8 @@ FAMILIES = (
     "tiresias-l", "themis", "specon", "reshape-restart",
 )  # fmt: skip
 """Policies for which these jobs are enough."""
-OTHERS = ("similarity", "gavel-isolation", "coach", "termination", "tide")
-"""Run only where asked for: rounds of minutes, jobs that report, roles, or hours of these jobs."""
+OTHERS = ("similarity", "gavel-isolation", "pollux", "coach", "termination", "tide")
+"""Run only where asked for: rounds, as compressed as the jobs, jobs that report, roles, or hours of these jobs."""
 SPEED = 40.0
 
 
@@ -52,7 +52,7 @@ def measure(
     drawn = draw(drawing, measured())
     write(drawn, folder / "jobs.csv")
     kept = Kept(folder, {"jobs": jobs, "seed": seed, "load": load, "speed": speed})
-    sides = [Side(name, name) for name in families]
+    sides = [Side(name, name, hurried=speed) for name in families]
     todo = [(side, n) for n in range(rounds) for side in sides if kept.run(side.name, n) is None]
     if len(todo) < rounds * len(sides):
         progress.say(f"{rounds * len(sides) - len(todo)} runs are in {folder} and are not run again")

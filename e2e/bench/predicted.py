@@ -30,23 +30,41 @@ LOADS = (1.0, 1.5, 2.0, 3.0, 4.0)
 GPUS_A_NODE = 4
 
 
+HOURS: Mapping[str, Mapping[str, float]] = {
+    "pollux": {"delay": 30.0},
+    "gavel-isolation": {"interval": 1920.0},
+}
+"""Arguments in seconds of plugins that decide in rounds; their defaults."""
+
+
 @dataclass(frozen=True)
 class Side:
-    """A profile and what is set of it. resize_cost: a change has to gain more than it costs."""
+    """A profile and what is set of it. resize_cost: a change has to gain more than it costs. hurried: by how much the
+    rounds of a profile that has some are shorter, with the seconds that it counts in (HOURS)."""
 
     name: str
     profile: str
     order: str = "backfill"
     resize_cost: bool = False
+    hurried: float = 1.0
 
     def settings(self) -> dict[str, Any]:
         """The keys of a muster.yaml; speeds as annotated."""
-        return {
+        made = {
             "profile": self.profile,
             "order": self.order,
             "estimate": "declared",
             "resizeCost": self.resize_cost,
         }
+        recipe = profiles.NAMED[self.profile]
+        if not recipe.round or self.hurried == 1.0:
+            return made
+        scores = [{"name": name, "weight": weight} for name, weight in recipe.scores]
+        own = {"scores": scores, "shares": list(recipe.shares), "round": recipe.round / self.hurried}
+        seconds = HOURS.get(self.profile, {})
+        arguments = {self.profile: {key: value / self.hurried for key, value in seconds.items()}}
+        name = f"{self.profile}-hurried"
+        return made | {"profile": name, "profiles": [{"name": name, **own}], "pluginArgs": arguments}
 
     def has(self, job: Trained) -> Trained:
         """The job as this side may have it: gangs keep the size they ask for where nothing is shared."""

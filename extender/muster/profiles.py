@@ -160,10 +160,15 @@ def recipe(name: str, own: Mapping[str, Recipe] | None = None) -> Recipe:
     return known[name]
 
 
-def on_a_cluster(recipe: Recipe, resize_cost: bool, estimate: str) -> Recipe:
+GROWS = "grow-elsewhere"
+"""What jobs in place go to another node by."""
+
+
+def on_a_cluster(recipe: Recipe, resize_cost: bool, estimate: str, *, devices: bool = False) -> Recipe:
     """The recipe with what a live cluster adds: changes have to be worth their cost, which is as measured where that
-    was done, speeds are as reported, and no GPU idles while a job waits that fits there."""
-    shares = recipe.shares
+    was done, speeds are as reported, and no GPU idles while a job waits that fits there. devices: they are given in
+    place, and who finds no more of them on its node goes where they idle."""
+    shares, rebalance = recipe.shares, recipe.rebalance
     if not shares and not recipe.rebalance:
         return recipe  # sizes and places stay as they are
     if shares and resize_cost and "resize-cost" not in shares:
@@ -171,9 +176,12 @@ def on_a_cluster(recipe: Recipe, resize_cost: bool, estimate: str) -> Recipe:
     arguments = dict(recipe.arguments)
     for plugin in {*MEASURING} & {*shares}:
         arguments[plugin] = {"measured": True, **recipe.arguments.get(plugin, {})}
+    if shares and devices and GROWS not in rebalance:
+        rebalance = (*rebalance, GROWS)
     return replace(
         recipe,
         shares=shares,
+        rebalance=rebalance,
         estimate=recipe.estimate or estimate,
         conserving=bool(shares),
         arguments=arguments,

@@ -402,7 +402,10 @@ def profile_of(settings: Settings) -> Profile:
     faults = [*where, *faults]
     if faults:
         raise ConfigurationError("\n".join(faults))
-    own = {**own, settings.profile: profiles.on_a_cluster(known, settings.resize_cost, settings.estimate)}
+    live = profiles.on_a_cluster(
+        known, settings.resize_cost, settings.estimate, devices=settings.devices.enabled
+    )
+    own = {**own, settings.profile: live}
     return _with(profiles.build(settings.profile, settings.plugin_args, own), settings)
 
 

@@ -196,6 +196,23 @@ def test_where_devices_are_given_in_place_policies_may_put_two_jobs_on_one(
     assert "jp=True" in repr(made.shares[0])
 
 
+def test_where_devices_are_given_in_place_a_job_may_go_to_another_node_for_more_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(points, "installed", REAL)
+
+    def rebalance(text: str) -> list[str]:
+        return [type(plugin).__name__ for plugin in profile_of(load_settings(text)).rebalance]
+
+    assert rebalance(f"profile: max-min\n{DEVICES}") == ["GrowElsewhere"]
+    assert rebalance("profile: max-min") == []
+    assert rebalance(f"profile: fifo\n{DEVICES}") == [], "nothing is shared there"
+    with pytest.raises(ConfigurationError, match="horizon"):
+        profile_of(
+            load_settings(f"profile: max-min\npluginArgs: {{grow-elsewhere: {{horizon: -1}}}}\n{DEVICES}")
+        )
+
+
 @pytest.mark.parametrize("name", sorted(profiles.NAMED))
 def test_a_named_profile_runs_on_a_cluster_or_names_what_does(
     name: str, monkeypatch: pytest.MonkeyPatch

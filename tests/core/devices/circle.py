@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from muster.core.devices.coordinator import Coordinator
 from muster.core.devices.device_ledger import DeviceLedger
-from muster.points import Profile, Share
+from muster.points import Profile, Rebalance, Share
 from muster.types import GPU, Owner, OwnerRecord, Phase, PodRecord, Quota, QuotasSeen, Shape
 from muster.types.devices import AgentKey
 from muster.types.holders import (
@@ -47,8 +47,10 @@ class Circle(Muster):
 
     attends = False
 
-    def __init__(self, gpus: int = 4, nodes: int = 1, share: Share | None = None) -> None:
-        self.profile = Profile("sharing", shares=(share or MaxMin(),), conserving=True)
+    def __init__(
+        self, gpus: int = 4, nodes: int = 1, share: Share | None = None, rebalance: tuple[Rebalance, ...] = ()
+    ) -> None:
+        self.profile = Profile("sharing", shares=(share or MaxMin(),), rebalance=rebalance, conserving=True)
         self.cluster = FakeCluster(nodes=nodes, gpus=gpus)
         self.records: dict[str, HolderRecord] = {}
         self.agents: list[Agent] = []
@@ -205,6 +207,10 @@ class Circle(Muster):
         for agent in self.agents:
             if agent.pod not in self.cluster.pods:
                 agent.die()
+
+    def starts(self) -> set[str]:
+        """Uids of jobs' pods that have not ended: one that was ended is another one now."""
+        return {pod.uid for pod in self.cluster.pods.values() if pod.ours and not pod.phase.ended}
 
     def gone(self, uid: str) -> None:
         """A job is deleted, with its pod."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from muster.types import Phase as PodPhase
+from muster_plugins.grow_elsewhere import GrowElsewhere
 from tests.core.devices.circle import Circle
 from tests.core.devices.world import GRACE, KEEP, LEASE
 
@@ -18,8 +19,13 @@ SIZES = st.sampled_from(["1-4", "1,2,4", "2-3", "1", "4"])
 class Jobs(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.circle = Circle(gpus=4, nodes=2)
         self.made = 0
+
+    @initialize(goes=st.booleans())
+    def begins(self, goes: bool) -> None:
+        """goes: where GPUs idle on the other node, a job starts there."""
+        rebalance = (GrowElsewhere(horizon=100.0, cost=10.0, ending=0.0, cooldown=20.0),) if goes else ()
+        self.circle = Circle(gpus=4, nodes=2, rebalance=rebalance)
 
     @rule(yes=st.booleans())
     def words_within_cycles(self, yes: bool) -> None:
@@ -92,6 +98,9 @@ class Jobs(RuleBasedStateMachine):
                 assert grant.count in circle.ledger.in_place.sizes[key]
         using = sum(len(agent.using) for agent in circle.agents)
         assert len(circle.records) == using, f"{len(circle.records)} holders, and {using} devices are used"
+        before = circle.starts()
+        circle.seconds(40)
+        assert circle.starts() == before, "nobody goes to and fro"
         for key, status in circle.plan.statuses.items():
             if key.name.startswith("job-j") and status.state == "Running":
                 assert key in circle.ledger.in_place.granted, f"{key.name}: {status}"
