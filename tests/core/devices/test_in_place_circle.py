@@ -86,7 +86,8 @@ class Jobs(RuleBasedStateMachine):
     def teardown(self) -> None:
         circle = self.circle
         circle.slow, circle.refuse = set(), 0
-        circle.seconds(int(2 * (LEASE + GRACE) + KEEP) + 30)
+        turns = 5 if circle.profile.rebalance else 3  # who goes elsewhere leaves GPUs, for the next to go there
+        circle.seconds(int(turns * (LEASE + GRACE) + KEEP) + 30)
         assert circle.ledger.in_place is not None
         for key, grants in circle.ledger.in_place.granted.items():
             assert len({grant.count for grant in grants}) == 1, (
