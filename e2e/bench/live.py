@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import yaml
 
 from e2e.bench.course import lab_of
 from e2e.bench.drawn import Drawing
@@ -81,7 +82,9 @@ def wave(
     labs_named: how the labs' names begin."""
     with contextlib.ExitStack() as labs:
         ready = [
-            labs.enter_context(lab_of(f"{labs_named}-{side.name}-{number}", _shape(side, drawing), keep))
+            labs.enter_context(
+                lab_of(f"{labs_named}-{side.name}-{number}", _shape(side, drawing, folder), keep)
+            )
             for side, number in todo
         ]
         with ThreadPoolExecutor(len(todo)) as several:
@@ -98,15 +101,14 @@ def wave(
                 raise
 
 
-def _shape(side: Side, drawing: Drawing) -> Shape:
-    """Nodes of a drawing's GPUs; the side's settings as values of the chart."""
-    own = {"profile", "order"}
-    values = [
-        f"{'' if key in own else 'config.'}{key}={str(value).lower() if isinstance(value, bool) else value}"
-        for key, value in side.settings().items()
-    ]
+def _shape(side: Side, drawing: Drawing, folder: Path) -> Shape:
+    """Nodes of a drawing's GPUs; the side's settings as values of the chart, in a file there."""
+    settings = side.settings()
+    values = {key: settings.pop(key) for key in ("profile", "order")} | {"config": settings}
+    file = folder.resolve() / f"{side.name}.values.yaml"
+    file.write_text(yaml.safe_dump(values, sort_keys=False))
     nodes = drawing.gpus // GPUS_A_NODE
-    return Shape(groups=(NodeGroup(nodes, GPUS_A_NODE),), set_values=tuple(values))
+    return Shape(groups=(NodeGroup(nodes, GPUS_A_NODE),), values=(str(file),))
 
 
 def seen(pod: Pod, gone: bool) -> Seen:
