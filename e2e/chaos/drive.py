@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,8 @@ RULES = Rules(start=300.0, planned=90.0, doubled=120.0, lost=420.0, reasons=ENDS
 """Bounds in which who is frozen, killed and restarted comes back to it."""
 CALM = 300.0
 """Seconds after the last trouble in which every job comes to be done, whole, or to say why it waits."""
+TURN = 30.0
+"""Seconds that a job may be on its way then: out of its turn and into the next."""
 TOLD = 5.0
 """Seconds between two lines of progress."""
 REPORTS = 1.0
@@ -117,20 +120,32 @@ def drive(
 def _settled(
     cluster: Cluster, namespace: str, referee: Watching, tell: Callable[[str], None]
 ) -> tuple[list[Fate], list[str]]:
-    """What has become of all jobs, and what the referee has open: as soon as all is well and nobody waits for GPUs
-    that are free, else after CALM s. (Asked once more, it may not have seen yet what pods have told since.)"""
+    """What has become of all jobs, and what the referee has open: as soon as all is well and each has had its GPUs,
+    else after CALM s. Where a policy has jobs take turns some are on their way at any time: well is who was so
+    within TURN s. (Asked once more, it may not have seen yet what pods have told since.)"""
     end = time.monotonic() + CALM
     shown = 0.0
+    well: dict[str, tuple[float, Fate]] = {}
+    ran: set[str] = set()
     while True:
-        found = fates(cluster, namespace)
-        well = all(one.well for one in found) and not any(one.what == "waits" for one in found)
+        now, found = time.monotonic(), fates(cluster, namespace)
+        well |= {one.job: (now, one) for one in found if one.well}
+        ran |= {one.job for one in found if one.what in ("done", "whole")}
+        found = [_lately(one, well, now) for one in found]
         opened = referee.open()
-        if (well and not opened) or time.monotonic() > end:
+        over = all(one.well for one in found) and ran >= {one.job for one in found}
+        if (over and not opened) or now > end:
             return found, opened
-        if time.monotonic() - shown >= 2 * TOLD:
-            shown = time.monotonic()
+        if now - shown >= 2 * TOLD:
+            shown = now
             tell(f"  calm: {told(found)}; {sum(not one.well for one in found)} not well")
         time.sleep(1.0)
+
+
+def _lately(one: Fate, well: Mapping[str, tuple[float, Fate]], now: float) -> Fate:
+    """A job that is on its way from one state to the next is as it was before."""
+    at, before = well.get(one.job, (-math.inf, one))
+    return one if one.well or now - at > TURN else before
 
 
 def _standing(cluster: Cluster, namespace: str) -> str:
