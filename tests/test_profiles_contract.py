@@ -29,7 +29,8 @@ def profile(name: str, *, live: bool = False) -> Profile:
     """live: as on a cluster, with resize-cost last of the chain."""
     if not live:
         return profiles.build(name)
-    return profiles.build(name, own={name: profiles.on_a_cluster(profiles.NAMED[name], True, "reported")})
+    own = {name: profiles.on_a_cluster(profiles.NAMED[name], True, "reported", devices=True)}
+    return profiles.build(name, own=own)
 
 
 @st.composite

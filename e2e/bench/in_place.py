@@ -138,13 +138,13 @@ if __name__ == "__main__":
         for device in come:
             ready.add(device)
             tell("first", at, device)
-        if changed and before:
+        if (changed or come) and before:
             with Path("/state/{STOOD}").open("a") as file:
                 file.write(f"{{at - before - {STEP}:.6f}}\\n")
         before, changed = at, False
 """
 """Job a that changes at its next step: the others go on while a worker that is new imports. It tells how much longer
-than others each step was before which its devices changed."""
+than others each step was before which its devices changed, or a worker joined."""
 
 
 @dataclass(frozen=True)
@@ -402,6 +402,8 @@ def _rows(result: Result, found: dict[str, list[HandOver]]) -> None:
         result.row("    all devices of both jobs idle, device-seconds", _seconds(both[name]))
         result.row("    from submission to the first step", _seconds(started[name]))
         result.row("    of it the training's own start", _seconds(own[name]))
+        if result.data[name]["stood_s"]:  # one process, which takes no step again
+            continue
         result.row(
             "    steps lost beyond the last checkpoint, in so many changes of a",
             f"{result.data[name]['steps_lost']} in {result.data[name]['changes_of_a']}",

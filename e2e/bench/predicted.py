@@ -32,7 +32,7 @@ GPUS_A_NODE = 4
 
 HOURS: Mapping[str, Mapping[str, float]] = {
     "pollux": {"delay": 30.0},
-    "gavel-isolation": {"interval": 1920.0},
+    "gavel-isolation": {"round": 360.0, "interval": 1920.0},
 }
 """Arguments in seconds of plugins that decide in rounds; their defaults."""
 
@@ -61,8 +61,10 @@ class Side:
             return made
         scores = [{"name": name, "weight": weight} for name, weight in recipe.scores]
         own = {"scores": scores, "shares": list(recipe.shares), "round": recipe.round / self.hurried}
-        seconds = HOURS.get(self.profile, {})
-        arguments = {self.profile: {key: value / self.hurried for key, value in seconds.items()}}
+        own["resize"] = recipe.resize
+        arguments = {plugin: dict(given) for plugin, given in recipe.arguments.items()}
+        for key, seconds in HOURS.get(self.profile, {}).items():
+            arguments.setdefault(self.profile, {})[key] = seconds / self.hurried
         name = f"{self.profile}-hurried"
         return made | {"profile": name, "profiles": [{"name": name, **own}], "pluginArgs": arguments}
 

@@ -4,6 +4,7 @@ those that tell the truth, those that say nothing, liars, and rigid ones. Their 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from enum import StrEnum
 from typing import Any
 
@@ -16,17 +17,19 @@ from e2e.lab import Lab
 from e2e.reports import tell, token
 from e2e.scenario import job
 from e2e.soak.arrivals import Arrival
+from muster import profiles
 
 SPEEDS = "1=1,2=1.9,4=3.4,8=5.6"
 LIES = "1=1,2=8,4=0.5,8=0.1"
 SIZES = (1, 2, 4, 8)
 ROUND = 4
 """Seconds of a round, where a policy has rounds."""
+OFTEN = 20
 SOON = 2.0
 """Seconds that an answer is waited for: a frozen Muster gives none."""
 LIKE_VGG16 = "layers=16,parameters=137"
 IN_ROUNDS: dict[str, dict[str, Any]] = {
-    "gavel": {"interval": 8.0},
+    "gavel": {"round": float(ROUND), "interval": 8.0},
     "pollux": {"delay": 1.0},
     "similarity": {"mode": "gpu_ngpu_bs"},
 }
@@ -48,6 +51,11 @@ PROFILES = (
     "reshape-restart", "pollux",
 )  # fmt: skip
 """One of each family that runs on a cluster without devices in place."""
+ON_A_CLUSTER = sorted(
+    name
+    for name, recipe in profiles.NAMED.items()
+    if not recipe.simulation_only and not recipe.pairs and recipe.resize != "hand-over"
+)
 
 
 class Kind(StrEnum):
@@ -134,6 +142,8 @@ class Trainings:
         self._began: dict[str, float] = {}
         self.taken = self.refused = 0
         """Reports, by whether Muster took them."""
+        self._heard: Counter[Kind] = Counter()
+        self._tried: Counter[Kind] = Counter()
 
     def __call__(self) -> None:
         first: dict[str, tuple[Pod, int]] = {}
@@ -144,7 +154,12 @@ class Trainings:
         for name, (leader, count) in first.items():
             body = self._said(name, count)
             if body is not None:
-                self._tell(leader, body)
+                self._tried[self._kinds[name]] += 1
+                self._heard[self._kinds[name]] += self._tell(leader, body)
+
+    def unheard(self) -> list[str]:
+        """Kinds of jobs that reported OFTEN and were never heard."""
+        return [kind for kind, count in self._tried.items() if count >= OFTEN and not self._heard[kind]]
 
     def _said(self, name: str, count: int) -> Json | None:
         passed = time.monotonic() - self._began.setdefault(name, time.monotonic())
@@ -174,8 +189,8 @@ class Trainings:
             case _:
                 return None
 
-    def _tell(self, one: Pod, body: Json) -> None:
-        """To whichever replica takes it: while everything breaks perhaps none does."""
+    def _tell(self, one: Pod, body: Json) -> bool:
+        """Whether it was taken. To whichever replica takes it: while everything breaks perhaps none does."""
         for replica in range(self._lab.shape.replicas):
             try:
                 if one.uid not in self._bearers:
@@ -183,9 +198,10 @@ class Trainings:
                 answer = tell(self._lab, self._bearers[one.uid], body, replica, SOON)
             except (*REFUSES, httpx.HTTPError) as error:
                 if not isinstance(error, httpx.HTTPError) and not away(error):
-                    return  # the pod has gone
+                    return False  # the pod has gone
                 continue
             if answer.status_code == 200:
                 self.taken += 1
-                return
+                return True
         self.refused += 1
+        return False

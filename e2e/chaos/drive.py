@@ -38,6 +38,7 @@ class Outcome:
     arrivals: int = 0
     troubles: int = 0
     reports: int = 0
+    refused: int = 0
     faults: list[str] = field(default_factory=list)
     fates: list[Fate] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
@@ -109,7 +110,9 @@ def drive(
             call.result()
         calm = time.monotonic()
         outcome.fates, left = _settled(cluster, namespace, referee, tell)
-        outcome.reports = trainings.taken
+        outcome.reports, outcome.refused = trainings.taken, trainings.refused
+        if unheard := trainings.unheard():
+            outcome.faults.append(f"of no job of this kind was a report taken: {', '.join(unheard)}")
         outcome.calm_after = time.monotonic() - calm
         outcome.faults += [*referee.faults, *left]
     outcome.faults += machine.faults + lab.troubles()

@@ -1,23 +1,26 @@
 """Rebalance `grow-elsewhere`: a job in place goes where more GPUs idle than its own node has (design, second lever).
 
-The GPUs of a job in place are of its pod's node. When nobody waits for a place, that node has none free for the next
-number of GPUs that the job can train on, and another one has idle ones for more than it uses, its pod ends and starts
-there: the first lever, where the second doesn't reach. Once it is there its share grows, without a restart.
+The GPUs of a job in place are of its pod's node. When the policy grants it more than it has, its node has none free
+for the next number that it can train on, and another node has idle ones for a larger number than it uses, its pod
+ends and starts there: the first lever, where the second doesn't reach. Nobody may wait for room that the empty
+cluster has.
 
-Gain: (v' - v) / v of the time that it still runs, `horizon` at most, v' at the largest number that the other node
-takes; cost: what a change costs the job, as measured, else `cost`. It moves if it gains more, one job at a time, the
-one that gains most first.
+Gain: (v' - v) / v of the time that it still runs, `horizon` at most; v' at that number of GPUs, up to what it is
+granted, at which it gains most. Cost: what a change costs it as measured, but `cost` at least, since what was
+measured of a job in place may be hand-overs. It moves if it gains more, one job at a time, the one that gains most
+first.
 
-Never moved: a job that ends within `ending` s or changed within `cooldown` s (a hand-over is no change), that can't
-change, shares a GPU, or has several pods (each has as many GPUs, of a node of its own).
+Never moved: a job that ends within `ending` s or started within `cooldown` s; one that can't change, that starts
+again for each change anyhow (`muster.dev/resize: restart`), shares a GPU, or has several pods (each has as many GPUs,
+of a node of its own). Never to another GPU product: speeds are of the one it has.
 
-Choices: GPUs that idle are wanted by nobody else on that cluster: policies hand out what somebody can take up, and a
-job that is hemmed in passes its part on (`core.sharing.work_conserving`). Source: none; issue 13 has the lever only.
+Choices: nodes are looked at in the order of the gain, for `TRIES` jobs in a cycle at most. Source: none; issue 13
+has the lever only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from muster.core.placement.capacity import Capacity
@@ -30,18 +33,19 @@ from muster.core.sharing.moving import (
     leaves,
     move_to,
     on_shared_gpus,
-    rows_of,
     rows_on,
     waits_for_room,
 )
-from muster.types import Job, Move, SharingSnapshot
+from muster.types import PRODUCT, BoolArray, Job, Move, SharingSnapshot
 from muster_plugins.defragment_terms import PACKED, Terms
+
+TRIES = 16
 
 
 @dataclass(frozen=True, slots=True)
 class GrowElsewhere:
-    """horizon: s over which a gain is counted. cost: s of a change of a job of which none was measured. ending: s
-    before its end within which a job stays. cooldown: s after a start or a change within which it stays."""
+    """horizon: s over which a gain is counted. cost: least s that a restart is taken to cost. ending: s before its
+    end within which a job stays. cooldown: s after its start within which it stays."""
 
     horizon: float = 3600.0
     cost: float = 60.0
@@ -50,26 +54,29 @@ class GrowElsewhere:
 
     def __post_init__(self) -> None:
         for name in self.__dataclass_fields__:
-            if getattr(self, name) < 0.0:
+            if not getattr(self, name) >= 0.0:
                 raise ValueError(f"{name}: must be 0 or more; found {getattr(self, name)}")
 
     def moves(self, snapshot: SharingSnapshot) -> Sequence[Move]:
         """The job in place that gains most where more GPUs idle than it has."""
-        below = self._below(snapshot)
-        jobs = [job for job in below if snapshot.now >= changed_at(job) + self.cooldown]
-        if not jobs or any(waits_for_room(job, snapshot.now) for job in snapshot.jobs.values()):
-            return []
-        if any(leaves(job) for job in snapshot.jobs.values()):
+        jobs = [job for job in self._below(snapshot) if snapshot.now >= changed_at(job) + self.cooldown]
+        if not jobs or _busy(snapshot):
             return []
         shared = on_shared_gpus(snapshot)
         terms = Terms(snapshot, self.horizon, self.cost, most=1, rack="")
-        found = [
-            move
-            for job in jobs
-            if can_change(job, shared) and terms.left(job) > self.ending
-            if (move := _move(job, terms)) is not None
-        ]
-        return sorted(found, key=lambda move: (move.cost - move.gain, move.job))[:1]
+        jobs = [job for job in jobs if can_change(job, shared) and terms.left(job) > self.ending]
+        trial = _Trial(terms)
+        wishes = sorted(
+            ((cost - gain, job.key, size) for job in jobs for gain, cost, size in trial.gains(job))
+        )
+        tried: set[object] = set()
+        for loss, key, size in wishes:
+            tried.add(key)
+            if loss >= 0.0 or len(tried) > TRIES:
+                break
+            if (move := trial.move(snapshot.jobs[key], size)) is not None:
+                return [move]
+        return []
 
     def wake(self, snapshot: SharingSnapshot) -> float | None:
         """When the next job's cooldown is over."""
@@ -82,42 +89,70 @@ class GrowElsewhere:
         return [
             job
             for job in jobs
-            if job.elastic is not None and job.elastic.devices and job.started
+            if job.elastic is not None and job.elastic.devices and job.started and job.resize != "restart"
             if 0 < job.elastic.bound < job.elastic.max
             and sum(r.bound for r in job.roles if not r.devices) == 1
         ]
 
 
-def _move(job: Job, terms: Terms) -> Move | None:
-    """To the node that takes most of its numbers of GPUs; None where that is its own, or not worth it."""
-    snapshot, slots = terms.snapshot, job.elastic
-    assert slots is not None
-    have, row = slots.bound, snapshot.table.row[job.key]
-    more = [size for size in slots.sizes or range(have + 1, slots.max + 1) if size > have]
-    capacity = Capacity(snapshot)
-    most = int(capacity.fits(slots.shape).max(initial=0))
-    here = rows_on(job, snapshot.nodes)
-    if not more or more[0] > most:
-        return None
-    leave(capacity, job, snapshot.nodes)
-    mark = capacity.mark()
-    for size in reversed(more):
-        if size > most + have:
-            continue
-        needs = [Need(role, size if role is slots else role.bound) for role in job.roles if role.bound]
-        found = place(capacity, job, needs, PACKED, snapshot)
-        if found is None:
-            continue
-        capacity.undo(mark)
-        if rows_of(found).keys() == here.keys():
-            return None  # it grows where it is
+def _busy(snapshot: SharingSnapshot) -> bool:
+    """Whether a job waits that the empty cluster would take, or one is on its way out."""
+    jobs = snapshot.jobs
+    waits = any(waits_for_room(jobs[key], snapshot.now) for key in snapshot.table.keys)
+    return waits or any(leaves(job) for job in jobs.values())
+
+
+class _Trial:
+    """Room on nodes of one cycle."""
+
+    def __init__(self, terms: Terms) -> None:
+        self._terms, self._snapshot = terms, terms.snapshot
+        self._capacity = Capacity(terms.snapshot)
+        self._products, _ = terms.snapshot.nodes.domains(PRODUCT)
+
+    def gains(self, job: Job) -> Iterator[tuple[float, float, int]]:
+        """What a job would gain, what that costs it (s), and with how many GPUs: up to what it is granted; nothing
+        where it has room to grow on its own node, or no other has as many GPUs free."""
+        snapshot, slots = self._snapshot, job.elastic
+        if slots is None or snapshot.granted is None:
+            return
+        row, have = snapshot.table.row[job.key], slots.bound
+        granted = int(snapshot.granted.replicas[row])
+        more = [size for size in slots.sizes or range(have + 1, slots.max + 1) if have < size <= granted]
+        fits = self._capacity.fits(slots.shape)
+        here = [*rows_on(job, snapshot.nodes)]
+        if not more or not here or int(fits[here[0]]) >= more[0] - have:
+            return
+        most = int(fits.max(where=self._elsewhere(here[0]), initial=0))
         curve = snapshot.table.curves[snapshot.table.curve[row]]
-        now, then = float(curve[have]), float(curve[size])
-        gain = (then - now) / now * min(terms.horizon, terms.left(job)) if now > 0.0 else 0.0
-        cost = terms.cost_of(job)
+        now, left = float(curve[have]), min(self._terms.horizon, self._terms.left(job))
+        cost = max(self._terms.cost, self._terms.cost_of(job))
+        for size in more:
+            if size <= most and now > 0.0:
+                yield (float(curve[size]) - now) / now * left, cost, size
+
+    def move(self, job: Job, size: int) -> Move | None:
+        """To a node that takes it with so many GPUs; None where none does."""
+        snapshot, slots = self._snapshot, job.elastic
+        assert slots is not None
+        (row,) = {*rows_on(job, snapshot.nodes)}
+        needs = [Need(role, size if role is slots else role.bound) for role in job.roles if role.bound]
+        mark = self._capacity.mark()
+        leave(self._capacity, job, snapshot.nodes)  # for who must not stand beside its like
+        found = place(self._capacity, job, needs, PACKED, snapshot, allowed=self._elsewhere(row))
+        self._capacity.undo(mark)
+        if found is None:
+            return None
+        gain, cost = next((gain, cost) for gain, cost, at in self.gains(job) if at == size)
         words = (
-            f"its node has no more GPUs for it, and another one takes {plural(size, 'GPU')} in place of its {have}: "
-            f"it would gain {gain:.0f} s within {terms.horizon:.0f} s, a change costs {cost:.0f} s"
+            f"it is granted more GPUs than its node has for it, and another one takes {size} in place of "
+            f"{plural(slots.bound, 'GPU')}: it would gain {gain:.0f} s within {self._terms.horizon:.0f} s, a restart "
+            f"costs {cost:.0f} s"
         )
-        return move_to(job, found, snapshot.nodes, gain, cost, words) if gain > cost else None
-    return None
+        return move_to(job, found, snapshot.nodes, gain, cost, words, replicas=size)
+
+    def _elsewhere(self, row: int) -> BoolArray:
+        """Open nodes with the same product as this one, but not this one."""
+        others: BoolArray = self._snapshot.nodes.open & (self._products == self._products[row])
+        others[row] = False
+        return others

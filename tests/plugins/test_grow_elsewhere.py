@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from muster.points import Share
+from muster.types import PRODUCT
 from muster_plugins.grow_elsewhere import GrowElsewhere
+from muster_plugins.optimus import Optimus
+from muster_plugins.tiresias_l import TiresiasL
+from tests.cluster_fake import node
 from tests.core.devices.circle import Circle
 
 SOON: dict[str, float] = {"horizon": 100.0, "cost": 10.0, "ending": 5.0, "cooldown": 10.0}
 
 
-def two_nodes(**arguments: float) -> Circle:
-    """Of four GPUs each."""
-    return Circle(nodes=2, rebalance=(GrowElsewhere(**{**SOON, **arguments}),))
+def two_nodes(share: Share | None = None, gpus: int = 4, **arguments: float) -> Circle:
+    """Of so many GPUs each."""
+    return Circle(gpus=gpus, nodes=2, share=share, rebalance=(GrowElsewhere(**{**SOON, **arguments}),))
 
 
-def crowded(going: Circle, **notes: str) -> None:
-    """a and c share one node, b has the other for itself, and then b's is free. notes: of c."""
-    going.train("a", "1-4")
+def crowded(going: Circle, first: str = "", **notes: str) -> None:
+    """a and c share one node, b has the other for itself, and then b's is free. first: speeds of a; notes: of c."""
+    going.train("a", "1-4", **({"speed": first} if first else {}))
     going.seconds(6)
     going.train("b", "4")
     going.seconds(6)
@@ -92,3 +99,87 @@ def test_a_muster_that_starts_again_while_a_job_goes_elsewhere_brings_it_there()
     going.restart()
     going.seconds(200)
     assert (going.using("a"), going.using("c")) == (4, 4)
+
+
+@pytest.mark.parametrize("share", [Optimus(), TiresiasL()], ids=["optimus", "tiresias-l"])
+def test_a_policy_that_grants_no_more_moves_nobody(share: Share) -> None:
+    """Nothing is declared, so that optimus gains nothing by a second GPU; tiresias-l gives what was asked for."""
+    circle = two_nodes(share=share)
+    circle.train("x", "1,2", request="1")
+    circle.seconds(6)
+    circle.train("y", "1,2,4", request="1")
+    circle.seconds(12)
+    before = circle.starts()
+    circle.seconds(200)
+    assert circle.starts() == before
+    assert (circle.using("x"), circle.using("y")) == (1, 1)
+
+
+def test_a_job_whose_own_node_has_room_grows_there() -> None:
+    going = two_nodes()
+    going.train("a", "1-4")
+    going.seconds(6)
+    going.cluster.job("b", 1, gpus=4)
+    going.seconds(3)
+    going.train("c", "1-4")
+    going.seconds(20)
+    before = going.starts()
+    going.cluster.end(going.pod("a").uid)
+    going.seconds(100)
+    assert going.using("c") == 4
+    assert going.pod("c").uid in before
+
+
+def test_nobody_takes_the_room_that_a_job_in_place_waits_for() -> None:
+    """d needs all of a node: six of n0 come free before the other two do, and a, alone on n1, may not go there."""
+    going = two_nodes(gpus=8)
+    large = going.cluster.job("large", 1, gpus=6)[0]
+    going.seconds(3)
+    going.cluster.job("beside", 1, gpus=7)
+    going.seconds(3)
+    small = going.cluster.job("small", 1, gpus=2)[0]
+    going.seconds(3)
+    going.train("a", "1-4")
+    going.seconds(8)
+    going.train("d", "8")
+    going.seconds(12)
+    going.cluster.end(small.uid)
+    going.seconds(60)
+    going.cluster.end(large.uid)
+    going.seconds(100)
+    assert (going.using("a"), going.using("d")) == (1, 8)
+
+
+def test_a_job_that_no_node_could_take_keeps_nobody_from_going() -> None:
+    going = two_nodes()
+    going.cluster.job("never", 1, gpus=100)
+    crowded(going)
+    going.seconds(100)
+    assert (going.using("a"), going.using("c")) == (4, 4)
+
+
+def test_nobody_goes_to_another_product() -> None:
+    going = two_nodes()
+    for name, product in (("n0", "NVIDIA-H100"), ("n1", "Tesla-K80")):
+        going.cluster.nodes[name] = node(name, 4, **{PRODUCT.replace("/", "__"): product})
+    going.restart()
+    crowded(going)
+    before = going.starts()
+    going.seconds(60)
+    assert going.starts() == before
+
+
+def test_speeds_of_all_numbers_are_weighed_not_of_the_largest_alone() -> None:
+    going = two_nodes()
+    crowded(going, speed="1=1,2=1.9,3=2.8,4=2.0", first="1=1,2=1.9,3=2.8,4=2.0")
+    going.seconds(100)
+    assert (going.using("a"), going.using("c")) == (4, 4), "max-min grants them the fourth as well"
+
+
+def test_hand_overs_that_took_no_time_make_no_restart_cheap() -> None:
+    going = two_nodes(cost=1000.0)
+    crowded(going)
+    going.seconds(20)
+    snapshot = going.ledger.snapshot(going.cluster.now)
+    jobs = {key: replace(job, facts=replace(job.facts, last_cost=0.5)) for key, job in snapshot.jobs.items()}
+    assert not going.ledger.plan(replace(snapshot, jobs=jobs)).shrinks

@@ -186,6 +186,16 @@ def test_epochs_end_on_whole_seconds_and_the_next_one_starts_there() -> None:
     assert ends(result) == {"a": 30}  # 10.4 -> 10, three times
 
 
+@pytest.mark.parametrize(("conserving", "start"), [(False, 60), (True, 7)])
+def test_as_on_a_cluster_who_comes_between_two_rounds_starts_on_what_nobody_uses(
+    conserving: bool, start: float
+) -> None:
+    rounds = course({0: {"a": 1}, 7: {"a": 1, "b": 1}, 60: {"a": 1, "b": 1}, 120: {"a": 1, "b": 1}})
+    profile = replace(rounds, round=60.0, conserving=conserving)
+    result = simulated([job("a", 300, 0), job("b", 20, 7)], 2, profile=profile)
+    assert starts(result) == {"a": 0, "b": start}
+
+
 def test_an_epoch_that_rounds_down_to_a_round_is_still_seen_by_its_cycle() -> None:
     """Pollux's simulator rounds when it gets there: at 10 the job is there still, and a change makes it pause."""
     physics = Standard({("", ph.GROW): Cost(pause=3)}, whole_epochs=True)

@@ -56,7 +56,8 @@ class Quiet:
     """What a cycle of a profile can't do, so that many of them need not run.
 
     rigid: no shares, moves or folds, so only free capacity changes anything. rounds: the cycle runs at whole
-    multiples of it only (s; 0: whenever something happened).
+    multiples of it only (s; 0: whenever something happened, as on a cluster, where GPUs that are free between two
+    rounds are not left idle).
     """
 
     rigid: bool
@@ -67,7 +68,7 @@ class Quiet:
         """What a profile's plugins leave out."""
         folds = bool(profile.observers)
         elastic = profile.shares or profile.rebalance or folds or profile.preemption
-        return Quiet(not elastic, options.round or profile.round)
+        return Quiet(not elastic, options.round or (0.0 if profile.conserving else profile.round))
 
 
 class Engine:

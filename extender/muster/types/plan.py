@@ -34,11 +34,13 @@ class Grants:
 @dataclass(frozen=True, slots=True)
 class Move:
     """A running job (or a role of it) to be placed again: `to` are node names, one a replica; empty = the core
-    chooses. gain and cost in seconds, for the words."""
+    chooses. replicas: so many of its elastic role are to find room there, 0: as many as run. gain and cost in
+    seconds, for the words."""
 
     job: JobKey
     role: str = ""
     to: tuple[str, ...] = ()
+    replicas: int = 0
     gain: float = 0.0
     cost: float = 0.0
     why: str = ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,6 +27,9 @@ from muster.types.values import (
     Toleration,
     counts_as_gpu,
 )
+
+if TYPE_CHECKING:
+    from muster.types.plan import Grants
 
 MASKS, VERDICTS = 24 * MIB, 8 * MIB
 """Bytes of what is kept with one set of nodes: masks of constraints, and why jobs fit nowhere."""
@@ -252,6 +256,10 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class SharingSnapshot(Snapshot):
-    """A snapshot with the jobs that share as columns: what Share, Rebalance and Wake are asked with."""
+    """A snapshot with the jobs that share as columns: what Share, Rebalance and Wake are asked with.
+
+    granted: what the policy grants them, before anybody looks for places; Rebalance has it, where GPUs are shared.
+    """
 
     table: Table = field(kw_only=True)
+    granted: Grants | None = field(default=None, kw_only=True)

@@ -86,7 +86,9 @@ class Jobs(RuleBasedStateMachine):
     def teardown(self) -> None:
         circle = self.circle
         circle.slow, circle.refuse = set(), 0
-        turns = 5 if circle.profile.rebalance else 3  # who goes elsewhere leaves GPUs, for the next to go there
+        turns = (
+            5 if circle.profile.rebalance else 3
+        )  # who goes elsewhere leaves GPUs, for the next to go there
         circle.seconds(int(turns * (LEASE + GRACE) + KEEP) + 30)
         assert circle.ledger.in_place is not None
         for key, grants in circle.ledger.in_place.granted.items():
@@ -108,7 +110,7 @@ class Jobs(RuleBasedStateMachine):
 
 
 Jobs.TestCase.settings = settings(
-    max_examples=40,
+    max_examples=24,
     stateful_step_count=12,
     deadline=None,
     phases=[Phase.generate],

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from muster.core.placement.capacity import AnyCapacity
 from muster.core.placement.cycle_state import CycleState, HeadReservation
 from muster.core.placement.place import Need, place
 from muster.core.placement.reservations import placed
@@ -22,7 +23,17 @@ from muster.core.sharing.grants import ALONE, waits
 from muster.core.sharing.grow import grow_granted, start_granted
 from muster.core.sharing.moving import can_change, on_shared_gpus
 from muster.core.sharing.shrink import leave_all, leave_to_move, leave_whole, must_move, shrink
-from muster.types import Grant, Grants, Job, JobKey, Move, Reservation, SharingSnapshot, elastic_role
+from muster.types import (
+    BoolArray,
+    Grant,
+    Grants,
+    Job,
+    JobKey,
+    Move,
+    Reservation,
+    SharingSnapshot,
+    elastic_role,
+)
 
 
 def carry_out(
@@ -177,11 +188,30 @@ def _place_elsewhere(statement: Statement, move: Move) -> None:
     allowed = None
     if move.to:
         allowed = np.isin(np.arange(len(nodes)), [nodes.index[n] for n in move.to if n in nodes.index])
-    assignments = place(
-        statement.guarded(after, job), job, needs, statement.profile, statement.snapshot, allowed=allowed
-    )
+
+    room = statement.guarded(after, job)
+    assignments = None
+    if not move.replicas or _takes(room, statement, job, needs, move.replicas, allowed):
+        assignments = place(room, job, needs, statement.profile, statement.snapshot, allowed=allowed)
     if assignments is None:
         after.undo(mark)
         statement.leaving.pop(job.key, None)
         return
     take_up(statement, job, assignments, later=True)
+
+
+def _takes(
+    room: AnyCapacity,
+    statement: Statement,
+    job: Job,
+    needs: Sequence[Need],
+    replicas: int,
+    allowed: BoolArray | None,
+) -> bool:
+    """Whether so many replicas of its elastic role, beside the others, find room there; the room is as before."""
+    more = [Need(need.role, replicas) if need.role is job.elastic else need for need in needs]
+    mark = room.mark()
+    found = place(room, job, more, statement.profile, statement.snapshot, allowed=allowed)
+    if found is not None:
+        room.undo(mark)
+    return found is not None

@@ -82,7 +82,7 @@ def waits_for_room(job: Job, now: float) -> bool:
         or job.preempted
     ):
         return False
-    return bool(job.gpus) and all(role.ready >= role.min for role in job.roles)
+    return bool(job.gpus) and all(role.devices or role.ready >= role.min for role in job.roles)
 
 
 def least_of(job: Job) -> list[Need]:
@@ -142,11 +142,17 @@ def racks(rows: Mapping[int, int], nodes: Nodes, label: str) -> int:
 
 
 def move_to(
-    job: Job, assignments: Sequence[Assignment], nodes: Nodes, gain: float, cost: float, why: str
+    job: Job,
+    assignments: Sequence[Assignment],
+    nodes: Nodes,
+    gain: float,
+    cost: float,
+    why: str,
+    replicas: int = 0,
 ) -> Move:
-    """The move, one node name a replica."""
+    """The move, one node name a replica. replicas: as in `Move`."""
     to = tuple(nodes.names[row] for row, count in sorted(rows_of(assignments).items()) for _ in range(count))
-    return Move(job.key, to=to, gain=gain, cost=cost, why=why)
+    return Move(job.key, to=to, replicas=replicas, gain=gain, cost=cost, why=why)
 
 
 # ---- speed ----

@@ -81,9 +81,13 @@ def share(run: CycleState, order: Sequence[Job], kept: Sequence[Job], queue: Seq
             raised=run.failed,
         )
 
-    moves = [] if between else _moves(run, snapshot)
+    moves: list[Move] = []
+    granted = None
+    if profile.rebalance and not between:
+        granted = ask(snapshot, ()) if profile.shares else None
+        moves = _moves(run, replace(snapshot, granted=granted))
     once = bool(between) or not profile.conserving
-    out = share_out(run, snapshot, members, ask, moves, once=once)
+    out = share_out(run, snapshot, members, ask, moves, once=once, granted=granted)
     if out is None:
         return
     shared, done, refused = out

@@ -100,9 +100,10 @@ def share_out(
     moves: Sequence[Move],
     *,
     once: bool,
+    granted: Grants | None = None,
 ) -> tuple[Grants, Statement, Mapping[JobKey, Status]] | None:
     """Shares of the snapshot's table that find their places, committed to the run, and why some found none; None
-    where the policy failed. once: the policy is not asked again."""
+    where the policy failed. once: the policy is not asked again; granted: what it has said already."""
     table, limits = snapshot.table, _Limits(set(), {}, set(), {})
     guard: HeadReservation | None = None
     turn = 0
@@ -112,7 +113,7 @@ def share_out(
         if limits.out or limits.most:
             part = narrowed(table, limits.out, limits.most)
         shown = snapshot if part is table else replace(snapshot, table=part)
-        shares = ask(shown, tuple(limits.kept))
+        shares = granted if turn == 1 and granted is not None else ask(shown, tuple(limits.kept))
         if shares is None:
             return None
         mark = run.capacity.mark()
