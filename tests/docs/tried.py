@@ -58,22 +58,30 @@ PAIRS = "similarity"
 
 NEAR: Mapping[str, float] = {
     "fifo": 4.6,
-    "afs-l": 9.8,
-    "max-min": 5.6,
+    "gang": 1.2,
+    "gang-pack": -0.1,
+    "afs-l": 0.2,
+    "afs-l-packed": 8.4,
+    "max-min": 3.3,
     "optimus": 8.8,
     "tiresias-l": 5.9,
-    "srtf": 5.4,
+    "srtf": 3.2,
     "srsf": 3.6,
     "afs-p": -4.1,
     "afs-s": 1.4,
     "themis": 9.3,
     "tide": 0.9,
+    "specon": -0.2,
+    "similarity": 0.7,
+    "gavel-isolation": 1.1,
+    "coach": 0.3,
+    "pollux": 12.7,
     "reshape": 5.3,
     "reshape-restart": 11.1,
     "termination": 10.9,
 }
-"""Average JCT live against simulated, % (e2e/bench/README.md): of 30 jobs (Policies), of 60 (Elastic jobs: `tide`)
-and of the SideCar paper's Workload One (In place: `reshape`, `reshape-restart`, `termination`)."""
+"""Average JCT live against simulated, % (e2e/bench/README.md): of 30 jobs (Policies), of 60 (Elastic jobs: `afs-l`,
+`tide`) and of the SideCar paper's Workload One (In place: `reshape`, `reshape-restart`, `termination`)."""
 
 
 def words(name: str, recipe: Recipe) -> str:
