@@ -153,7 +153,7 @@ def entries(data: Path) -> list[Entry]:
         _shown(data, Case(vc, restart=restart, nodes=True), what, "tide-packed", base)
         for what in ("mean JCT", "longest JCT")
         for restart in (0.0, *RESTARTS)
-        for vc in POLLUX
+        for vc in (*POLLUX, *SMALL)
         for base in OTHERS
     ]
     few = [Case(vc, reports=part) for part in FEW for vc in SMALL[:5]]
