@@ -14,7 +14,7 @@ import click
 import urllib3
 import yaml
 
-from e2e.chaos.days import ON_A_CLUSTER, PROFILES, settings
+from e2e.chaos.days import ON_A_CLUSTER, PROFILES, settings, turn
 from e2e.chaos.drive import Outcome, drive
 from e2e.chaos.end import told
 from e2e.cluster import Cluster, Refused
@@ -122,7 +122,9 @@ def _run(profile: str, course: Course, name: str, keep: bool, out: Path) -> dict
         lab.begin()
         cluster = Cluster(lab.kubeconfig)
         with a_namespace(cluster, "chaos") as namespace:
-            outcome = drive(lab, cluster, namespace, course, log, partial(click.echo, err=True))
+            outcome = drive(
+                lab, cluster, namespace, course, log, partial(click.echo, err=True), turn(profile)
+            )
         for process in lab.processes:
             (out / f"{process}.log").write_bytes(lab.log(process).read_bytes())
     finally:

@@ -58,6 +58,16 @@ ON_A_CLUSTER = sorted(
 )
 
 
+TURN = 30.0
+"""Seconds that a job may be on its way out of its turn and into the next, where it is calm."""
+IN_TURNS = ("gavel", "similarity", "themis", "afs-p", "afs-s")
+"""First words of policies under which jobs take turns for ever."""
+
+
+def turn(profile: str) -> float:
+    return TURN if profile.startswith(IN_TURNS) else 0.0
+
+
 class Kind(StrEnum):
     """Of a job, by its number."""
 

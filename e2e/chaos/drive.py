@@ -23,8 +23,6 @@ RULES = Rules(start=300.0, planned=90.0, doubled=120.0, lost=420.0, reasons=ENDS
 """Bounds in which who is frozen, killed and restarted comes back to it."""
 CALM = 300.0
 """Seconds after the last trouble in which every job comes to be done, whole, or to say why it waits."""
-TURN = 30.0
-"""Seconds that a job may be on its way then: out of its turn and into the next."""
 TOLD = 5.0
 """Seconds between two lines of progress."""
 REPORTS = 1.0
@@ -46,10 +44,16 @@ class Outcome:
 
 
 def drive(
-    lab: Lab, cluster: Cluster, namespace: str, course: Course, log: Path | None, tell: Callable[[str], None]
+    lab: Lab,
+    cluster: Cluster,
+    namespace: str,
+    course: Course,
+    log: Path | None,
+    tell: Callable[[str], None],
+    turn: float = 0.0,
 ) -> Outcome:
     """The whole run, until all is calm. log: where the troubles are written as they come; tell: lines of
-    progress."""
+    progress; turn: seconds that a job may be on its way then, where the policy has jobs take turns."""
     outcome = Outcome(course.seed, course.seconds)
     began = time.monotonic()
 
@@ -109,7 +113,7 @@ def drive(
         for call in calls:
             call.result()
         calm = time.monotonic()
-        outcome.fates, left = _settled(cluster, namespace, referee, tell)
+        outcome.fates, left = _settled(cluster, namespace, referee, tell, turn)
         outcome.reports, outcome.refused = trainings.taken, trainings.refused
         if unheard := trainings.unheard():
             outcome.faults.append(f"of no job of this kind was a report taken: {', '.join(unheard)}")
@@ -121,11 +125,11 @@ def drive(
 
 
 def _settled(
-    cluster: Cluster, namespace: str, referee: Watching, tell: Callable[[str], None]
+    cluster: Cluster, namespace: str, referee: Watching, tell: Callable[[str], None], turn: float
 ) -> tuple[list[Fate], list[str]]:
     """What has become of all jobs, and what the referee has open: as soon as all is well and each has had its GPUs,
     else after CALM s. Where a policy has jobs take turns some are on their way at any time: well is who was so
-    within TURN s. (Asked once more, it may not have seen yet what pods have told since.)"""
+    within `turn` s. (Asked once more, it may not have seen yet what pods have told since.)"""
     end = time.monotonic() + CALM
     shown = 0.0
     well: dict[str, tuple[float, Fate]] = {}
@@ -134,7 +138,7 @@ def _settled(
         now, found = time.monotonic(), fates(cluster, namespace)
         well |= {one.job: (now, one) for one in found if one.well}
         ran |= {one.job for one in found if one.what in ("done", "whole")}
-        found = [_lately(one, well, now) for one in found]
+        found = [_lately(one, well, now - turn) for one in found]
         opened = referee.open()
         over = all(one.well for one in found) and ran >= {one.job for one in found}
         if (over and not opened) or now > end:
@@ -145,10 +149,10 @@ def _settled(
         time.sleep(1.0)
 
 
-def _lately(one: Fate, well: Mapping[str, tuple[float, Fate]], now: float) -> Fate:
-    """A job that is on its way from one state to the next is as it was before."""
+def _lately(one: Fate, well: Mapping[str, tuple[float, Fate]], since: float) -> Fate:
+    """A job that is on its way from one state to the next is as it was before, if that is not too long ago."""
     at, before = well.get(one.job, (-math.inf, one))
-    return one if one.well or now - at > TURN else before
+    return one if one.well or at < since else before
 
 
 def _standing(cluster: Cluster, namespace: str) -> str:

@@ -14,8 +14,9 @@ Never moved: a job that ends within `ending` s or started within `cooldown` s; o
 again for each change anyhow (`muster.dev/resize: restart`), shares a GPU, or has several pods (each has as many GPUs,
 of a node of its own). Never to another GPU product: speeds are of the one it has.
 
-Choices: nodes are looked at in the order of the gain, for `TRIES` jobs in a cycle at most. Source: none; issue 13
-has the lever only.
+Choices: `TRIES` jobs are looked at in a cycle at most, others in each second. A job that goes starts anew, with all
+that it is granted, when its pod is back: meanwhile its room is kept by nothing but that nobody waits for it. Source:
+none; issue 13 has the lever only.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from muster.core.sharing.moving import (
     rows_on,
     waits_for_room,
 )
-from muster.types import PRODUCT, BoolArray, Job, Move, SharingSnapshot
+from muster.types import PRODUCT, BoolArray, Job, JobKey, Move, SharingSnapshot
 from muster_plugins.defragment_terms import PACKED, Terms
 
 TRIES = 16
@@ -67,14 +68,11 @@ class GrowElsewhere:
         jobs = [job for job in jobs if can_change(job, shared) and terms.left(job) > self.ending]
         trial = _Trial(terms)
         wishes = sorted(
-            ((cost - gain, job.key, size) for job in jobs for gain, cost, size in trial.gains(job))
+            (cost - gain, job.key, n) for job in jobs for gain, cost, n in trial.gains(job) if gain > cost
         )
-        tried: set[object] = set()
-        for loss, key, size in wishes:
-            tried.add(key)
-            if loss >= 0.0 or len(tried) > TRIES:
-                break
-            if (move := trial.move(snapshot.jobs[key], size)) is not None:
+        some = _some(list(dict.fromkeys(key for _, key, _ in wishes)), snapshot.now)
+        for _, key, count in wishes:
+            if key in some and (move := trial.move(snapshot.jobs[key], count)) is not None:
                 return [move]
         return []
 
@@ -95,11 +93,24 @@ class GrowElsewhere:
         ]
 
 
+def _some(keys: Sequence[JobKey], now: float) -> Sequence[JobKey]:
+    """TRIES of them, others in each second: no node may have room for the first ones."""
+    if len(keys) <= TRIES:
+        return keys
+    first = int(now) % -(-len(keys) // TRIES) * TRIES
+    return keys[first : first + TRIES]
+
+
 def _busy(snapshot: SharingSnapshot) -> bool:
-    """Whether a job waits that the empty cluster would take, or one is on its way out."""
-    jobs = snapshot.jobs
-    waits = any(waits_for_room(jobs[key], snapshot.now) for key in snapshot.table.keys)
-    return waits or any(leaves(job) for job in jobs.values())
+    """Whether a job waits that the empty cluster would take, or one in place is on its way out."""
+    jobs, rows = snapshot.jobs, snapshot.table.row
+    for key, job in jobs.items():
+        shared = job.elastic is not None and job.elastic.shape.gpus  # whoever would never fit is no row
+        if (key in rows or not shared) and waits_for_room(job, snapshot.now):
+            return True
+        if job.elastic is not None and job.elastic.devices and leaves(job):
+            return True
+    return False
 
 
 class _Trial:

@@ -7,9 +7,11 @@ from dataclasses import replace
 import pytest
 
 from muster.points import Share
-from muster.types import PRODUCT
-from muster_plugins.grow_elsewhere import GrowElsewhere
+from muster.types import PRODUCT, JobKey
+from muster_plugins.grow_elsewhere import TRIES, GrowElsewhere, _some
+from muster_plugins.max_min import MaxMin
 from muster_plugins.optimus import Optimus
+from muster_plugins.resize_cost import ResizeCost
 from muster_plugins.tiresias_l import TiresiasL
 from tests.cluster_fake import node
 from tests.core.devices.circle import Circle
@@ -183,3 +185,28 @@ def test_hand_overs_that_took_no_time_make_no_restart_cheap() -> None:
     snapshot = going.ledger.snapshot(going.cluster.now)
     jobs = {key: replace(job, facts=replace(job.facts, last_cost=0.5)) for key, job in snapshot.jobs.items()}
     assert not going.ledger.plan(replace(snapshot, jobs=jobs)).shrinks
+
+
+def test_who_goes_comes_back_with_all_that_it_is_granted_also_where_changes_have_to_be_worth_their_cost() -> (
+    None
+):
+    """It had the least at first, and rested ten times as long as its restart took."""
+    going = two_nodes()
+    going.profile = replace(going.profile, shares=(MaxMin(), ResizeCost()))
+    going.restart()
+    crowded(going)
+    before = going.starts()
+    while going.starts() == before:
+        going.second()
+    (moved,) = (name for name in ("a", "c") if going.pod(name).uid not in before)
+    while not going.using(moved):
+        going.second()
+    assert going.using(moved) == 4
+
+
+def test_of_many_that_would_go_others_are_looked_at_in_each_second() -> None:
+    keys = [JobKey("team", f"j{number:02d}") for number in range(40)]
+    seen = [{*_some(keys, float(second))} for second in range(3)]
+    assert set.union(*seen) == {*keys}
+    assert max(map(len, seen)) == TRIES
+    assert [*_some(keys[:TRIES], 7.0)] == keys[:TRIES]

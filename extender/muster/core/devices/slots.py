@@ -209,6 +209,8 @@ def taken_out(
         if then and not mine and not pods.on:
             mine = _early(snapshot, plan, pods, [h for h in then if h.role == pods.name])
             then = then if mine else ()
+        elif pods.on and {m.uid for m in pods.on} <= {s.uid for s in plan.shrinks if s.job == key}:
+            mine = []  # it is placed again: as a start, with all that it is granted, once its pods are back
         if key in reservations or mine:
             reservations[key] = tuple(mine)
         if key in plan.preempted or key in plan.back:

@@ -181,7 +181,7 @@ def _place_elsewhere(statement: Statement, move: Move) -> None:
         return
     nodes = statement.snapshot.nodes
     after = statement.later_room()
-    mark = after.mark()
+    mark = statement.mark()
     roles = [role for role in job.roles if not move.role or role.name == move.role]
     leave_all(statement, job, roles, move.why or "it is moved")
     needs = [Need(role, role.bound) for role in roles if role.bound]
@@ -194,7 +194,7 @@ def _place_elsewhere(statement: Statement, move: Move) -> None:
     if not move.replicas or _takes(room, statement, job, needs, move.replicas, allowed):
         assignments = place(room, job, needs, statement.profile, statement.snapshot, allowed=allowed)
     if assignments is None:
-        after.undo(mark)
+        statement.undo(mark)
         statement.leaving.pop(job.key, None)
         return
     take_up(statement, job, assignments, later=True)

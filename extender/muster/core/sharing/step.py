@@ -85,6 +85,8 @@ def share(run: CycleState, order: Sequence[Job], kept: Sequence[Job], queue: Seq
     granted = None
     if profile.rebalance and not between:
         granted = ask(snapshot, ()) if profile.shares else None
+        if profile.shares and granted is None:  # it failed: nothing is shared in this cycle
+            return
         moves = _moves(run, replace(snapshot, granted=granted))
     once = bool(between) or not profile.conserving
     out = share_out(run, snapshot, members, ask, moves, once=once, granted=granted)
