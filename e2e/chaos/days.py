@@ -24,8 +24,8 @@ LIES = "1=1,2=8,4=0.5,8=0.1"
 SIZES = (1, 2, 4, 8)
 ROUND = 4
 """Seconds of a round, where a policy has rounds."""
-OFTEN = 20
-SOON = 2.0
+OFTEN = 40
+SOON = 5.0
 """Seconds that an answer is waited for: a frozen Muster gives none."""
 LIKE_VGG16 = "layers=16,parameters=137"
 IN_ROUNDS: dict[str, dict[str, Any]] = {
