@@ -33,6 +33,10 @@ FREE = {"resizeCost": False}
 """Shares as the policy says, however often: for scenarios that are not about what a change costs."""
 
 
+ROUND = 4
+"""Seconds."""
+
+
 def train(
     name: str,
     *,
@@ -60,6 +64,18 @@ def shared_by(lab: Lab, profile: str, **changes: Any) -> Iterator[None]:
     """Muster shares GPUs by this profile, and does not weigh what changes cost unless told to."""
     with configured(lab, profile=profile, **{**FREE, **changes}):
         yield
+
+
+def in_rounds(share: str, **arguments: object) -> dict[str, Any]:
+    """Settings of a profile of one's own: this share, in rounds of ROUND s."""
+    return {
+        "profile": "quick",
+        "profiles": [
+            {"name": "quick", "scores": [{"name": "pack", "weight": 1}], "shares": [share], "round": ROUND}
+        ],
+        "pluginArgs": {share: arguments},
+        "resizeCost": False,
+    }
 
 
 def only(lab: Lab, cluster: Cluster, *nodes: str) -> None:

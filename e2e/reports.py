@@ -40,8 +40,12 @@ class AsPods:
 
     def tell(self, one: Pod, body: Json) -> bool:
         """Whether it was taken: not where the pod has ended meanwhile, or muster is told more often than it wants."""
-        if one.uid not in self._bearers:
-            self._bearers[one.uid] = token(self._cluster, one, one.namespace)
-        answer = tell(self._lab, self._bearers[one.uid], body)
+        answer = tell(self._lab, self.bearer(one), body)
         assert answer.status_code in (200, 401, 403, 404, 429), answer.text
         return answer.status_code == 200
+
+    def bearer(self, one: Pod) -> str:
+        """The pod's token, asked for once."""
+        if one.uid not in self._bearers:
+            self._bearers[one.uid] = token(self._cluster, one, one.namespace)
+        return self._bearers[one.uid]

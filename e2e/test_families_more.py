@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from e2e.cluster import Cluster, Json
-from e2e.elastic import holding, only, replayed, settles, shared_by, shares, snapshot_of, train
+from e2e.elastic import holding, in_rounds, only, replayed, settles, shared_by, shares, snapshot_of, train
 from e2e.lab import Lab, NodeGroup, Shape
 from e2e.reports import AsPods, tell, token
 from e2e.scenario import (
@@ -151,18 +150,6 @@ def test_specon_moves_a_converged_job_and_gives_an_idle_node_one_of_the_marked(
 
 A100, T4 = "NVIDIA-A100-SXM4-80GB", "Tesla-T4"
 PRODUCTS = Shape(groups=(NodeGroup(1, gpus=2, product=A100), NodeGroup(1, gpus=2, product=T4)), racks=0)
-
-
-def in_rounds(share: str, **arguments: object) -> dict[str, Any]:
-    """Settings of a profile of one's own: this share, in rounds of 4 s."""
-    return {
-        "profile": "quick",
-        "profiles": [
-            {"name": "quick", "scores": [{"name": "pack", "weight": 1}], "shares": [share], "round": 4}
-        ],
-        "pluginArgs": {share: arguments},
-        "resizeCost": False,
-    }
 
 
 def product_by_job(cluster: Cluster) -> dict[str, tuple[str, int]]:

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from e2e.cluster import Cluster, Json
-from e2e.elastic import INDEX, holding, only, replayed, settles, train
+from e2e.elastic import INDEX, holding, in_rounds, only, replayed, settles, train
 from e2e.lab import Lab
 from e2e.reports import tell, token
 from e2e.scenario import bound, configured, looking, wait_until
 from e2e.test_families import NODE
-from e2e.test_families_more import SLOW, in_rounds, jobs_of
+from e2e.test_families_more import SLOW, jobs_of
 
 pytestmark = [pytest.mark.lab, pytest.mark.referee(again=10)]
 

@@ -16,7 +16,7 @@ from tests.cluster_late import LateCluster, LateMuster
 LIVE = sorted(
     name
     for name, recipe in profiles.NAMED.items()
-    if recipe.shares and not recipe.simulation_only and not recipe.pairs and recipe.resize != "hand-over"
+    if recipe.shares and not profiles.not_on_a_cluster(name, recipe, {})
 )
 SPEED = "1=1,2=1.9,4=3.2"
 JOBS: dict[str, dict[str, str]] = {

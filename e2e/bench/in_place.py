@@ -323,14 +323,14 @@ class _Kind:
                 delete_job(self._cluster, "default", f"b{number}")
                 self._has({"a": every})
                 reading(number + 1)
+        starts = self._spans()
         if self._next_step:
             self.stood = [float(line) for line in (self._state / STOOD).read_text().split()]
-            again = sum(
-                lost([one for one in self._spans() if one.device == each]) for each in self._devices()
-            )
+            devices = {one.device for one in starts}
+            again = sum(lost([one for one in starts if one.device == each]) for each in devices)
         else:
-            again, self.rises = lost(self._spans()), rises(self._spans())
-        changes = len({one.first for one in self._spans() if one.training.startswith("a-")}) - 1
+            again, self.rises = lost(starts), rises(starts)
+        changes = len({one.first for one in starts if one.training.startswith("a-")}) - 1
         delete_job(self._cluster, "default", "a")
         wait_until(
             lambda: not self._cluster.pods("default") and not holders(self._cluster),
@@ -338,9 +338,6 @@ class _Kind:
             what="nothing is left",
         )
         return found, again, changes
-
-    def _devices(self) -> set[str]:
-        return {one.device for one in self._spans()}
 
     def _spans(self) -> list[Span]:
         return spans(self._told.read_text())

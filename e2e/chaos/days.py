@@ -12,9 +12,9 @@ import httpx
 
 from e2e.chaos.machine import REFUSES, away, running
 from e2e.cluster import Cluster, Json, Pod
-from e2e.elastic import train
+from e2e.elastic import FREE, ROUND, in_rounds, train
 from e2e.lab import Lab
-from e2e.reports import tell, token
+from e2e.reports import AsPods, tell
 from e2e.scenario import job
 from e2e.soak.arrivals import Arrival
 from muster import profiles
@@ -22,8 +22,6 @@ from muster import profiles
 SPEEDS = "1=1,2=1.9,4=3.4,8=5.6"
 LIES = "1=1,2=8,4=0.5,8=0.1"
 SIZES = (1, 2, 4, 8)
-ROUND = 4
-"""Seconds of a round, where a policy has rounds."""
 OFTEN = 40
 SOON = 5.0
 """Seconds that an answer is waited for: a frozen Muster gives none."""
@@ -52,12 +50,8 @@ PROFILES = (
 )  # fmt: skip
 """One of each family that runs on a cluster without devices in place."""
 ON_A_CLUSTER = sorted(
-    name
-    for name, recipe in profiles.NAMED.items()
-    if not recipe.simulation_only and not recipe.pairs and recipe.resize != "hand-over"
+    name for name, recipe in profiles.NAMED.items() if not profiles.not_on_a_cluster(name, recipe, {})
 )
-
-
 TURN = 30.0
 """Seconds that a job may be on its way out of its turn and into the next, where it is calm."""
 IN_TURNS = ("gavel", "similarity", "themis", "afs-p", "afs-s")
@@ -83,22 +77,14 @@ CYCLE = (Kind.RIGID, Kind.TELLS, Kind.SILENT, Kind.RIGID, Kind.LIES, Kind.RESTAR
 
 def settings(profile: str) -> dict[str, Any]:
     """Values of the chart under which this profile has its bad day; what a change costs is not weighed."""
-    family = profile.split("-")[0]
-    if family in IN_ROUNDS:
-        own = {
-            "name": "quick",
-            "scores": [{"name": "pack", "weight": 1}],
-            "shares": [profile],
-            "round": ROUND,
-        }
-        arguments = {profile: IN_ROUNDS[family]}
-        return {
-            "profile": "quick",
-            "config": {"profiles": [own], "pluginArgs": arguments, "resizeCost": False},
-        }
-    plugin = profile.removesuffix("-restart").removesuffix("-packed")
-    arguments = {plugin: QUICK[plugin]} if plugin in QUICK else {}
-    return {"profile": profile, "config": {"pluginArgs": arguments, "resizeCost": False}}
+    recipe = profiles.NAMED[profile]
+    if (family := profile.split("-")[0]) in IN_ROUNDS:
+        (share,) = recipe.shares
+        config = in_rounds(share, **{**recipe.arguments.get(share, {}), **IN_ROUNDS[family]})
+    else:
+        quick = {name: QUICK[name] for name in (*recipe.shares, *recipe.rebalance) if name in QUICK}
+        config = {"profile": profile, "pluginArgs": quick, **FREE}
+    return {"profile": config.pop("profile"), "config": config}
 
 
 def kind(one: Arrival) -> Kind:
@@ -148,7 +134,7 @@ class Trainings:
     def __init__(self, lab: Lab, cluster: Cluster, namespace: str, kinds: dict[str, Kind]) -> None:
         """kinds: by job; jobs are added while this is in use."""
         self._lab, self._cluster, self._namespace, self._kinds = lab, cluster, namespace, kinds
-        self._bearers: dict[str, str] = {}
+        self._pods = AsPods(lab, cluster)
         self._began: dict[str, float] = {}
         self.taken = self.refused = 0
         """Reports, by whether Muster took them."""
@@ -203,9 +189,7 @@ class Trainings:
         """Whether it was taken. To whichever replica takes it: while everything breaks perhaps none does."""
         for replica in range(self._lab.shape.replicas):
             try:
-                if one.uid not in self._bearers:
-                    self._bearers[one.uid] = token(self._cluster, one, one.namespace)
-                answer = tell(self._lab, self._bearers[one.uid], body, replica, SOON)
+                answer = tell(self._lab, self._pods.bearer(one), body, replica, SOON)
             except (*REFUSES, httpx.HTTPError) as error:
                 if not isinstance(error, httpx.HTTPError) and not away(error):
                     return False  # the pod has gone

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from muster.core.placement.capacity import Capacity
 from muster.core.placement.place import Need, place
@@ -37,7 +38,8 @@ from muster.core.sharing.moving import (
     rows_on,
     waits_for_room,
 )
-from muster.types import PRODUCT, BoolArray, Job, JobKey, Move, SharingSnapshot
+from muster.policylib import greedy
+from muster.types import PRODUCT, BoolArray, Job, JobKey, Move, SharingSnapshot, elastic_role
 from muster_plugins.defragment_terms import PACKED, Terms
 
 TRIES = 16
@@ -68,11 +70,11 @@ class GrowElsewhere:
         jobs = [job for job in jobs if can_change(job, shared) and terms.left(job) > self.ending]
         trial = _Trial(terms)
         wishes = sorted(
-            (cost - gain, job.key, n) for job in jobs for gain, cost, n in trial.gains(job) if gain > cost
+            (wish for job in jobs for wish in trial.wishes(job)), key=lambda w: (w.cost - w.gain, w.key)
         )
-        some = _some(list(dict.fromkeys(key for _, key, _ in wishes)), snapshot.now)
-        for _, key, count in wishes:
-            if key in some and (move := trial.move(snapshot.jobs[key], count)) is not None:
+        some = _some(list(dict.fromkeys(wish.key for wish in wishes)), snapshot.now)
+        for wish in wishes:
+            if wish.key in some and (move := trial.move(wish)) is not None:
                 return [move]
         return []
 
@@ -113,6 +115,15 @@ def _busy(snapshot: SharingSnapshot) -> bool:
     return False
 
 
+class _Wish(NamedTuple):
+    """What a job would gain by so many GPUs, and what a restart costs it (s)."""
+
+    key: JobKey
+    gpus: int
+    gain: float
+    cost: float
+
+
 class _Trial:
     """Room on nodes of one cycle."""
 
@@ -121,46 +132,48 @@ class _Trial:
         self._capacity = Capacity(terms.snapshot)
         self._products, _ = terms.snapshot.nodes.domains(PRODUCT)
 
-    def gains(self, job: Job) -> Iterator[tuple[float, float, int]]:
-        """What a job would gain, what that costs it (s), and with how many GPUs: up to what it is granted; nothing
-        where it has room to grow on its own node, or no other has as many GPUs free."""
-        snapshot, slots = self._snapshot, job.elastic
-        if slots is None or snapshot.granted is None:
+    def wishes(self, job: Job) -> Iterator[_Wish]:
+        """Numbers of GPUs, up to what it is granted, by which a job gains more than a restart costs; none where it
+        has room to grow on its own node, or no other has as many free."""
+        snapshot, table, slots = self._snapshot, self._snapshot.table, elastic_role(job)
+        if snapshot.granted is None:
             return
-        row, have = snapshot.table.row[job.key], slots.bound
+        row, have = table.row[job.key], slots.bound
         granted = int(snapshot.granted.replicas[row])
-        more = [size for size in slots.sizes or range(have + 1, slots.max + 1) if have < size <= granted]
+        more = [count for count in greedy.steps(table, row) if have < count <= granted]
         fits = self._capacity.fits(slots.shape)
         here = [*rows_on(job, snapshot.nodes)]
         if not more or not here or int(fits[here[0]]) >= more[0] - have:
             return
         most = int(fits.max(where=self._elsewhere(here[0]), initial=0))
-        curve = snapshot.table.curves[snapshot.table.curve[row]]
+        curve = table.curves[table.curve[row]]
         now, left = float(curve[have]), min(self._terms.horizon, self._terms.left(job))
         cost = max(self._terms.cost, self._terms.cost_of(job))
-        for size in more:
-            if size <= most and now > 0.0:
-                yield (float(curve[size]) - now) / now * left, cost, size
+        for count in more:
+            if count <= most and now > 0.0:
+                gain = (float(curve[count]) - now) / now * left
+                if gain > cost:
+                    yield _Wish(job.key, count, gain, cost)
 
-    def move(self, job: Job, size: int) -> Move | None:
-        """To a node that takes it with so many GPUs; None where none does."""
-        snapshot, slots = self._snapshot, job.elastic
-        assert slots is not None
+    def move(self, wish: _Wish) -> Move | None:
+        """To a node that takes the job with so many GPUs; None where none does."""
+        snapshot = self._snapshot
+        job = snapshot.jobs[wish.key]
+        slots = elastic_role(job)
         (row,) = {*rows_on(job, snapshot.nodes)}
-        needs = [Need(role, size if role is slots else role.bound) for role in job.roles if role.bound]
+        needs = [Need(role, wish.gpus if role is slots else role.bound) for role in job.roles if role.bound]
         mark = self._capacity.mark()
         leave(self._capacity, job, snapshot.nodes)  # for who must not stand beside its like
         found = place(self._capacity, job, needs, PACKED, snapshot, allowed=self._elsewhere(row))
         self._capacity.undo(mark)
         if found is None:
             return None
-        gain, cost = next((gain, cost) for gain, cost, at in self.gains(job) if at == size)
         words = (
-            f"it is granted more GPUs than its node has for it, and another one takes {size} in place of "
-            f"{plural(slots.bound, 'GPU')}: it would gain {gain:.0f} s within {self._terms.horizon:.0f} s, a restart "
-            f"costs {cost:.0f} s"
+            f"it is granted more GPUs than its node has for it, and another one takes {wish.gpus} in place of "
+            f"{plural(slots.bound, 'GPU')}: it would gain {wish.gain:.0f} s within {self._terms.horizon:.0f} s, "
+            f"a restart costs {wish.cost:.0f} s"
         )
-        return move_to(job, found, snapshot.nodes, gain, cost, words, replicas=size)
+        return move_to(job, found, snapshot.nodes, wish.gain, wish.cost, words, replicas=wish.gpus)
 
     def _elsewhere(self, row: int) -> BoolArray:
         """Open nodes with the same product as this one, but not this one."""

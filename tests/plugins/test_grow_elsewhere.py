@@ -36,6 +36,13 @@ def crowded(going: Circle, first: str = "", **notes: str) -> None:
     going.cluster.end(going.pod("b").uid)
 
 
+def nobody_goes(circle: Circle, seconds: int) -> None:
+    """No pod ends or comes meanwhile."""
+    before = circle.starts()
+    circle.seconds(seconds)
+    assert circle.starts() == before
+
+
 def test_one_of_two_on_a_full_node_goes_to_the_idle_one_once_and_both_have_all() -> None:
     going = two_nodes()
     crowded(going)
@@ -44,9 +51,7 @@ def test_one_of_two_on_a_full_node_goes_to_the_idle_one_once_and_both_have_all()
     assert (going.using("a"), going.using("c")) == (4, 4)
     assert {going.pod("a").node, going.pod("c").node} == {"n0", "n1"}
     assert len(before - going.starts()) == 1
-    after = going.starts()
-    going.seconds(100)
-    assert going.starts() == after, "nobody has more to gain"
+    nobody_goes(going, 100)
 
 
 def test_whoever_gains_most_goes() -> None:
@@ -65,9 +70,7 @@ def test_whoever_gains_most_goes() -> None:
 def test_who_does_not_gain_by_it_stays(arguments: dict[str, float]) -> None:
     going = two_nodes(**arguments)
     crowded(going)
-    before = going.starts()
-    going.seconds(40)
-    assert going.starts() == before
+    nobody_goes(going, 40)
     assert (going.using("a"), going.using("c")) == (2, 2)
 
 
@@ -87,9 +90,7 @@ def test_a_job_of_several_pods_stays_where_they_are() -> None:
     going.seconds(6)
     going.train("b", "2")
     going.seconds(30)
-    before = going.starts()
-    going.seconds(60)
-    assert going.starts() == before
+    nobody_goes(going, 60)
 
 
 def test_a_muster_that_starts_again_while_a_job_goes_elsewhere_brings_it_there() -> None:
@@ -111,9 +112,7 @@ def test_a_policy_that_grants_no_more_moves_nobody(share: Share) -> None:
     circle.seconds(6)
     circle.train("y", "1,2,4", request="1")
     circle.seconds(12)
-    before = circle.starts()
-    circle.seconds(200)
-    assert circle.starts() == before
+    nobody_goes(circle, 200)
     assert (circle.using("x"), circle.using("y")) == (1, 1)
 
 
@@ -166,9 +165,7 @@ def test_nobody_goes_to_another_product() -> None:
         going.cluster.nodes[name] = node(name, 4, **{PRODUCT.replace("/", "__"): product})
     going.restart()
     crowded(going)
-    before = going.starts()
-    going.seconds(60)
-    assert going.starts() == before
+    nobody_goes(going, 60)
 
 
 def test_speeds_of_all_numbers_are_weighed_not_of_the_largest_alone() -> None:

@@ -188,7 +188,6 @@ def _place_elsewhere(statement: Statement, move: Move) -> None:
     allowed = None
     if move.to:
         allowed = np.isin(np.arange(len(nodes)), [nodes.index[n] for n in move.to if n in nodes.index])
-
     room = statement.guarded(after, job)
     assignments = None
     if not move.replicas or _takes(room, statement, job, needs, move.replicas, allowed):
