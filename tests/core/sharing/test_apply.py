@@ -18,6 +18,7 @@ from muster.points import Estimation
 from muster.types import (
     GPU_MEMORY,
     PRODUCT,
+    EndReason,
     Grant,
     Grants,
     Job,
@@ -310,6 +311,44 @@ def test_a_job_placed_again_keeps_the_replicas_that_are_where_they_are_wanted() 
     after = shared(before, {"a": 4}, wants={"a": Grant(restart=True)})
     assert leaves(after) == {"a": ["a-worker-1"]}
     assert starts(after) == {"a": {"n0": 3}}
+
+
+@pytest.mark.parametrize("first", ["n0", "n1"])
+def test_a_job_kept_to_one_node_shrinks_to_it_from_the_highest_index(first: str) -> None:
+    other = {"n0": "n1", "n1": "n0"}[first]
+    spread = elastic("a", on=[first] * 4 + [other] * 4, index=0)
+    after = shared(snapshot(nodes=2, gpus=4, jobs=[spread]), {"a": 4}, wants={"a": Grant(max_nodes=1)})
+    assert sorted(leaves(after)["a"]) == [f"a-worker-{index}" for index in range(4, 8)]
+    assert {shrink.reason for shrink in after.shrinks} == {EndReason.SHARE}
+    assert (starts(after), later(after)) == ({}, {})
+
+
+def test_of_an_indexed_job_that_is_placed_again_those_stay_that_run_afterwards() -> None:
+    """Its successPolicy and its rendezvous wait for index 0."""
+    spread = elastic("a", on=["n0"] * 4 + ["n1"] * 4, index=0)
+    after = shared(snapshot(nodes=2, gpus=4, jobs=[spread]), {"a": 4}, wants={"a": Grant(nodes=("n1",) * 4)})
+    assert sorted(leaves(after)["a"]) == [f"a-worker-{index}" for index in range(8)]
+    assert (starts(after), later(after)) == ({}, {"a": {"n1": 4}})
+
+
+@given(
+    on=st.lists(st.sampled_from(["n0", "n1", "n2"]), min_size=1, max_size=8),
+    to=st.integers(1, 8),
+    want=st.sampled_from(
+        [Grant(), Grant(max_nodes=1), Grant(max_nodes=2), Grant(restart=True), Grant(nodes=("n2",) * 8)]
+    ),
+)
+def test_whoever_stays_of_an_indexed_job_is_among_its_lowest_indexes(
+    on: list[str], to: int, want: Grant
+) -> None:
+    named = replace(want, nodes=want.nodes[:to])
+    before = snapshot(nodes=3, gpus=8, jobs=[elastic("a", on=on, index=0)])
+    after = shared(before, {"a": to}, wants={"a": named})
+    gone = set(leaves(after).get("a", []))
+    stay = [index for index in range(len(on)) if f"a-worker-{index}" not in gone]
+    places = len(stay) + sum(starts(after).get("a", {}).values()) + sum(later(after).get("a", {}).values())
+    assert not after.preempted
+    assert stay == [] or max(stay) < places
 
 
 @pytest.mark.parametrize(

@@ -211,16 +211,16 @@ def _allowed(
 def take_up(
     statement: Statement, job: Job, assignments: Sequence[Assignment], later: bool, *, taken: bool = False
 ) -> None:
-    """Holds for the spots. Replicas of a job placed again that are where they are wanted stay. taken: what the spots
-    need stands in both rooms already."""
+    """Holds for the spots. Replicas of a job placed again that are where they are wanted stay, of an indexed role
+    those only that run afterwards: the lowest indexes. taken: what the spots need stands in both rooms already."""
     nodes = statement.snapshot.nodes
     leaving = statement.leaving.get(job.key)
     if leaving:
         wanted = Counter({(role, nodes.names[row]): count for role, row, count in _merged(assignments)})
-        stay = []
+        stay, lowest = [], {role.name: _lowest(role, wanted) for role in job.roles}
         for part in leaving if job.resize != "restart" else ():
             role, member, _ = part
-            if wanted[role.name, member.node]:
+            if wanted[role.name, member.node] and (member.index < 0 or member.index in lowest[role.name]):
                 wanted[role.name, member.node] -= 1
                 stay.append(part)
         statement.leaving[job.key] = [part for part in leaving if part not in stay]
@@ -248,6 +248,13 @@ def take_up(
         statement.reservations[job.key] = tuple(
             assign(job, [*statement.reservations.get(job.key, ()), *reservations])
         )
+
+
+def _lowest(role: Role, wanted: Mapping[tuple[str, str], int]) -> set[int]:
+    """The indexes that a role runs which has so many places: the running set is a prefix, or who waits for the end of
+    index 0 (a successPolicy, a rendezvous) waits for what does not run."""
+    count = sum(places for (name, _), places in wanted.items() if name == role.name)
+    return set(sorted({member.index for member in role.members if member.index >= 0})[:count])
 
 
 def _await(statement: Statement, job: Job, reservations: Sequence[Reservation]) -> None:

@@ -7,12 +7,12 @@ that are farthest from the rest.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from muster.core.placement.reservations import own_rows, placed
 from muster.core.placement.statement import Statement
 from muster.core.sharing.grants import targets
-from muster.types import PRODUCT, Grant, Job, Member, Phase, Role, elastic_role
+from muster.types import PRODUCT, Grant, Job, Member, Nodes, Phase, Reservation, Role, elastic_role
 
 
 def leave_whole(statement: Statement, job: Job, why: str) -> None:
@@ -67,7 +67,10 @@ def must_move(statement: Statement, job: Job, grant: Grant, target: int) -> bool
     if not grant.product and not grant.max_nodes:  # nothing is said of where
         return grant.restart and target != have
     nodes = statement.snapshot.nodes
-    names = [nodes.names[row] for row in own_rows(nodes, job, reservations)]
+    names = [
+        nodes.names[row]
+        for row in _rows_after(nodes, job, reservations, targets(job, target, grant, reservations))
+    ]
     if grant.product and any(_label(statement, n, PRODUCT) != grant.product for n in names):
         return True
     if grant.max_nodes and len(names) > grant.max_nodes:
@@ -88,6 +91,18 @@ def elsewhere(statement: Statement, job: Job, grant: Grant) -> bool:
     return bool(Counter({nodes.names[row]: count for row, count in own.items()}) - Counter(grant.nodes))
 
 
+def _rows_after(
+    nodes: Nodes, job: Job, reservations: Sequence[Reservation], goal: Mapping[str, int]
+) -> Counter[int]:
+    """Replicas of the job by node row once it has shrunk to so many of each role."""
+    rows = Counter(own_rows(nodes, job, reservations))
+    for role in (role for role in job.roles if not role.devices):
+        dropped, gone = _departing(role, reservations, placed(role, reservations) - goal[role.name])
+        names = [hold.node for hold in dropped] + [member.node for member in gone]
+        rows.subtract(nodes.index[name] for name in names if name in nodes.index)
+    return +rows
+
+
 def _label(statement: Statement, name: str, label: str) -> str:
     nodes = statement.snapshot.nodes
     return nodes.records[nodes.index[name]].labels.get(label, "")
@@ -98,21 +113,24 @@ def shrink(statement: Statement, job: Job, target: int, grant: Grant, why: str) 
     reservations = list(statement.reservations.get(job.key, ()))
     goal = targets(job, target, grant, reservations)
     for role in job.roles:
-        surplus = placed(role, reservations) - goal[role.name]
-        if surplus <= 0:
-            continue
-        gated = {m.uid for m in role.members if m.phase is Phase.GATED}
-        for reservation in [
-            h for h in reversed(reservations) if h.role == role.name and (not h.uid or h.uid in gated)
-        ]:
-            if not surplus:
-                break
+        dropped, gone = _departing(role, reservations, placed(role, reservations) - goal[role.name])
+        for reservation in dropped:
             reservations.remove(reservation)
             statement.free(statement.snapshot.nodes.index[reservation.node], role.shape)
-            surplus -= 1
-        for member in leavers(role, surplus):
+        for member in gone:
             statement.leave(job, role, member, why or f"its share is {goal[role.name]}")
     statement.reservations[job.key] = tuple(reservations)
+
+
+def _departing(
+    role: Role, reservations: Sequence[Reservation], surplus: int
+) -> tuple[list[Reservation], list[Member]]:
+    """Which held places and which replicas a role gives up to have so many less."""
+    if surplus <= 0:
+        return [], []
+    gated = {m.uid for m in role.members if m.phase is Phase.GATED}
+    held = [h for h in reversed(reservations) if h.role == role.name and (not h.uid or h.uid in gated)]
+    return held[:surplus], leavers(role, max(0, surplus - len(held)))
 
 
 def stands(member: Member) -> bool:
