@@ -151,6 +151,18 @@ def doubled(gang: Gang, owners: Owners) -> Iterator[str]:
             yield f"{grants.kind} {grants.namespace}/{grants.name} runs {count} pods and wants {grants.own}"
 
 
+def headless(gang: Gang, owners: Owners) -> Iterator[str]:
+    """An owner's index 0 that waits while others of its role run: what they meet at, and what ends them, is there."""
+    of = {pod.uid: (pod.controller.uid, pod.role) for pod in gang.pods.values() if pod.controller}
+    indexed = [pod for pod in gang.pods.values() if pod.uid in of and pod.index]
+    runs = {of[pod.uid] for pod in indexed if pod.runs and pod.index != "0"}
+    first = [pod for pod in indexed if pod.index == "0"]
+    there = {of[pod.uid] for pod in first if pod.node and pod.phase != "Failed"}
+    for pod in first:
+        if of[pod.uid] in runs - there and pod.living:
+            yield f"{called(gang, owners)} runs without {pod.role} index 0"
+
+
 def too_many(gang: Gang, owners: Owners) -> Iterator[str]:
     """More of a role than its `max-replicas`."""
     runs = [pod for pod in gang.pods.values() if pod.runs]

@@ -31,7 +31,7 @@ class Rules:
     start: a gang partly bound. Muster itself takes one back after gang.timeout, 120 s.
     again: the same once it was whole, where a scenario knows that nothing takes long; None: as start.
     planned: a node for which more is planned than it has. doubled: more of an owner than it wants: owners are slow.
-    lost: an owner that wants pods, and none waits or runs.
+    lost: an owner that wants pods, and none waits or runs. headless: index 0 waits while others of its owner run.
     reasons: the words for which a pod that runs may be evicted, on the pod itself; empty: no eviction needs one."""
 
     start: float = 150.0
@@ -39,6 +39,7 @@ class Rules:
     planned: float = 20.0
     doubled: float = 30.0
     lost: float = 300.0
+    headless: float = 90.0
     reasons: frozenset[str] = frozenset()
 
 
@@ -94,8 +95,9 @@ class Referee:
                 self._fault(at, f"{found.sentence}, for {at - found.since:.0f} s")
 
     def open(self) -> list[str]:
-        """What would be a fault if it stayed as it is. Lost jobs are left out: an owner may be slow for minutes."""
-        return [found.sentence for (what, _), found in self._open.items() if what != "lost"]
+        """What would be a fault if it stayed as it is. Left out are lost jobs (an owner may be slow for minutes) and
+        those without index 0 (it may wait for a place as long as others use it)."""
+        return [found.sentence for (what, _), found in self._open.items() if what not in ("lost", "headless")]
 
     def pods(self, namespace: str) -> list[PodSeen]:
         """Every pod of a namespace, as it was seen last."""
@@ -198,7 +200,8 @@ class Referee:
     def _judge(self, key: Key, at: float) -> None:
         gang = self.gangs.get(key)
         if gang is None:
-            self._holds(("partly", key), "", 0.0, at)
+            for what in ("partly", "headless"):
+                self._holds((what, key), "", 0.0, at)
             return
         first = gang.whole is None
         told = gangs.partly(gang, self.owners, self.groups)
@@ -206,6 +209,8 @@ class Referee:
         self._holds(("partly", key), told, self.rules.start if first else again, at)
         twice = "; ".join(gangs.doubled(gang, self.owners)) if not gangs.over(gang, self.owners) else ""
         self._holds(("doubled", key), twice, self.rules.doubled, at)
+        without = "; ".join(gangs.headless(gang, self.owners)) if not gangs.over(gang, self.owners) else ""
+        self._holds(("headless", key), without, self.rules.headless, at)
         many = "; ".join(gangs.too_many(gang, self.owners))
         if self._holds(("many", key), many, math.inf, at):
             self._fault(at, many)

@@ -45,6 +45,41 @@ def test_a_start_that_goes_back_to_the_gate_whole_is_no_fault() -> None:
     assert h.referee.open() == []
 
 
+def elastic(h: History) -> None:
+    h.gang("train", 4, min_replicas=1, max_replicas=4)
+    for index in range(4):
+        h.binds(f"train-{index}", "n0")
+
+
+def successor_of_0(h: History) -> None:
+    h.pod("train-0-again", "train", labels={"batch.kubernetes.io/job-completion-index": "0"})
+
+
+@pytest.mark.parametrize(
+    ("waits", "faults"), [(80, []), (91, ["a/Job train runs without worker index 0, for 91 s"])]
+)
+def test_a_job_that_goes_on_without_its_index_0_is_a_fault_in_the_end(waits: int, faults: list[str]) -> None:
+    h = History()
+    elastic(h)
+    h.evicted("train-0")
+    h.passes(200)  # it takes its time to end
+    h.gone("train-0")
+    successor_of_0(h)
+    h.passes(waits)
+    h.binds("train-0-again", "n0")
+    h.passes(200)
+    assert [one.partition("s: ")[2] for one in h.faults] == faults
+    assert h.referee.open() == []
+
+
+def test_an_index_0_that_has_ended_well_is_not_waited_for() -> None:
+    h = History()
+    elastic(h)
+    h.ends("train-0")
+    h.passes(1000)
+    assert h.faults == []
+
+
 def kubeflow(name: str, **replicas: int) -> dict[str, object]:
     specs = {role: {"replicas": count, "template": template()} for role, count in replicas.items()}
     return {
