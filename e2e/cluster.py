@@ -15,6 +15,7 @@ from typing import Any
 
 from kubernetes import client, config
 
+from e2e.lab import libyaml
 from e2e.quantities import requests
 
 Json = dict[str, Any]
@@ -141,7 +142,7 @@ class Cluster:
     @cached_property
     def client(self) -> client.ApiClient:
         """The official client, for `kubernetes.client.CoreV1Api(cluster.client)`."""
-        made: client.ApiClient = config.new_client_from_config(str(self.kubeconfig))  # type: ignore[no-untyped-call]
+        made: client.ApiClient = config.new_client_from_config_dict(libyaml.load(self.kubeconfig.read_text()))
         if self._retries is not None:
             made.rest_client.pool_manager.connection_pool_kw["retries"] = self._retries  # type: ignore[no-untyped-call]
         return made

@@ -72,7 +72,8 @@ def custom(kind: str, name: str, spec: Json, annotations: Mapping[str, str] | No
 
 def clear(cluster: Cluster, namespace: str) -> None:
     """Ask for the end of every such object of the namespace; who has no such kind has none."""
-    for kind in KINDS:
+    served = {group["name"] for group in cluster.get("/apis")["groups"]}
+    for kind in (kind for kind, version in KINDS.items() if version.partition("/")[0] in served):
         with contextlib.suppress(Refused):
             cluster.delete(path(kind, namespace), propagationPolicy="Background")
 

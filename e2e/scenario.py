@@ -29,6 +29,8 @@ T = TypeVar("T")
 SCHEDULER = "muster"
 PATIENCE = 120.0
 """Seconds until what is waited for is given up: a slow machine needs ten times what ours needs."""
+SELDOM = 0.4
+"""Seconds between two looks at what takes its time; each costs the processes of a lab some 5 ms."""
 RUN_SECONDS = "e2e.muster.dev/run-seconds"
 EXIT_CODE = "e2e.muster.dev/exit-code"
 EXIT_ON_TERM = "e2e.muster.dev/exit-on-term"
@@ -218,7 +220,7 @@ def wait_until(
     try:
         found = tenacity.Retrying(
             stop=tenacity.stop_after_delay(within),
-            wait=tenacity.wait_exponential(multiplier=0.05, max=0.2),
+            wait=tenacity.wait_exponential(multiplier=0.05, max=SELDOM),
             retry=tenacity.retry_if_result(lambda value: not value),
         )(attempt)
         assert found is not None

@@ -8,7 +8,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
@@ -26,10 +26,12 @@ from e2e.demo.drive import TICK, Watch, under_way
 from e2e.elastic import INDEX, reader
 from e2e.lab import Lab, NodeGroup, Shape
 from e2e.lab.errors import LabError
-from e2e.scenario import RUN_SECONDS, a_namespace, job
+from e2e.scenario import RUN_SECONDS, a_namespace, job, wait_until
 from muster.sim.replaying import replay
 
 DUMP_EVERY = 1.0
+APART = 15.0
+"""Seconds between the beginnings of runs side by side: they have the same jobs, and submissions would meet."""
 LIMIT = 1800.0
 
 Run = dict[str, Any]
@@ -77,9 +79,11 @@ def wave(
     folder: Path,
     keep: bool = False,
     labs_named: str = "bench",
+    made: Callable[[Side, int, Run], object] | None = None,
 ) -> list[Run]:
-    """A run of each (side, number), at the same time, each on a lab of its own; all labs are up before any begins.
-    labs_named: how the labs' names begin."""
+    """A run of each (side, number), at the same time, each on a lab of its own; all labs are up before any begins,
+    and they begin APART. labs_named: how the labs' names begin; made: told of each as it ends. LabError where one
+    failed, when the others have ended."""
     with contextlib.ExitStack() as labs:
         ready = [
             labs.enter_context(
@@ -88,17 +92,23 @@ def wave(
             for side, number in todo
         ]
         with ThreadPoolExecutor(len(todo)) as several:
-            runs = [
-                several.submit(
-                    _run, going, lab, side, drawn, PAUSE / drawing.speed, folder / f"{side.name}-{number}"
-                )
-                for lab, (side, number) in zip(ready, todo, strict=True)
-            ]  # fmt: skip
+
+            def one(place: int) -> Run:
+                side, number = todo[place]
+                name = f"{side.name}-{number}"
+                pause, later = PAUSE / drawing.speed, place * APART
+                run = _run(going, ready[place], side, drawn, pause, folder / name, later)
+                if made is not None:
+                    made(side, number, run)
+                return run
+
+            runs = [several.submit(one, place) for place in range(len(todo))]
             try:
-                return [run.result() for run in runs]
+                wait(runs)
             except BaseException:
                 going.over.set()
                 raise
+            return [run.result() for run in runs]
 
 
 def _shape(side: Side, drawing: Drawing, folder: Path) -> Shape:
@@ -156,8 +166,12 @@ def trains(
     return trainings, now
 
 
-def _run(going: Going, one: Lab, side: Side, drawn: Sequence[Trained], pause: float, folder: Path) -> Run:
-    """One run of all jobs: average JCT and delay (s of this machine), how many changes, dumped snapshots."""
+def _run(
+    going: Going, one: Lab, side: Side, drawn: Sequence[Trained], pause: float, folder: Path, later: float
+) -> Run:
+    """One run of all jobs, begun so much later (s): average JCT and delay (s of this machine), how many changes,
+    dumped snapshots."""
+    going.over.wait(later)
     cluster = Cluster(one.kubeconfig)
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.json"):
@@ -172,6 +186,8 @@ def _run(going: Going, one: Lab, side: Side, drawn: Sequence[Trained], pause: fl
             nonlocal dump, last
             if (dump is None or dump.done()) and now - last >= DUMP_EVERY:
                 last = now
+                if ended := one.ended():
+                    raise LabError("bench: " + "\n".join(ended))
                 dump = dumper.submit(_dump, one, token, folder, dumps)
 
         trainings, seconds = trains(
@@ -205,11 +221,15 @@ def _submit(cluster: Cluster, body: dict[str, Any], namespace: str) -> None:
 
 
 def _finish(cluster: Cluster, namespace: str, name: str) -> None:
-    """Its leader ends well; the Job's successPolicy ends the rest."""
-    for pod in cluster.pods(namespace, name):
-        if pod.labels.get(INDEX) == "0" and pod.node and not pod.deleted:
-            notes = {"metadata": {"annotations": {RUN_SECONDS: "0"}}}
-            cluster.patch(f"/api/v1/namespaces/{namespace}/pods/{pod.name}", notes)
+    """Its leader ends well, once it runs where it was just placed again; the Job's successPolicy ends the rest."""
+
+    def leaders() -> list[Pod]:
+        found = [pod for pod in cluster.pods(namespace, name) if pod.labels.get(INDEX) == "0"]
+        return [pod for pod in found if pod.node and not pod.deleted]
+
+    for pod in wait_until(leaders, what=f"index 0 of {name} runs"):
+        notes = {"metadata": {"annotations": {RUN_SECONDS: "0"}}}
+        cluster.patch(f"/api/v1/namespaces/{namespace}/pods/{pod.name}", notes)
 
 
 def _dump(one: Lab, token: str, folder: Path, dumps: dict[float, Path]) -> None:

@@ -56,6 +56,7 @@ def measure(
     todo = [(side, n) for n in range(rounds) for side in sides if kept.run(side.name, n) is None]
     if len(todo) < rounds * len(sides):
         progress.say(f"{rounds * len(sides) - len(todo)} runs are in {folder} and are not run again")
+    replayed(progress, [(side, n) for n in range(rounds) for side in sides if (side, n) not in todo], kept)
     _runs(progress, todo, drawn, drawing, beside, kept, keep, labs_named)
     result = Result(
         "policies", f"{jobs} jobs on {drawing.gpus} GPUs, {speed:g}x compressed, load {load:g}, seed {seed}"
@@ -137,14 +138,23 @@ def _runs(
         names = ", ".join(f"{side.name} {number}" for side, number in part)
         with progress.reading(f"runs {first + 1} to {first + len(part)} of {len(todo)} ({names}): jobs done",
                               len(part) * len(drawn)) as reading:  # fmt: skip
-            found = wave(Going(reading), part, drawn, drawing, kept.folder, keep, labs_named)
-        for (side, number), run in zip(part, found, strict=True):
-            differ = differing([Path(path) for path in run["dumps"]])
-            dumps = len(run["dumps"])
-            kept.keep(side.name, number, run | {"dumps": dumps, "differ": differ})
-            progress.say(
-                f"  {side.name} {number}: live {run['jct_s']:.2f} s; {len(differ)} of {dumps} plans differ"
-            )
+            wave(Going(reading), part, drawn, drawing, kept.folder, keep, labs_named,
+                 lambda side, number, run: kept.keep(side.name, number, run))  # fmt: skip
+        replayed(progress, part, kept)
+
+
+def replayed(progress: Progress, runs: Sequence[tuple[Side, int]], kept: Kept) -> None:
+    """The plans of their dumps are made again, where they were not yet."""
+    for side, number in runs:
+        run = kept.of(side.name, number)
+        if "differ" in run:
+            continue
+        differ = differing([Path(path) for path in run["dumps"]])
+        dumps = len(run["dumps"])
+        kept.keep(side.name, number, run | {"dumps": dumps, "differ": differ})
+        progress.say(
+            f"  {side.name} {number}: live {run['jct_s']:.2f} s; {len(differ)} of {dumps} plans differ"
+        )
 
 
 def _row(

@@ -31,16 +31,19 @@ GPUS_A_NODE = 4
 
 
 HOURS: Mapping[str, Mapping[str, float]] = {
-    "pollux": {"delay": 30.0},
+    "afs-p": {"quantum": 7200.0},
     "gavel-isolation": {"round": 360.0, "interval": 1920.0},
+    "pollux": {"delay": 30.0},
+    "themis": {"lease": 1200.0},
+    "tiresias-l": {"threshold": 180_000.0},
 }
-"""Arguments in seconds of plugins that decide in rounds; their defaults."""
+"""Arguments in seconds (GPU-seconds) of plugins that decide in rounds, quanta or leases; their defaults."""
 
 
 @dataclass(frozen=True)
 class Side:
-    """A profile and what is set of it. resize_cost: a change has to gain more than it costs. hurried: by how much the
-    rounds of a profile that has some are shorter, with the seconds that it counts in (HOURS)."""
+    """A profile and what is set of it. resize_cost: a change has to gain more than it costs. hurried: by how much its
+    rounds, and the seconds that it counts in (HOURS), are shorter."""
 
     name: str
     profile: str
@@ -56,17 +59,23 @@ class Side:
             "estimate": "declared",
             "resizeCost": self.resize_cost,
         }
+        if self.hurried == 1.0:
+            return made
         recipe = profiles.NAMED[self.profile]
-        if not recipe.round or self.hurried == 1.0:
+        arguments = (
+            {plugin: dict(given) for plugin, given in recipe.arguments.items()} if recipe.round else {}
+        )
+        for key, seconds in HOURS.get(self.profile, {}).items():
+            arguments.setdefault(self.profile, {})[key] = seconds / self.hurried
+        if arguments:
+            made["pluginArgs"] = arguments
+        if not recipe.round:
             return made
         scores = [{"name": name, "weight": weight} for name, weight in recipe.scores]
         own = {"scores": scores, "shares": list(recipe.shares), "round": recipe.round / self.hurried}
         own["resize"] = recipe.resize
-        arguments = {plugin: dict(given) for plugin, given in recipe.arguments.items()}
-        for key, seconds in HOURS.get(self.profile, {}).items():
-            arguments.setdefault(self.profile, {})[key] = seconds / self.hurried
         name = f"{self.profile}-hurried"
-        return made | {"profile": name, "profiles": [{"name": name, **own}], "pluginArgs": arguments}
+        return made | {"profile": name, "profiles": [{"name": name, **own}]}
 
     def has(self, job: Trained) -> Trained:
         """The job as this side may have it: gangs keep the size they ask for where nothing is shared."""

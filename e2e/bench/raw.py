@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import yaml
-
+from e2e.lab import libyaml
 from e2e.lab.errors import LabError
 
 NAME = re.compile(rb'"name":"([^"]+)"')
@@ -36,7 +35,7 @@ class Wire:
     """One apiserver, as the user of a kubeconfig file. Usable from several threads: a connection each."""
 
     def __init__(self, kubeconfig: Path) -> None:
-        raw = yaml.safe_load(kubeconfig.read_text())
+        raw = libyaml.load(kubeconfig.read_text())
         cluster, user = raw["clusters"][0]["cluster"], raw["users"][0]["user"]
         self._address = urlsplit(cluster["server"]).netloc
         self._tls = ssl.create_default_context(

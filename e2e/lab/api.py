@@ -11,8 +11,8 @@ from types import TracebackType
 from typing import Any
 
 import httpx
-import yaml
 
+from e2e.lab import libyaml
 from e2e.lab.errors import LabError
 
 Json = dict[str, Any]
@@ -32,7 +32,7 @@ class Api:
     ApiError when the server says no, or nothing."""
 
     def __init__(self, kubeconfig: Path, timeout: float = 30.0) -> None:
-        raw = yaml.safe_load(kubeconfig.read_text())
+        raw = libyaml.load(kubeconfig.read_text())
         cluster, user = raw["clusters"][0]["cluster"], raw["users"][0]["user"]
         context = ssl.create_default_context(
             cadata=base64.b64decode(cluster["certificate-authority-data"]).decode()

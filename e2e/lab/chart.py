@@ -21,7 +21,7 @@ from typing import Any
 
 import yaml
 
-from e2e.lab import credentials, places, podnet, rights
+from e2e.lab import credentials, libyaml, places, podnet, rights
 from e2e.lab.api import Api, ApiError
 from e2e.lab.controlplane import gates, scheduler_serving
 from e2e.lab.errors import LabError
@@ -133,8 +133,8 @@ class Chart:
             rights.note(api, self.folder)
         for pair in pairs(self.shape):
             service, extender, webhook, _ = (self.ports[name] for name in pair.ports)
-            muster = yaml.safe_load(data["muster.yaml"])
-            scheduler = yaml.safe_load(data.get("scheduler.yaml", "{}"))
+            muster = libyaml.load(data["muster.yaml"])
+            scheduler = libyaml.load(data.get("scheduler.yaml", "{}"))
             # The one change: in the cluster both find the API by themselves.
             scheduler.setdefault("clientConnection", {})["kubeconfig"] = str(
                 self.kubeconfig(SCHEDULER_ACCOUNT)
@@ -178,7 +178,7 @@ class Chart:
         return self.folder / "config" / f"{name}.yaml"
 
     def muster_configuration(self) -> dict[str, Any]:
-        loaded: dict[str, Any] = yaml.safe_load(self.config(Pair(0).muster).read_text())
+        loaded: dict[str, Any] = libyaml.load(self.config(Pair(0).muster).read_text())
         return loaded
 
     def command(self, name: str) -> list[str]:
@@ -237,7 +237,7 @@ class Chart:
         """The account that a hook of the chart runs with, as helm makes it before the hook and deletes it after: its
         kubeconfig."""
         text = self.helm("get", "hooks", RELEASE, "--namespace", NAMESPACE)
-        rights = [one for one in yaml.safe_load_all(text) if one and one["kind"] in HOOK_RIGHTS]
+        rights = [one for one in libyaml.load_all(text) if one and one["kind"] in HOOK_RIGHTS]
         paths = [HOOK_RIGHTS[one["kind"]] for one in rights]
         with Api(self.folder / "kubeconfig" / "admin") as api:
             made: list[str] = []

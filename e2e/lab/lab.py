@@ -385,11 +385,7 @@ class Lab:
         Muster put aside; a sentence each."""
         if not self.exists or self._state != "up":
             return []
-        found = [
-            f"{name} has ended, and nobody ended it. The end of its log:\n{daemon.log_tail(self.folder, name)}"
-            for name in self.processes
-            if name not in self._ends and not self.alive(name) and not self._was_to_die(name)
-        ]
+        found = self.ended()
         for name in self.processes:
             with contextlib.suppress(FileNotFoundError), open(self.log(name), "rb") as log:
                 log.seek(self._heard.get(name, 0))
@@ -399,6 +395,14 @@ class Lab:
             if aside > (before if pid == self.pid(name) else 0.0):
                 found.append(f"{name} has put objects aside: muster_quarantined_total is {aside:g}")
         return [one for one in found if not any(pattern.search(one) for pattern in self._expected)]
+
+    def ended(self) -> list[str]:
+        """Processes that have ended though nobody ended them; a sentence each."""
+        return [
+            f"{name} has ended, and nobody ended it. The end of its log:\n{daemon.log_tail(self.folder, name)}"
+            for name in self.processes
+            if name not in self._ends and not self.alive(name) and not self._was_to_die(name)
+        ]
 
     def _asked(self, name: str) -> None:
         """Who ends or stands still because a test wants it; with it those that end when they can't renew a

@@ -9,18 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from e2e.lab import libyaml
 from e2e.lab.api import Json
-
-# The CRDs of Ray are 5 MiB of YAML: half a minute without libyaml.
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def objects(where: Path, kind: str = "") -> Iterator[dict[str, Any]]:
     """The objects of a YAML file, or of a folder's files; of one kind, where it is given."""
     for file in sorted(where.glob("*.yaml")) if where.is_dir() else [where]:
-        for found in yaml.load_all(file.read_text(), _LOADER):
+        for found in libyaml.load_all(file.read_text()):
             if found and kind in ("", found.get("kind")):
                 yield found
 
@@ -45,8 +41,6 @@ def namespace_selectors(kustomization: Path) -> dict[str, Json]:
 
 
 def _patches(kustomization: Path) -> Iterator[Json]:
-    for one in (
-        yaml.load(kustomization.read_text(), _LOADER).get("patches") or ()
-    ):  # or none of its lines is in use
+    for one in libyaml.load(kustomization.read_text()).get("patches") or ():  # or none of its lines is in use
         text = one["patch"] if "patch" in one else (kustomization.parent / one["path"]).read_text()
-        yield yaml.load(text, _LOADER)
+        yield libyaml.load(text)

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from e2e.lab import operators
+from e2e.lab import libyaml, operators
 from e2e.lab.errors import BadRequestError
 from e2e.lab.versions import DEFAULT_KUBERNETES, supported
 
@@ -88,7 +88,7 @@ class Shape:
     def _value(self, wanted: str, found: object) -> object:
         """A value of the chart by its dotted name, as helm would take it; `found` where nobody gives one."""
         for file in self.values:
-            given = yaml.safe_load(Path(file).read_text()) or {}
+            given = libyaml.load(Path(file).read_text()) or {}
             for part in wanted.split("."):
                 given = given.get(part, {}) if isinstance(given, dict) else {}
             found = found if given == {} else given
@@ -245,7 +245,7 @@ def groups_from_file(path: Path) -> tuple[NodeGroup, ...]:
     """Mixed groups from YAML: a list of {count, gpus, product, memory, labels: {}, taints: [{key, value,
     effect}]}."""
     try:
-        raw = yaml.safe_load(path.read_text())
+        raw = libyaml.load(path.read_text())
     except (OSError, yaml.YAMLError) as problem:
         raise BadRequestError(f"SHAPE={path}: {problem}") from problem
     if not isinstance(raw, list) or not raw:

@@ -6,16 +6,19 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from e2e.bench import policies
 from e2e.bench.live import replays
 from e2e.bench.policies import Kept
 from e2e.bench.predicted import Side
+from e2e.bench.report import Progress
 from e2e.bench.trainings import Trained
 from muster import profiles
 from muster.core.cycle import cycle
 from muster.core.snapshot_codec import dump
 from muster.core.views.view import View
+from muster.settings import load_settings, profile_of
 from tests.scenario import job, node, snapshot
 
 JOBS = {"jobs": 30, "seed": 1}
@@ -56,13 +59,45 @@ def test_every_family_is_a_profile_that_runs_on_a_cluster() -> None:
     assert not [name for name in named if profiles.NAMED[name].simulation_only]
 
 
-@pytest.mark.parametrize("part", ["shares", "reservations", "whys"])
-def test_a_plan_with_a_part_missing_is_not_replayed_identically(tmp_path: Path, part: str) -> None:
+def dumped(tmp_path: Path) -> Path:
     before = snapshot([node("n0")], jobs=[job("starts", worker=2)])
     profile = profiles.build("max-min")
-    whole = json.loads(json.dumps(dump(View(before, cycle(before, profile), profile))))
     path = tmp_path / "dump.json"
-    path.write_text(json.dumps(whole))
+    path.write_text(json.dumps(dump(View(before, cycle(before, profile), profile))))
+    return path
+
+
+def test_plans_of_a_run_that_ended_before_it_was_cut_off_are_made_again_by_the_next(tmp_path: Path) -> None:
+    kept, side = Kept(tmp_path, JOBS), Side("max-min", "max-min")
+    kept.keep("max-min", 0, {"jct_s": 12.5, "release_s": 0.5, "dumps": [str(dumped(tmp_path))]})
+    policies.replayed(Progress(), [(side, 0)], kept)
+    run = Kept(tmp_path, JOBS).of("max-min", 0)
+    assert (run["dumps"], run["differ"]) == (1, [])
+    policies.replayed(Progress(), [(side, 0)], kept)  # its dumps are not looked at any more
+    assert Kept(tmp_path, JOBS).of("max-min", 0) == run
+
+
+@pytest.mark.parametrize(
+    ("profile", "plugin", "argument", "seconds"),
+    [("themis", "themis", "lease", 60.0), ("afs-p", "afs-p", "quantum", 360.0),
+     ("tiresias-l", "tiresias-l", "threshold", 9000.0), ("pollux", "pollux", "delay", 1.5)],
+)  # fmt: skip
+def test_leases_quanta_and_rounds_are_as_compressed_as_the_jobs(
+    tmp_path: Path, profile: str, plugin: str, argument: str, seconds: float
+) -> None:
+    hurried = Side(profile, profile, hurried=20.0).settings()
+    assert hurried["pluginArgs"][plugin][argument] == seconds
+    file = tmp_path / "muster.yaml"
+    file.write_text(yaml.safe_dump(hurried))
+    (share,) = (one for one in profile_of(load_settings(file)).shares if hasattr(one, argument))
+    assert getattr(share, argument) == seconds
+    assert "pluginArgs" not in Side(profile, profile).settings()
+
+
+@pytest.mark.parametrize("part", ["shares", "reservations", "whys"])
+def test_a_plan_with_a_part_missing_is_not_replayed_identically(tmp_path: Path, part: str) -> None:
+    path = dumped(tmp_path)
+    whole = json.loads(path.read_text())
     assert replays(path)
     assert whole["plan"].pop(part)
     path.write_text(json.dumps(whole))
