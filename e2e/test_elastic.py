@@ -500,6 +500,24 @@ def test_shares_that_fit_nodes_stand_on_the_fewest(lab: Lab, cluster: Cluster, n
         replayed(lab, cluster)
 
 
+def test_a_job_that_shrinks_to_one_node_goes_on_with_its_lowest_indexes(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    evenly = {"name": "evenly", "scores": [{"name": "pack"}], "shares": ["max-min", "network-packing"]}
+    with shared_by(lab, "evenly", profiles=[evenly]):
+        cluster.submit(train("early", most=8), namespace=namespace)
+        settles(cluster, namespace, {"early": 8})
+        cluster.submit(train("wide"), namespace=namespace)
+        at = {one.node for one in settles(cluster, namespace, {"early": 8, "wide": 8})["wide"]}
+        delete_job(cluster, namespace, "early")
+        settles(
+            cluster, namespace, {"wide": 16}
+        )  # its higher indexes stand on the node that would be chosen first
+        cluster.submit(train("late", most=8), namespace=namespace)
+        found = settles(cluster, namespace, {"wide": 8, "late": 8})
+        assert {one.node for one in found["wide"]} == at
+
+
 @pytest.mark.ends("EndedToMove")
 def test_a_job_is_moved_to_make_room_for_one_that_needs_a_whole_node(
     lab: Lab, cluster: Cluster, namespace: str
