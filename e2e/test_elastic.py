@@ -10,6 +10,7 @@ import pytest
 
 from e2e.cluster import Cluster, Json
 from e2e.elastic import (
+    INDEX,
     failed,
     has,
     holding,
@@ -25,6 +26,7 @@ from e2e.lab import Lab
 from e2e.scenario import (
     bound,
     delete_job,
+    ends_now,
     gang,
     gated,
     in_state,
@@ -516,6 +518,28 @@ def test_a_job_that_shrinks_to_one_node_goes_on_with_its_lowest_indexes(
         cluster.submit(train("late", most=8), namespace=namespace)
         found = settles(cluster, namespace, {"wide": 8, "late": 8})
         assert {one.node for one in found["wide"]} == at
+
+
+def test_a_job_whose_leader_has_ended_well_is_over_before_its_controller_says_so(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    with shared_by(lab, "max-min"):
+        cluster.submit(train("first", most=12), namespace=namespace)
+        (leader,) = (
+            one for one in settles(cluster, namespace, {"first": 12})["first"] if one.labels[INDEX] == "0"
+        )
+        with frozen(lab, "kube-controller-manager"):
+            ends_now(cluster, leader)
+            told = wait_until(
+                lambda: in_state(cluster, namespace, "job-first", "Finished"),
+                what="the job is over",
+                also=lambda: str(gang(cluster, namespace, "job-first")),
+            )
+            assert told["message"] == "its Job's successPolicy is met"
+            assert shares(cluster, namespace) == {"first": 11}, "none of it is made to grow again"
+        wait_until(
+            lambda: not bound(cluster.pods(namespace, "first")), what="its controller has ended the others"
+        )
 
 
 @pytest.mark.ends("EndedToMove")

@@ -10,6 +10,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 
+from muster.cluster import decode_pods
 from muster.cluster.quantities import seconds
 from muster.core.gang_object import gang_codec
 from muster.core.ledger import Ledger
@@ -170,7 +171,9 @@ class FakeCluster:
         return self.update(pod)
 
     def update(self, pod: PodRecord, **changes: object) -> PodRecord:
+        """The pod as the watch would show it. AssertionError where a label is one that the watch's decoder drops."""
         pod = replace(pod, version=self.tick(), **changes)  # type: ignore[arg-type]
+        assert pod.labels.keys() <= decode_pods.LABELS, f"not decoded: {pod.labels}"
         self.pods[pod.uid] = pod
         return pod
 

@@ -10,6 +10,7 @@ import pytest
 
 from muster import gangs
 from muster.cluster import decode, decode_pods, quantities
+from muster.core.workload.owners import Owners
 from muster.types import GATE, GPU, Condition, Owner, Phase, Requirement, Step, Taint, Term
 
 RUN = {"name": "c", "image": "x"}
@@ -187,6 +188,34 @@ def test_a_pod_that_admission_gave_to_the_clusters_scheduler_is_ours_by_its_labe
     assert (pod.ours, pod.phase) == (True, Phase.GATED)
     assert not decode_pods.pod(body(spec, metadata=labelled), "team-b").ours
     assert not decode_pods.pod(body(spec), "muster").ours
+
+
+@pytest.mark.parametrize(
+    ("change", "met"),
+    [
+        ({}, "its Job's successPolicy is met"),
+        ({"finalizers": []}, ""),  # counted before
+        (
+            {"labels": {"batch.kubernetes.io/job-completion-index": "0"}},
+            "",
+        ),  # not made by the Job's controller
+    ],
+)
+def test_a_job_is_over_by_what_the_api_says_of_its_leader(change: dict[str, Any], met: str) -> None:
+    uid = "the-job"
+    spec = {"completionMode": "Indexed", "successPolicy": {"rules": [{"succeededIndexes": "0"}]}}
+    plain = {"metadata": {"name": "train", "namespace": "team", "uid": uid}, "spec": spec}
+    owners = Owners()
+    owners.seen(decode.workload("Job", "batch/v1")(json.dumps(plain).encode()))
+    leader = {
+        "labels": {
+            "batch.kubernetes.io/job-completion-index": "0",
+            "batch.kubernetes.io/controller-uid": uid,
+        },
+        "finalizers": ["batch.kubernetes.io/job-tracking"],
+    }
+    pod = decode_pods.pod(body(metadata=leader | change, status={"phase": "Succeeded"}), "muster")
+    assert owners.met(uid, [pod]) == met
 
 
 def test_pods_of_one_template_share_one_shape() -> None:

@@ -28,8 +28,9 @@ from muster.types import (
 TRACKING = "batch.kubernetes.io/job-tracking"
 NAME_FIELD = "metadata.name"
 
-_LABELS = frozenset(
+LABELS = frozenset(
     {
+        identity.CONTROLLER,
         identity.JOB,
         identity.LWS_GROUP,
         identity.MODEL,
@@ -40,6 +41,7 @@ _LABELS = frozenset(
         *identity.REVISION_LABELS,
     }
 )
+"""Of a pod: the core is shown no others (150,000 pods are kept in memory)."""
 _ANNOTATIONS = frozenset({"scheduling.k8s.io/group-name", identity.LWS_SIZE, *identity.INDEX_KEYS})
 _OURS = "muster.dev/"
 
@@ -154,7 +156,7 @@ def sketch(data: bytes | msgspec.Raw, scheduler: str) -> PodRecord | None:
 
 
 def _labels(meta: api_types.Meta) -> dict[str, str]:
-    return {k: v for k, v in (meta.labels or {}).items() if k in _LABELS}
+    return {k: v for k, v in (meta.labels or {}).items() if k in LABELS}
 
 
 def _annotations(meta: api_types.Meta) -> dict[str, str]:

@@ -50,8 +50,9 @@ class JobBuilder:
         tops = self.owners.topmost_of(pods, job_state.owner)
         over = next((why for owner in tops if (why := self.owners.over(owner.uid))), "")
         suspended = not over and self._suspended(tops, live)
+        met = ""
         if not (over or suspended):
-            over = next((why for owner in tops if (why := self.owners.met(owner.uid, pods))), "")
+            over = met = next((why for owner in tops if (why := self.owners.met(owner.uid, pods))), "")
         lives = bool(pods) or self.owners.lives(job_state.key, job_state.owner)
         absent = not live if suspended else lives and not live and self._only_moves(job_state, pods)
         if job_state.job is not None and not over and (returns or absent):
@@ -71,7 +72,7 @@ class JobBuilder:
         if not pods and lives and job_state.recorded.gang is not None:
             roles = roles or tuple(Role(*size, shape=Shape()) for size in job_state.recorded.gang.sizes)
         if over or suspended:
-            roles = tuple(_as_it_runs(role, suspended=suspended) for role in roles)
+            roles = tuple(_as_it_runs(role, suspended=suspended, ends=bool(met)) for role in roles)
             reservations = tuple(
                 h for h in reservations if any(h.uid == m.uid for r in roles for m in r.members)
             )
@@ -395,10 +396,13 @@ def _largest_shape(pods: list[PodRecord], template: Shape | None) -> Shape:
     return reduce(larger, shapes) if shapes else Shape()
 
 
-def _as_it_runs(role: Role, *, suspended: bool) -> Role:
+def _as_it_runs(role: Role, *, suspended: bool, ends: bool) -> Role:
     """A role of an owner that has ended, or wants no pods for now: what is on a node, or on its way there, stays
-    until its owner takes it, and nothing more starts. A suspended one without any keeps its size."""
+    until its owner takes it, and nothing more starts. A suspended one without any keeps its size. ends: its owner is
+    about to end what is bound, so that all its places come free together, and not that of the leader alone."""
     members = tuple(m for m in role.members if m.phase.on_node or (m.phase is Phase.UNGATED and m.node))
+    if ends:
+        members = tuple(replace(m, phase=Phase.ENDING) if m.phase is Phase.BOUND else m for m in members)
     count = sum(1 for m in members if m.phase is not Phase.ENDING)
     if suspended and not count:
         return replace(role, members=members)

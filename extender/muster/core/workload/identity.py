@@ -11,6 +11,8 @@ from collections.abc import Mapping
 
 from muster.types import JobKey, Owner, OwnerRecord, PodRecord
 
+CONTROLLER = "batch.kubernetes.io/controller-uid"
+"""The label by which a Job's controller knows its pods."""
 JOB = "muster.dev/job"
 """Label, `NAME`: the job's name. Pods of several owners may share it, and are one job then."""
 ROLE = "muster.dev/role"

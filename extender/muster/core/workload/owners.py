@@ -17,8 +17,6 @@ from muster.types import DeclaredRole, JobKey, Owner, OwnerRecord, Phase, PodRec
 WATCHED_KINDS = frozenset({"Job", "ReplicaSet", "StatefulSet", "Deployment"})
 WATCHED_GROUPS = frozenset({"batch", "apps"})
 """Controllers of pods whose records the watches deliver: a pod waits a moment for its own."""
-CONTROLLER = "batch.kubernetes.io/controller-uid"
-"""The label by which a Job's controller knows its pods."""
 
 
 def watched(owner: Owner) -> bool:
@@ -260,7 +258,7 @@ class Owners:
         done = {
             identity.index_of(p)
             for p in pods
-            if p.labels.get(CONTROLLER) == uid and p.tracked and not p.deleting and ended_well(p)
+            if p.labels.get(identity.CONTROLLER) == uid and p.tracked and not p.deleting and ended_well(p)
         }
         return (
             f"its {record.owner.kind}'s successPolicy is met" if done.issuperset(range(record.prefix)) else ""
