@@ -434,6 +434,14 @@ def test_a_job_whose_success_policy_is_met_is_no_head_of_the_queue_while_its_pod
     assert muster.state("job-head") == "Running"
 
 
+def test_all_gpus_of_a_job_whose_success_policy_is_met_are_about_to_be_free() -> None:
+    """Its controller has ended one of its pods so far, and will end the other two."""
+    cluster = FakeCluster(nodes=1, gpus=4)
+    train = (muster := ending(cluster)).ledger.snapshot(cluster.now).jobs[muster.key("job-train")]
+    assert (train.over, train.bound, train.started) == ("its Job's successPolicy is met", 0, False)
+    assert [member.phase for member in train.roles[0].on] == [Phase.ENDING] * 3
+
+
 @pytest.mark.parametrize(
     "last",
     [
