@@ -442,6 +442,20 @@ def test_all_gpus_of_a_job_whose_success_policy_is_met_are_about_to_be_free() ->
     assert [member.phase for member in train.roles[0].on] == [Phase.ENDING] * 3
 
 
+def test_pods_of_another_owner_of_the_same_job_are_not_about_to_end() -> None:
+    cluster = FakeCluster(nodes=1, gpus=4)
+    driver, uid = cluster.job("driver", 1)[0], owned(cluster, prefix=1).owner.uid
+    pods = [driver, *cluster.job("workers", 2)]
+    pods = [cluster.update(pod, labels={**pod.labels, "muster.dev/job": "both"}) for pod in pods]
+    muster = Muster(cluster)
+    muster.settle()
+    assert muster.state("both") == "Running"
+    labels = {**pods[0].labels, "batch.kubernetes.io/controller-uid": uid}
+    cluster.update(cluster.pods[driver.uid], phase=Phase.SUCCEEDED, labels=labels)
+    muster.settle()
+    assert muster.ledger.snapshot(cluster.now).jobs[muster.key("both")].bound == 2
+
+
 @pytest.mark.parametrize(
     "last",
     [

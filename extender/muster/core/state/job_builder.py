@@ -72,7 +72,8 @@ class JobBuilder:
         if not pods and lives and job_state.recorded.gang is not None:
             roles = roles or tuple(Role(*size, shape=Shape()) for size in job_state.recorded.gang.sizes)
         if over or suspended:
-            roles = tuple(_as_it_runs(role, suspended=suspended, ends=bool(met)) for role in roles)
+            ends = bool(met) and len(tops) == 1  # else the others' pods run on
+            roles = tuple(_as_it_runs(role, suspended=suspended, ends=ends) for role in roles)
             reservations = tuple(
                 h for h in reservations if any(h.uid == m.uid for r in roles for m in r.members)
             )
