@@ -323,6 +323,54 @@ def test_a_job_kept_to_one_node_shrinks_to_it_from_the_highest_index(first: str)
     assert (starts(after), later(after)) == ({}, {})
 
 
+@pytest.mark.parametrize("grant", [Grant(max_nodes=1), Grant(nodes=("n1",) * 4), Grant(product="V100")])
+def test_replicas_that_leave_already_are_no_reason_to_place_the_others_again(grant: Grant) -> None:
+    nodes = [node("n0", 8, labels={PRODUCT: "K80"}), node("n1", 8, labels={PRODUCT: "V100"})]
+    shrunk = job("a", worker=8, gpus=1, least=1, most=8, on=["n1"] * 4, ending=["n0"] * 4)
+    after = shared(snapshot(nodes, jobs=[shrunk]), {"a": 4}, wants={"a": grant})
+    assert (leaves(after), starts(after), later(after)) == ({}, {}, {})
+
+
+def test_of_several_jobs_in_one_role_each_keeps_its_lowest_indexes() -> None:
+    names = [
+        ("A", "n0"),
+        ("A", "n0"),
+        ("A", "n1"),
+        ("A", "n1"),
+        ("B", "n1"),
+        ("B", "n1"),
+        ("B", "n0"),
+        ("B", "n0"),
+    ]
+    members = [
+        replace(
+            member,
+            pod=f"{name}{number % 4}",
+            uid=f"{name}{number % 4}",
+            index=number % 4,
+            revision=(name, ""),
+        )
+        for number, (member, (name, _)) in enumerate(
+            zip(role("worker", 8, on=[at for _, at in names]).members, names, strict=True)
+        )
+    ]
+    both = job("a", roles=[replace(role("worker", 8, least=1), members=tuple(members))])
+    after = shared(snapshot(nodes=2, gpus=8, jobs=[both]), {"a": 4}, wants={"a": Grant(nodes=("n1",) * 4)})
+    assert sorted(leaves(after)["a"]) == ["A0", "A1", "A2", "A3", "B2", "B3"]
+
+
+def test_who_has_another_gate_is_not_among_those_that_run_afterwards() -> None:
+    held = job("a", worker=4, gpus=1, least=1, most=4, on=["n1"] * 2, ending=["n0"], held_back=1)
+    members = held.roles[0].members
+    moved = replace(held, roles=(replace(held.roles[0], members=(*members[2:], *members[:2])),))
+    renumbered = tuple(replace(m, index=i) for i, m in enumerate(moved.roles[0].members))
+    moved = replace(moved, roles=(replace(moved.roles[0], members=renumbered[1:]),))  # held 1, bound 2 and 3
+    after = shared(
+        snapshot(nodes=2, gpus=8, jobs=[moved]), {"a": 2}, wants={"a": Grant(restart=True, max_nodes=1)}
+    )
+    assert leaves(after) == {}
+
+
 def test_of_an_indexed_job_that_is_placed_again_those_stay_that_run_afterwards() -> None:
     """Its successPolicy and its rendezvous wait for index 0."""
     spread = elastic("a", on=["n0"] * 4 + ["n1"] * 4, index=0)

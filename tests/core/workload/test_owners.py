@@ -442,18 +442,41 @@ def test_all_gpus_of_a_job_whose_success_policy_is_met_are_about_to_be_free() ->
     assert [member.phase for member in train.roles[0].on] == [Phase.ENDING] * 3
 
 
-def test_pods_of_another_owner_of_the_same_job_are_not_about_to_end() -> None:
+@pytest.mark.parametrize("first", ["status", "finalizer"])
+def test_a_job_stays_over_whatever_is_seen_first_of_how_its_controller_ends_it(first: str) -> None:
+    cluster = FakeCluster(nodes=1, gpus=4)
+    muster = ending(cluster)
+    for what in ("status", "finalizer") if first == "status" else ("finalizer", "status"):
+        if what == "status":
+            cluster.owners |= {
+                uid: replace(record, over="SuccessCriteriaMet")
+                for uid, record in cluster.owners.items()
+                if record.prefix
+            }
+        else:
+            (leader,) = (pod for pod in cluster.pods.values() if pod.phase is Phase.SUCCEEDED)
+            cluster.update(leader, tracked=False)
+        muster.settle()
+        assert muster.ledger.snapshot(cluster.now).jobs[muster.key("job-train")].bound == 0
+        assert muster.state("job-head") == "Waiting"
+
+
+@pytest.mark.parametrize("other", ["job", "bare"])
+def test_pods_that_are_not_the_jobs_are_not_about_to_end_with_it(other: str) -> None:
     cluster = FakeCluster(nodes=1, gpus=4)
     driver, uid = cluster.job("driver", 1)[0], owned(cluster, prefix=1).owner.uid
-    pods = [driver, *cluster.job("workers", 2)]
-    pods = [cluster.update(pod, labels={**pod.labels, "muster.dev/job": "both"}) for pod in pods]
+    made = (
+        cluster.job("workers", 2) if other == "job" else [cluster.bare(f"side-{n}", "both") for n in range(2)]
+    )
+    pods = [cluster.update(pod, labels={**pod.labels, "muster.dev/job": "both"}) for pod in [driver, *made]]
     muster = Muster(cluster)
     muster.settle()
     assert muster.state("both") == "Running"
     labels = {**pods[0].labels, "batch.kubernetes.io/controller-uid": uid}
     cluster.update(cluster.pods[driver.uid], phase=Phase.SUCCEEDED, labels=labels)
     muster.settle()
-    assert muster.ledger.snapshot(cluster.now).jobs[muster.key("both")].bound == 2
+    both = muster.ledger.snapshot(cluster.now).jobs[muster.key("both")]
+    assert (both.over, both.bound) == ("its Job's successPolicy is met", 2)
 
 
 @pytest.mark.parametrize(

@@ -24,9 +24,9 @@ def assign(job: Job, reservations: Sequence[Reservation]) -> list[Reservation]:
         if not open_at:
             continue
         free = [m for m in role.members if m.uid not in taken and m.ready]
-        if (
-            job.returning
-        ):  # the running set stays a prefix: nobody takes the place of a lower index on its way
+        # the running set stays a prefix: nobody takes the place of a lower index on its way, of index 0 however long
+        # that takes
+        if job.returning or any(m.index == 0 and m.phase is Phase.ENDING for m in role.members):
             free = _next(role, free)
         for i, member in zip(open_at, free, strict=False):
             result[i] = replace(result[i], uid=member.uid, pod=member.pod)

@@ -14,8 +14,10 @@ from muster.core.placement.capacity import AnyCapacity, Capacity, CapacityPair
 from muster.core.placement.place import Assignment, Need, place
 from muster.core.placement.reservations import assign, open_holds, own_rows
 from muster.core.placement.statement import Statement
-from muster.types import PRODUCT, BoolArray, Grant, Job, Reservation, Role
+from muster.types import PRODUCT, BoolArray, Grant, Job, Member, Phase, Reservation, Role
 
+Which = tuple[int, str]
+"""Index, and of which of its owners."""
 Found = tuple[list[Assignment], bool]
 """Where, and whether some of these places come free only later."""
 
@@ -220,7 +222,7 @@ def take_up(
         stay, lowest = [], {role.name: _lowest(role, wanted) for role in job.roles}
         for part in leaving if job.resize != "restart" else ():
             role, member, _ = part
-            if wanted[role.name, member.node] and (member.index < 0 or member.index in lowest[role.name]):
+            if wanted[role.name, member.node] and (member.index < 0 or _which(member) in lowest[role.name]):
                 wanted[role.name, member.node] -= 1
                 stay.append(part)
         statement.leaving[job.key] = [part for part in leaving if part not in stay]
@@ -250,11 +252,16 @@ def take_up(
         )
 
 
-def _lowest(role: Role, wanted: Mapping[tuple[str, str], int]) -> set[int]:
-    """The indexes that a role runs which has so many places: the running set is a prefix, or who waits for the end of
-    index 0 (a successPolicy, a rendezvous) waits for what does not run."""
+def _lowest(role: Role, wanted: Mapping[tuple[str, str], int]) -> set[Which]:
+    """Those that a role runs which has so many places: the running set is a prefix, or who waits for the end of index
+    0 (a successPolicy, a rendezvous) waits for what does not run. Who has another gate can't run."""
     count = sum(places for (name, _), places in wanted.items() if name == role.name)
-    return set(sorted({member.index for member in role.members if member.index >= 0})[:count])
+    found = {_which(m) for m in role.members if m.index >= 0 and m.phase is not Phase.HELD}
+    return set(sorted(found)[:count])
+
+
+def _which(member: Member) -> Which:
+    return member.index, member.revision[0]
 
 
 def _await(statement: Statement, job: Job, reservations: Sequence[Reservation]) -> None:

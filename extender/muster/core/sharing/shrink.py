@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from muster.core.placement.reservations import own_rows, placed
 from muster.core.placement.statement import Statement
 from muster.core.sharing.grants import targets
-from muster.types import PRODUCT, Grant, Job, Member, Nodes, Phase, Reservation, Role, elastic_role
+from muster.types import PRODUCT, Grant, Job, Member, Phase, Reservation, Role, elastic_role
 
 
 def leave_whole(statement: Statement, job: Job, why: str) -> None:
@@ -62,15 +62,12 @@ def must_move(statement: Statement, job: Job, grant: Grant, target: int) -> bool
     have = placed(role, reservations)
     if job.resize == "restart" and target != have:
         return True
-    if grant.nodes and elsewhere(statement, job, grant):
+    after = _nodes_after(statement, job, targets(job, target, grant, reservations))
+    if grant.nodes and after - Counter(grant.nodes):
         return True
     if not grant.product and not grant.max_nodes:  # nothing is said of where
         return grant.restart and target != have
-    nodes = statement.snapshot.nodes
-    names = [
-        nodes.names[row]
-        for row in _rows_after(nodes, job, reservations, targets(job, target, grant, reservations))
-    ]
+    nodes, names = statement.snapshot.nodes, list(after)
     if grant.product and any(_label(statement, n, PRODUCT) != grant.product for n in names):
         return True
     if grant.max_nodes and len(names) > grant.max_nodes:
@@ -84,23 +81,16 @@ def must_move(statement: Statement, job: Job, grant: Grant, target: int) -> bool
     return grant.restart and target != have
 
 
-def elsewhere(statement: Statement, job: Job, grant: Grant) -> bool:
-    """Whether a replica of it is on another node than those that are granted by name."""
-    nodes = statement.snapshot.nodes
-    own = own_rows(nodes, job, statement.reservations.get(job.key, ()))
-    return bool(Counter({nodes.names[row]: count for row, count in own.items()}) - Counter(grant.nodes))
-
-
-def _rows_after(
-    nodes: Nodes, job: Job, reservations: Sequence[Reservation], goal: Mapping[str, int]
-) -> Counter[int]:
-    """Replicas of the job by node row once it has shrunk to so many of each role."""
-    rows = Counter(own_rows(nodes, job, reservations))
+def _nodes_after(statement: Statement, job: Job, goal: Mapping[str, int]) -> Counter[str]:
+    """Replicas of the job by node once it has shrunk to so many of each role, and who leaves already is gone."""
+    nodes, reservations = statement.snapshot.nodes, statement.reservations.get(job.key, ())
+    names = Counter({nodes.names[row]: count for row, count in own_rows(nodes, job, reservations).items()})
     for role in (role for role in job.roles if not role.devices):
         dropped, gone = _departing(role, reservations, placed(role, reservations) - goal[role.name])
-        names = [hold.node for hold in dropped] + [member.node for member in gone]
-        rows.subtract(nodes.index[name] for name in names if name in nodes.index)
-    return +rows
+        names.subtract(hold.node for hold in dropped)
+        names.subtract(member.node for member in gone)
+        names.subtract(member.node for member in role.on if member.phase is Phase.ENDING)
+    return +names
 
 
 def _label(statement: Statement, name: str, label: str) -> str:

@@ -50,9 +50,8 @@ class JobBuilder:
         tops = self.owners.topmost_of(pods, job_state.owner)
         over = next((why for owner in tops if (why := self.owners.over(owner.uid))), "")
         suspended = not over and self._suspended(tops, live)
-        met = ""
         if not (over or suspended):
-            over = met = next((why for owner in tops if (why := self.owners.met(owner.uid, pods))), "")
+            over = next((why for owner in tops if (why := self.owners.met(owner.uid, pods))), "")
         lives = bool(pods) or self.owners.lives(job_state.key, job_state.owner)
         absent = not live if suspended else lives and not live and self._only_moves(job_state, pods)
         if job_state.job is not None and not over and (returns or absent):
@@ -72,7 +71,7 @@ class JobBuilder:
         if not pods and lives and job_state.recorded.gang is not None:
             roles = roles or tuple(Role(*size, shape=Shape()) for size in job_state.recorded.gang.sizes)
         if over or suspended:
-            ends = bool(met) and len(tops) == 1  # else the others' pods run on
+            ends = not suspended and self.owners.ends(tops, live)
             roles = tuple(_as_it_runs(role, suspended=suspended, ends=ends) for role in roles)
             reservations = tuple(
                 h for h in reservations if any(h.uid == m.uid for r in roles for m in r.members)

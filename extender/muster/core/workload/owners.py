@@ -6,7 +6,7 @@ Kept by uid. Sizes are for now: what a Job has completed is taken off.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
@@ -63,6 +63,7 @@ class Owners:
         self._shown: Mapping[str, tuple[str, Owner]] = {}
         self._moved = False
         self._grown: set[str] = set()
+        self._met: set[str] = set()  # uids of Jobs whose successPolicy was met
 
     # ---- what is known ----
 
@@ -71,6 +72,8 @@ class Owners:
         uid = owner.owner.uid
         before = self.records.get(uid)
         self.records[uid] = owner
+        if owner.suspended:
+            self._met.discard(uid)
         if owner.parent is not None:
             self._children.setdefault(owner.parent.uid, set()).add(uid)
         return before
@@ -78,6 +81,7 @@ class Owners:
     def gone(self, uid: str) -> None:
         """Forget a record; its pods go by themselves."""
         gone = self.records.pop(uid, None)
+        self._met.discard(uid)
         if gone is not None and gone.parent is not None:
             children = self._children.get(gone.parent.uid, set())
             children.discard(uid)
@@ -251,18 +255,32 @@ class Owners:
         """That a Job has what its successPolicy needs, in words; "" = it has not, or has none. Its controller ends
         the pods that are left, one after another, before it says that the Job has ended (Kubernetes 1.37). Only pods
         that it counts, and has not counted before, do: none that a suspension ends, and none that somebody else made.
+        Once met it stays so: that it has counted them may be seen before what it says of itself.
         """
         record = self.records.get(uid)
         if record is None or not record.prefix:
             return ""
+        if uid in self._met:
+            return f"its {record.owner.kind}'s successPolicy is met"
         done = {
             identity.index_of(p)
             for p in pods
             if p.labels.get(identity.CONTROLLER) == uid and p.tracked and not p.deleting and ended_well(p)
         }
-        return (
-            f"its {record.owner.kind}'s successPolicy is met" if done.issuperset(range(record.prefix)) else ""
-        )
+        if not done.issuperset(range(record.prefix)):
+            return ""
+        self._met.add(uid)
+        return f"its {record.owner.kind}'s successPolicy is met"
+
+    def ends(self, tops: Sequence[Owner], pods: Sequence[PodRecord]) -> bool:
+        """Whether a Job whose successPolicy is met is about to end all of these pods: those of other owners run on,
+        and those with GPUs in place give these up only when they end."""
+        if len(tops) != 1 or not all(self.topmost(pod) == tops[0] for pod in pods):
+            return False
+        record = self.records.get(tops[0].uid)
+        if record is None or not record.prefix or any(identity.GPUS in pod.annotations for pod in pods):
+            return False
+        return tops[0].uid in self._met or record.over in ("SuccessCriteriaMet", "Complete")
 
     def named_after(self, owner: Owner | None, namespace: str) -> Owner | None:
         """Whom a job of this topmost owner is named after, where that is not the owner itself."""
