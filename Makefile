@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made
 # Scenarios run in so many processes, each with a lab of its own, file by file; one more than cores, since much of their
-# time is waiting (3 on 2 cores: 42 minutes for 63). JOBS=0: in one, as pytest does.
+# time is waiting (3 on 2 cores: 33 minutes, in which a third of the machine idles). JOBS=0: in one, as pytest does.
 JOBS ?= $(shell n=$$(nproc); echo $$((n < 4 ? n + 1 : 4)))
 SIDE_BY_SIDE = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 .DEFAULT_GOAL := help
