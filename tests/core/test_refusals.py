@@ -110,3 +110,20 @@ def test_one_success_and_the_next_refusal_counts_as_the_first() -> None:
     muster.ledger.apply(Outcome(action, 200), cluster.now)
     muster.ledger.apply(Outcome(action, 409), cluster.now)
     assert not_before(muster, pod) == cluster.now + 0.5
+
+
+def test_the_gang_of_a_job_that_ended_long_ago_is_removed_once_though_its_pods_are_kept() -> None:
+    cluster = FakeCluster(nodes=4)
+    pods = cluster.job("train", 2)
+    muster = Muster(cluster)
+    muster.settle()
+    for pod in pods:
+        cluster.end(pod.uid)
+    muster.settle()
+    cluster.now += muster.ledger.profile.ttl_after_finished
+    before = len(cluster.sent)
+    for _ in range(10):
+        muster.settle()
+        cluster.now += 1.0
+    assert [type(action).__name__ for action in cluster.sent[before:]] == ["DeleteGang"]
+    assert not cluster.gangs

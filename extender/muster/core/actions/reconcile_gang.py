@@ -270,9 +270,10 @@ def _finished(
     if job_state.planned:
         set_holds(state, job_state, ())
     telling = (str(State.FINISHED), str(status.reason), status.message, "0/0")
-    if gang is None and not job_state.pods:
-        return
-    if gang is not None and now >= job_state.ended_at + state.profile.ttl_after_finished:
+    late = now >= job_state.ended_at + state.profile.ttl_after_finished
+    if gang is None and (late or not job_state.pods):
+        return  # it was removed, or there is nothing of the job that it could tell
+    if gang is not None and late:
         if not state.waits(job_state.in_flight.gang, now):
             job_state.in_flight.gang = job_state.in_flight.gang.sends(DeleteGang)
             yield DeleteGang(job_state.key, gang.name, gang.object_uid, "the job ended long ago")
