@@ -57,31 +57,31 @@ PAIRS = "similarity"
 """The profile whose pairs, with `jp`, were tried in place."""
 
 NEAR: Mapping[str, float] = {
-    "fifo": 4.6,
+    "fifo": 1.1,
     "gang": 1.2,
     "gang-pack": -0.1,
-    "afs-l": 0.2,
-    "afs-l-packed": 8.4,
-    "max-min": 3.3,
-    "optimus": 8.8,
-    "tiresias-l": 5.9,
-    "srtf": 3.2,
-    "srsf": 3.6,
-    "afs-p": -4.1,
-    "afs-s": 1.4,
-    "themis": 9.3,
-    "tide": 0.9,
+    "afs-l": 3.2,
+    "afs-l-packed": 2.3,
+    "max-min": 1.2,
+    "optimus": 8.2,
+    "tiresias-l": 0.9,
+    "srtf": 0.9,
+    "srsf": 1.0,
+    "afs-p": -3.1,
+    "afs-s": 2.9,
+    "themis": 11.1,
+    "tide": 3.3,
     "specon": -0.2,
     "similarity": 0.7,
     "gavel-isolation": 1.1,
     "coach": 0.3,
-    "pollux": 12.7,
+    "pollux": 3.1,
     "reshape": 5.3,
     "reshape-restart": 11.1,
     "termination": 10.9,
 }
-"""Average JCT live against simulated, % (e2e/bench/README.md): of 30 jobs (Policies), of 60 (Elastic jobs: `afs-l`,
-`tide`) and of the SideCar paper's Workload One (In place: `reshape`, `reshape-restart`, `termination`)."""
+"""Average JCT live against simulated, % (e2e/bench/README.md): of 30 jobs (Policies) and of the SideCar
+paper's Workload One (In place: `reshape`, `reshape-restart`, `termination`)."""
 
 
 def words(name: str, recipe: Recipe) -> str:
