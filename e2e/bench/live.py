@@ -26,7 +26,7 @@ from e2e.demo.drive import TICK, Watch, under_way
 from e2e.elastic import INDEX, reader
 from e2e.lab import Lab, NodeGroup, Shape
 from e2e.lab.errors import LabError
-from e2e.scenario import RUN_SECONDS, a_namespace, job, wait_until
+from e2e.scenario import a_namespace, ends_now, job, wait_until
 from muster.sim.replaying import replay
 
 DUMP_EVERY = 1.0
@@ -227,9 +227,7 @@ def _finish(cluster: Cluster, namespace: str, name: str) -> None:
         found = [pod for pod in cluster.pods(namespace, name) if pod.labels.get(INDEX) == "0"]
         return [pod for pod in found if pod.node and not pod.deleted]
 
-    for pod in wait_until(leaders, what=f"index 0 of {name} runs"):
-        notes = {"metadata": {"annotations": {RUN_SECONDS: "0"}}}
-        cluster.patch(f"/api/v1/namespaces/{namespace}/pods/{pod.name}", notes)
+    ends_now(cluster, *wait_until(leaders, what=f"index 0 of {name} runs"))
 
 
 def _dump(one: Lab, token: str, folder: Path, dumps: dict[float, Path]) -> None:

@@ -207,9 +207,10 @@ class Referee:
         told = gangs.partly(gang, self.owners, self.groups)
         again = self.rules.start if self.rules.again is None else self.rules.again
         self._holds(("partly", key), told, self.rules.start if first else again, at)
-        twice = "; ".join(gangs.doubled(gang, self.owners)) if not gangs.over(gang, self.owners) else ""
+        over = gangs.over(gang, self.owners)
+        twice = "" if over else "; ".join(gangs.doubled(gang, self.owners))
         self._holds(("doubled", key), twice, self.rules.doubled, at)
-        without = "; ".join(gangs.headless(gang, self.owners)) if not gangs.over(gang, self.owners) else ""
+        without = "" if over else "; ".join(gangs.headless(gang, self.owners))
         self._holds(("headless", key), without, self.rules.headless, at)
         many = "; ".join(gangs.too_many(gang, self.owners))
         if self._holds(("many", key), many, math.inf, at):

@@ -73,8 +73,8 @@ def test_a_server_that_asks_for_a_pause_gets_it_up_to_a_minute() -> None:
     assert gaps(sent_at(429, 130, written, after=3600.0)) == [60.0, 60.0]
 
 
-def test_a_gang_that_may_not_be_deleted_is_tried_less_and_less_often() -> None:
-    cluster = FakeCluster(nodes=4)
+def ended_long_ago(cluster: FakeCluster) -> Muster:
+    """A job whose pods are still there; its Gang has had its time."""
     pods = cluster.job("train", 2)
     muster = Muster(cluster)
     muster.settle()
@@ -82,6 +82,12 @@ def test_a_gang_that_may_not_be_deleted_is_tried_less_and_less_often() -> None:
         cluster.end(pod.uid)
     muster.settle()
     cluster.now += muster.ledger.profile.ttl_after_finished
+    return muster
+
+
+def test_a_gang_that_may_not_be_deleted_is_tried_less_and_less_often() -> None:
+    cluster = FakeCluster(nodes=4)
+    muster = ended_long_ago(cluster)
     times = []
     for _ in range(400):
         cluster.now += 0.25
@@ -114,13 +120,7 @@ def test_one_success_and_the_next_refusal_counts_as_the_first() -> None:
 
 def test_the_gang_of_a_job_that_ended_long_ago_is_removed_once_though_its_pods_are_kept() -> None:
     cluster = FakeCluster(nodes=4)
-    pods = cluster.job("train", 2)
-    muster = Muster(cluster)
-    muster.settle()
-    for pod in pods:
-        cluster.end(pod.uid)
-    muster.settle()
-    cluster.now += muster.ledger.profile.ttl_after_finished
+    muster = ended_long_ago(cluster)
     before = len(cluster.sent)
     for _ in range(10):
         muster.settle()

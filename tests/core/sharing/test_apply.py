@@ -360,15 +360,11 @@ def test_of_several_jobs_in_one_role_each_keeps_its_lowest_indexes() -> None:
 
 
 def test_who_has_another_gate_is_not_among_those_that_run_afterwards() -> None:
-    held = job("a", worker=4, gpus=1, least=1, most=4, on=["n1"] * 2, ending=["n0"], held_back=1)
-    members = held.roles[0].members
-    moved = replace(held, roles=(replace(held.roles[0], members=(*members[2:], *members[:2])),))
-    renumbered = tuple(replace(m, index=i) for i, m in enumerate(moved.roles[0].members))
-    moved = replace(moved, roles=(replace(moved.roles[0], members=renumbered[1:]),))  # held 1, bound 2 and 3
-    after = shared(
-        snapshot(nodes=2, gpus=8, jobs=[moved]), {"a": 2}, wants={"a": Grant(restart=True, max_nodes=1)}
-    )
-    assert leaves(after) == {}
+    first, second, held = role("worker", 3, on=["n0", "n1"], held_back=1, job="a").members
+    members = (replace(held, index=0), replace(first, index=1), replace(second, index=2))
+    moved = job("a", roles=[replace(role("worker", 3, least=1), members=members)])
+    after = shared(snapshot(nodes=2, gpus=8, jobs=[moved]), {"a": 2}, wants={"a": Grant(nodes=("n1",) * 2)})
+    assert leaves(after) == {"a": [first.pod]}
 
 
 def test_of_an_indexed_job_that_is_placed_again_those_stay_that_run_afterwards() -> None:

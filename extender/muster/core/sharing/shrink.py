@@ -62,11 +62,11 @@ def must_move(statement: Statement, job: Job, grant: Grant, target: int) -> bool
     have = placed(role, reservations)
     if job.resize == "restart" and target != have:
         return True
+    if not grant.nodes and not grant.product and not grant.max_nodes:  # nothing is said of where
+        return grant.restart and target != have
     after = _nodes_after(statement, job, targets(job, target, grant, reservations))
     if grant.nodes and after - Counter(grant.nodes):
         return True
-    if not grant.product and not grant.max_nodes:  # nothing is said of where
-        return grant.restart and target != have
     nodes, names = statement.snapshot.nodes, list(after)
     if grant.product and any(_label(statement, n, PRODUCT) != grant.product for n in names):
         return True

@@ -260,16 +260,15 @@ class Owners:
         record = self.records.get(uid)
         if record is None or not record.prefix:
             return ""
-        if uid in self._met:
-            return f"its {record.owner.kind}'s successPolicy is met"
-        done = {
-            identity.index_of(p)
-            for p in pods
-            if p.labels.get(identity.CONTROLLER) == uid and p.tracked and not p.deleting and ended_well(p)
-        }
-        if not done.issuperset(range(record.prefix)):
-            return ""
-        self._met.add(uid)
+        if uid not in self._met:
+            done = {
+                identity.index_of(p)
+                for p in pods
+                if p.labels.get(identity.CONTROLLER) == uid and p.tracked and not p.deleting and ended_well(p)
+            }
+            if not done.issuperset(range(record.prefix)):
+                return ""
+            self._met.add(uid)
         return f"its {record.owner.kind}'s successPolicy is met"
 
     def ends(self, tops: Sequence[Owner], pods: Sequence[PodRecord]) -> bool:
