@@ -5,6 +5,7 @@ exit 0, 1 failed, 2 bad usage. A figure that misses its aim is shown, and is no 
 from __future__ import annotations
 
 import functools
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -44,7 +45,10 @@ def main() -> None:
     \b
     All:          make bench            (LONG=1: with the crowds, about an hour)
     One, small:   python -m e2e.bench gangs --nodes 200 --gangs 100 --rounds 1
+
+    Ended by Ctrl-C or SIGTERM it takes its labs down; peers, policies and workload-one keep what is done.
     """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
 
 def _finish(measure: Callable[..., Result], **options: Any) -> None:
@@ -263,6 +267,9 @@ def inplace(**options: Any) -> None:
 @click.option("--speed", default=20.0, show_default=True, help="Trace seconds in one of (d)'s lab.")
 @click.option("--rounds", default=3, show_default=True, type=click.IntRange(1))
 @click.option("--peer", "peers", multiple=True, type=click.Choice(list(all_peers.PEERS)))
+@click.option(
+    "--beside", default=1, show_default=True, type=click.IntRange(1), help="So many peers at a time in (d)."
+)
 @click.option("--part", "parts", multiple=True, type=click.Choice(all_peers.PARTS))
 @click.option(
     "--results",
@@ -275,6 +282,7 @@ def peers(**options: Any) -> None:
 
     \b
     Short:        python -m e2e.bench peers --nodes 100 --gangs 100 --tries 1 --rounds 1
+    (d), quicker: python -m e2e.bench peers --part d --beside 5
     """
     options["peers"] = options["peers"] or tuple(all_peers.PEERS)
     options["parts"] = options["parts"] or all_peers.PARTS

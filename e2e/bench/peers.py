@@ -16,7 +16,9 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from pathlib import Path
 
 from e2e.bench import peer_jobs
@@ -25,7 +27,7 @@ from e2e.bench.course import Course, lab_of
 from e2e.bench.drawn import Drawing, draw
 from e2e.bench.elastic import LOAD, measured
 from e2e.bench.figures import median
-from e2e.bench.live import Going
+from e2e.bench.live import APART, Going
 from e2e.bench.peer import PEERS, Peer, turn
 from e2e.bench.peer_parts import GPUS, WHOLE_WITHIN, Found, On
 from e2e.bench.predicted import GPUS_A_NODE
@@ -56,10 +58,13 @@ def measure(
     rounds: int = 3,
     peers: Sequence[str] = tuple(PEERS),
     parts: Sequence[str] = PARTS,
+    beside: int = 1,
     results: Path | None = None,
 ) -> Result:
     """`rounds` times all peers in turn; who can't be run, or gives up, says why. What is in `results` (JSON lines)
     with the same arguments is not run again.
+
+    beside: so many peers at a time in (d), whose labs wait most of the time; all else has the machine for itself.
 
     nodes: of the lab of (a) and (b); small: of that of (c), (e) and (f); stream: s of (e); jobs, speed: of (d), trace
     seconds in one of the lab's. LabError where (d) is asked for and its curves are missing."""
@@ -67,9 +72,16 @@ def measure(
     drawing = Drawing(jobs, speed=speed, load=LOAD)
     drawn = draw(drawing, measured()) if "d" in parts else []
 
+    over = threading.Event()
+
     def trains(on: On) -> Found:
         with progress.reading(f"jobs done under {on.peer.name}", jobs) as reading:
-            return peer_jobs.run(on, Going(reading), drawn, drawing)
+            try:
+                return peer_jobs.run(on, Going(reading, over), drawn, drawing)
+            except LabError:
+                if over.is_set():
+                    raise CancelledError from None  # cut off: nothing that the peer did, so nothing to keep
+                raise
 
     told: dict[str, Callable[[On], Found]] = {
         "a": lambda on: parts_of.many(on, gangs, size),
@@ -84,23 +96,37 @@ def measure(
         "speed": speed,
     }  # fmt: skip
     kept = Kept(results or OUT / "peers.jsonl", arguments)
+
+    def on_a_lab(peer: Peer, number: int, size: tuple[int, int], lab_parts: Sequence[str]) -> None:
+        wanted = [
+            part
+            for part in lab_parts
+            if part in parts
+            and (part in TRAINS or not peer.partial)
+            and not kept.has(peer.name, number, part)
+        ]
+        if wanted:
+            _on_a_lab(progress, kept, peer, number, size, {part: told[part] for part in wanted})
+
+    def trained(place: int, peer: Peer, number: int) -> None:
+        over.wait(place * APART if place < beside else 0.0)
+        if not over.is_set():
+            on_a_lab(peer, number, (peer_jobs.nodes(drawing), GPUS_A_NODE), TRAINS)
+
     for number in range(rounds):
-        for peer in turn([PEERS[one] for one in peers], number):
-            for count, gpus, lab_parts in (
-                (nodes, GPUS, LARGE),
-                (small, GPUS, SMALL),
-                (peer_jobs.nodes(drawing), GPUS_A_NODE, TRAINS),
-            ):
-                wanted = [
-                    part
-                    for part in lab_parts
-                    if part in parts
-                    and (part in TRAINS or not peer.partial)
-                    and not kept.has(peer.name, number, part)
-                ]
-                if wanted:
-                    runs = {part: told[part] for part in wanted}
-                    _on_a_lab(progress, kept, peer, number, (count, gpus), runs)
+        all_of_them = turn([PEERS[one] for one in peers], number)
+        for peer in all_of_them:
+            on_a_lab(peer, number, (nodes, GPUS), LARGE)
+            on_a_lab(peer, number, (small, GPUS), SMALL)
+        with ThreadPoolExecutor(beside) as several:
+            done = [several.submit(trained, place, peer, number) for place, peer in enumerate(all_of_them)]
+            try:
+                for one in done:
+                    one.result()
+            except BaseException:
+                over.set()
+                several.shutdown(cancel_futures=True)
+                raise
     found = [
         one for one in kept.found if one["peer"] in peers and one["part"] in parts and one["round"] < rounds
     ]
@@ -123,7 +149,7 @@ class Kept:
     could be had for: "not run" is not kept."""
 
     def __init__(self, path: Path, arguments: Found) -> None:
-        self._path, self._arguments = path, arguments
+        self._path, self._arguments, self._one = path, arguments, threading.Lock()
         lines = path.read_text().splitlines() if path.is_file() else []
         self.found: list[Found] = [
             one["found"] for one in map(json.loads, lines) if one["arguments"] == arguments
@@ -136,7 +162,7 @@ class Kept:
         self.found.append(found)
         if not str(found.get("no_figure", "")).startswith(NOT_RUN):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            with self._path.open("a") as file:
+            with self._one, self._path.open("a") as file:
                 file.write(json.dumps({"arguments": self._arguments, "found": found}) + "\n")
 
 

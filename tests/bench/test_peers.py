@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
+from e2e.bench import peers
 from e2e.bench.__main__ import main
 from e2e.bench.figures import held_in_part
-from e2e.bench.peer import OF, PEERS, turn
+from e2e.bench.peer import OF, PEERS, Peer, turn
 from e2e.bench.peer_jobs import Use, held, sized
 from e2e.bench.peers import Kept, rows
-from e2e.bench.report import Result
+from e2e.bench.report import Progress, Result
 from e2e.bench.trainings import Seen, Trained, Trainings
 
 
@@ -159,3 +162,45 @@ def test_a_peer_that_has_one_part_only_is_not_asked_for_the_others() -> None:
     asked = CliRunner().invoke(main, ["peers", "--peer", "kueue partial", "--part", "a", "--part", "c"])
     assert asked.exit_code == 2
     assert "--peer 'kueue partial' is compared in part d only; found --part a c" in asked.output
+
+
+def trainings_only(
+    monkeypatch: pytest.MonkeyPatch, results: Path, on_a_lab: Callable[[str], None], *, beside: int
+) -> None:
+    """(d) of four peers, where a lab is what is given."""
+
+    def peer_only(_: Progress, __: Kept, peer: Peer, *___: object) -> None:
+        on_a_lab(peer.name)
+
+    monkeypatch.setattr(peers, "draw", lambda *_: [])
+    monkeypatch.setattr(peers, "measured", dict)
+    monkeypatch.setattr(peers, "APART", 0.0)
+    monkeypatch.setattr(peers, "_on_a_lab", peer_only)
+    peers.measure(Progress(), rounds=1, peers=list(PEERS)[:4], parts=("d",), beside=beside, results=results)
+
+
+def test_so_many_peers_as_are_asked_for_train_at_a_time(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    both, seen = threading.Barrier(2, timeout=10.0), list[str]()
+
+    def on_a_lab(peer: str) -> None:
+        both.wait()  # breaks where one is alone
+        seen.append(peer)
+
+    trainings_only(monkeypatch, tmp_path / "none", on_a_lab, beside=2)
+    assert sorted(seen) == sorted(list(PEERS)[:4])
+
+
+def test_who_waits_for_a_lab_is_not_begun_once_the_measure_is_cut_off(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    seen: list[str] = []
+
+    def on_a_lab(peer: str) -> None:
+        seen.append(peer)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        trainings_only(monkeypatch, tmp_path / "none", on_a_lab, beside=1)
+    assert len(seen) == 1
