@@ -168,3 +168,10 @@ def test_figures_are_of_the_same_code_and_traces_while_no_file_of_these_changes(
     assert found[1] == found[2], "a page of documentation makes no figure another one"
     assert len(set(found)) == len(found) - 1
     assert run.measured_with.__wrapped__() == found[-1]
+
+
+@pytest.mark.parametrize("paper", run.papers())
+def test_every_figure_says_where_its_constants_come_from(paper: str) -> None:
+    if not run.DATA.is_dir():
+        pytest.skip("no folder of traces: set TRACES to one (see e2e/README.md, Traces)")
+    assert [entry.name for entry in run.entries(paper, quick=False) if not entry.source] == []

@@ -35,7 +35,6 @@ IN_ROUNDS: dict[str, dict[str, Any]] = {
 QUICK: dict[str, dict[str, Any]] = {
     "afs-p": {"quantum": 10.0},
     "afs-s": {"quantum": 10.0},
-    "coach": {"timeout": 10.0},
     "reshape": {"settling": 3.0},
     "specon": {"alpha": 0.0005, "interval": 2.0, "smoothing": 0.0},
     "termination": {"settling": 3.0},

@@ -21,6 +21,7 @@ from muster.sim.workload import Cluster, Group
 CLUSTER = Cluster((Group(8, 1, "v100"), Group(16, 1, "p100"), Group(24, 1, "k80")))
 HOUR = 3600.0
 OPTIMA = "optima of the linear programme are not unique: ours is the centre of them, ECOS's is near it"
+SOURCE = "jobs, throughputs, GPUs, rounds: the artifact"
 FIFO = (
     "as the artifact runs it (see the plugin), with its random numbers; its rounds are a little under 360 s"
 )
@@ -52,6 +53,7 @@ def entries(data: Path) -> list[Entry]:
             why,
             True,
             partial(measures[what], data, policy, trace),
+            source=SOURCE,
         )
         for policy, trace, what, target, tolerance, why in rows
     ]
@@ -65,6 +67,7 @@ def entries(data: Path) -> list[Entry]:
             none,
             False,
             partial(_average, data, policy, trace),
+            source=SOURCE,
         )
         for policy, trace in shown
     ]

@@ -52,6 +52,7 @@ OTHERS = (
 """Profiles that `tide-packed` is compared with on nodes, besides the packed ones."""
 TRACES, PRODUCTS = ("max_min_fairness", "minimize_makespan"), ("v100", "p100", "k80")
 """Gavel's, for pairs."""
+SOURCE = f"jobs, speeds: public traces; tide's parameters: chosen on {', '.join(TUNED)}"
 SIZES = (32, 128, 256)
 OWN = {
     "2869ce": 200, "0e4a51": 216, "7f04ca": 192, "ed69ec": 48, "e13805": 40, "103959": 72, "ee9e8c": 280,
@@ -114,6 +115,10 @@ class Case:
 
 def entries(data: Path) -> list[Entry]:
     """64 GPUs with and without the guard, other sizes, restarts, unknown lengths."""
+    return [replace(entry, source=SOURCE) for entry in _entries(data)]
+
+
+def _entries(data: Path) -> list[Entry]:
     made = [_aimed(data, Case(vc), what) for vc in ORDER for what in AIMS]
     made += [_shown(data, Case(vc), what, mine=f"tide, {UNGUARDED}") for vc in ORDER for what in AIMS]
     for what in ("mean JCT", "longest JCT"):

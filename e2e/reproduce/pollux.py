@@ -51,6 +51,8 @@ HALF: dict[int, float] = {
     8: 1432.0375,
 }
 """Average completion (s) under Pollux by workload, at half the load."""
+SOURCE = "jobs, measurements, nodes, rounds, restarts: the artifact"
+SEARCH = SOURCE + ", population, generations; what the search draws: free, one draw"
 DRAWS = "it draws, and begins with how jobs are placed only; batch sizes change with rounds, not where epochs end too"
 
 
@@ -73,12 +75,12 @@ def entries(data: Path) -> list[Entry]:
             found.append(_entry(name, target, "s", measure, quick=False))
     for number, target in HALF.items():
         name = f"workload-{number} at 0.5x, pollux, average JCT"
-        found.append(Entry(name, target, "s", 0.05, DRAWS, False, partial(_own, data, number)))
+        found.append(Entry(name, target, "s", 0.05, DRAWS, False, partial(_own, data, number), source=SEARCH))
     return found
 
 
 def _entry(name: str, target: float, unit: str, measure: partial[float], *, quick: bool) -> Entry:
-    return Entry(name, target, unit, 1e-9, WHY, quick, measure)
+    return Entry(name, target, unit, 1e-9, WHY, quick, measure, source=SOURCE)
 
 
 @lru_cache(maxsize=2)

@@ -160,6 +160,7 @@ def recipe(name: str, own: Mapping[str, Recipe] | None = None) -> Recipe:
     return known[name]
 
 
+IDLES = "is for simulations only: on a cluster no GPU idles while a job waits whose least fits there; leave it out"
 GROWS = "grow-elsewhere"
 """What jobs in place go to another node by."""
 
@@ -195,9 +196,11 @@ def not_on_a_cluster(
     devices: they are given in place."""
     if known.simulation_only:
         return [f"profile: {name!r} runs in simulations only: {known.simulation_only}"]
-    faults = []
     if known.pairs and not devices:
         return [f"profile: {name!r}: {PAIRS} {known.pairs}"]
+    faults = [
+        fault for plugin in known.shares for fault in _of_no_use(plugin, known, arguments.get(plugin, {}))
+    ]
     if known.resize == "hand-over" and not devices:
         by_restarts = f"{name}-restart"
         instead = by_restarts if by_restarts in NAMED else "resize restart or in-place"
@@ -211,6 +214,23 @@ def not_on_a_cluster(
             for key in ("jp", "packed")
             if key in known_here and given.get(key) is True
         ]
+    return faults
+
+
+def _of_no_use(plugin: str, known: Recipe, given: Mapping[str, Any]) -> list[str]:
+    """Faults: arguments of a Share plugin that a cluster would not follow."""
+    if plugin not in points.installed():
+        return []  # `build` says so
+    made = points.installed()[plugin].load()
+    faults = [
+        f"pluginArgs.{plugin}.{key}: {IDLES}" for key in getattr(made, "LEAVES_IDLE", ()) if key in given
+    ]
+    default = {field.name: field.default for field in fields(made)}.get("round")
+    counted = given.get("round", known.arguments.get(plugin, {}).get("round", default))
+    if known.round and default is not None and counted != known.round:
+        faults.append(
+            f"pluginArgs.{plugin}.round: must be the round of the profile, {known.round:g} s; found {counted!r}"
+        )
     return faults
 
 

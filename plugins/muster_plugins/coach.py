@@ -1,4 +1,7 @@
-"""`coach`: Coach's choice of workers and parameter servers, epoch by epoch, on a speed surface fitted to each job.
+"""`coach`: Coach's choice of workers and parameter servers, epoch by epoch, for jobs that report `steps_per_epoch`.
+
+A speed surface is fitted to the epochs of each job; one that reports no `steps_per_epoch` has no epochs, and stays as
+it is.
 
 Source: papers/gang-scheduler-coach, sections 4.1 (mini-epochs, budget, timeout, three epochs at the target) and 4.2
 (marginal utility). Placement and order are the gang scheduler's (`gang`, 4.5), which the profile names beside it.
@@ -22,7 +25,8 @@ Where this differs from the paper, and why:
   (functions are billed by time). What the rest of the job costs needs the epochs that are left: the loss curve to
   the target where it can be fitted, else one epoch. No budget by default, as there.
 - "a timeout can occur which starts the epoch with the currently available workers and servers", at least one of each
-  role: a job that waits and can't have its counts waits `timeout` for them, then takes what there is. A running job
+  role: a job that waits and can't have its counts waits `timeout` for them, then takes what there is (in simulations;
+  on a cluster it takes that at once, as no GPU idles there while a job waits whose least fits). A running job
   does not wait: at a boundary it takes what is free at that moment.
 - All jobs of the paper's Coach wait for each other's tuning ("simply a mistake", section 7). Here none does.
 - Counts change at boundaries only (`resizeAt: boundary`); a job that reports none is left as it is.
@@ -35,6 +39,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import ClassVar
 
 import numpy as np
 
@@ -66,6 +71,9 @@ class Coach:
     "w = 2, s = 2"), empty = dynamic. budget: replica-seconds a job may use, 0 = no limit. timeout: s that a job
     waits for all of its counts. worker, server: names of the roles; others keep their minimum.
     """
+
+    LEAVES_IDLE: ClassVar[tuple[str, ...]] = ("timeout",)
+    """Parameters that a cluster does not follow, whose GPUs never idle while a job waits whose least fits."""
 
     design: Sequence[Sequence[int]] = DESIGN
     static: Sequence[int] = ()

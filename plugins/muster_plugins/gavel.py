@@ -95,6 +95,9 @@ class Gavel:
         default_factory=list, init=False, repr=False, compare=False
     )
 
+    LEAVES_IDLE: ClassVar[tuple[str, ...]] = ("idle",)
+    """Parameters that a cluster does not follow, whose GPUs never idle while a job waits that fits."""
+
     granted_only: ClassVar[bool] = False
     """Whether a job never runs on a product of which it has no share."""
 
@@ -196,7 +199,7 @@ class Gavel:
 
     def _order(self, names: Sequence[str], kept: Sequence[Kept], snapshot: Snapshot) -> list[str]:
         """Products as they are handed out: `products` first; without `perf` shuffled again for each round."""
-        place = {name: i for i, name in enumerate(self.products)}
+        place = {name.lower(): i for i, name in enumerate(self.products)}
         ordered = sorted(names, key=lambda name: (place.get(name.lower(), len(place)), name))
         if self.perf:
             return ordered

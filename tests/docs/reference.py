@@ -108,7 +108,12 @@ def plugin_rows() -> str:
     for name, entry in sorted(points.installed().items()):
         kind = entry.load()
         plugin = kind()
-        parameters = [f"`{f.name}` {_value(getattr(plugin, f.name))}" for f in fields(kind) if f.init]
+        idles = getattr(kind, "LEAVES_IDLE", ())
+        parameters = [
+            f"`{f.name}` {_value(getattr(plugin, f.name))}{' (simulations only)' if f.name in idles else ''}"
+            for f in fields(kind)
+            if f.init
+        ]
         implements = [point for point in at if isinstance(plugin, getattr(points, point))]
         rows.append((f"`{name}`", ", ".join(implements), _headline(name), ", ".join(parameters)))
     return table(("plugin", "extension points", "what it does", "parameters and defaults"), rows)

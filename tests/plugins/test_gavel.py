@@ -128,6 +128,13 @@ def test_no_gpu_idles_for_a_share_of_0_but_one_on_which_the_job_cannot_run() -> 
     assert on(plan(snapshot(NODES[:1], jobs=[unable]), profile(plugin))) == {}
 
 
+def test_products_are_handed_out_in_the_order_given_whatever_their_names_look_like() -> None:
+    names = ("NVIDIA-A100-SXM4-80GB", "Tesla-T4")
+    now = snapshot([], NODES)
+    for given in (names, names[::-1]):
+        assert load("gavel-max-min", {"products": list(given)})._order(names, [], now) == list(given)
+
+
 def test_a_product_that_was_not_measured_counts_as_good_as_the_best_that_was() -> None:
     assert speeds(trained("x", {"v100": 3.0, "k80": 1.0}), ["k80", "p100", "v100"]) == [1.0, 3.0, 3.0]
     assert speeds(job("y", worker=2), ["k80", "v100"]) == [1.0, 1.0]

@@ -255,6 +255,22 @@ def test_a_named_profile_runs_on_a_cluster_or_names_what_does(
             "profile: own\nprofiles: [{name: own, shares: [max-min], resize: hand-over}]",
             f"profile: 'own' has resize hand-over: {profiles.HAND_OVER} resize restart or in-place",
         ),
+        (
+            "profile: coach\npluginArgs: {coach: {timeout: 120}}",
+            f"pluginArgs.coach.timeout: {profiles.IDLES}",
+        ),
+        (
+            "profile: gavel-ftf\npluginArgs: {gavel-ftf: {idle: false}}",
+            f"pluginArgs.gavel-ftf.idle: {profiles.IDLES}",
+        ),
+        (
+            "profile: gavel-ftf\npluginArgs: {gavel-ftf: {round: 60}}",
+            "pluginArgs.gavel-ftf.round: must be the round of the profile, 360 s; found 60",
+        ),
+        (
+            "profile: own\nprofiles: [{name: own, shares: [gavel-ftf], round: 60}]",
+            "pluginArgs.gavel-ftf.round: must be the round of the profile, 60 s; found 360.0",
+        ),
     ],
 )
 def test_what_only_the_simulator_can_do_is_refused_with_what_to_take(
