@@ -135,6 +135,7 @@ def test_tiresias_demotes_a_job_that_has_had_its_service(lab: Lab, cluster: Clus
     with shared_by(lab, "tiresias-l", **by("tiresias-l", threshold=80.0)):  # 10 s on 8 GPUs
         settles(cluster, namespace, {"new": 8})
         settles(cluster, namespace, {"old": 8})  # both are in the second: who ran first
+        replayed(lab, cluster)
 
 
 def test_afs_p_lets_jobs_take_turns_where_there_are_more_than_gpus_and_shares_all_where_there_are_fewer(
@@ -162,3 +163,4 @@ def test_afs_p_lets_jobs_take_turns_where_there_are_more_than_gpus_and_shares_al
             what="the two that are left share all GPUs",
             also=lambda: shares(cluster, namespace),
         )
+        replayed(lab, cluster)

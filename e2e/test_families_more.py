@@ -1,3 +1,4 @@
+# Over 300 lines: a scenario for each family, and what several of them read of jobs and reports.
 """Families of policies whose idea shows in turns, in reports, or in GPU products; the others: test_families.py."""
 
 from __future__ import annotations
@@ -8,11 +9,23 @@ from collections.abc import Callable
 import pytest
 
 from e2e.cluster import Cluster, Json
-from e2e.elastic import holding, in_rounds, only, replayed, settles, shared_by, shares, snapshot_of, train
+from e2e.elastic import (
+    ROUND,
+    holding,
+    in_rounds,
+    only,
+    replayed,
+    settles,
+    shared_by,
+    shares,
+    snapshot_of,
+    train,
+)
 from e2e.lab import Lab, NodeGroup, Shape
 from e2e.reports import AsPods, tell, token
 from e2e.scenario import (
     bound,
+    comes_to_hold,
     configured,
     delete_job,
     in_state,
@@ -81,6 +94,19 @@ def test_themis_leases_gpus_and_auctions_them_to_whoever_is_farthest_behind(
 
         wait_until(third_turn, within=SLOW, what="each has had its lease", also=lambda: turns)
         assert set(turns) == {"first", "second"}, turns
+        for name in ("first", "second"):
+            delete_job(cluster, namespace, name)
+        cluster.submit(whole("long", 8, seconds=1e5), namespace=namespace)
+        settles(cluster, namespace, {"long": 8})
+        cluster.submit(whole("short", 8, seconds=60.0), namespace=namespace)
+        settles(cluster, namespace, {"short": 8})
+        comes_to_hold(
+            lambda: shares(cluster, namespace) == {"short": 8},
+            seconds=12.0,
+            what="what waiting costs a short job keeps it ahead for leases on end: they are no turns",
+            also=lambda: cluster.gangs(namespace),
+        )
+        replayed(lab, cluster)
 
 
 def test_afs_s_levels_gpus_that_afs_p_gives_to_whom_they_speed_up(
@@ -169,6 +195,7 @@ def test_similarity_gives_an_unknown_model_the_product_number_and_batch_that_its
     cluster = Cluster(lab.kubeconfig)
     like_vgg16 = {"muster.dev/model": "layers=16,parameters=137"}
     takes = {**like_vgg16, "muster.dev/batch-sizes": "64,512", "muster.dev/report": "true"}
+    of_256 = {"muster.dev/batch-sizes": "256", "muster.dev/report": "true"}
     with configured(lab, **in_rounds("similarity", mode="gpu_ngpu_bs")):
         cluster.submit(train("first", most=2, restart=True, annotations=takes))
         wait_until(
@@ -190,6 +217,19 @@ def test_similarity_gives_an_unknown_model_the_product_number_and_batch_that_its
             also=lambda: cluster.gangs("default"),
         )
         told_where_it_starts(cluster, "second", "512")
+        delete_job(cluster, "default", "second")
+        for name, like, gpus in (
+            ("deep", "layers=300,parameters=60", 2),
+            ("wide", "layers=16,parameters=137", 1),
+        ):
+            cluster.submit(train(name, most=2, restart=True, annotations=of_256 | {"muster.dev/model": like}))
+            comes_to_hold(
+                lambda name=name, gpus=gpus: product_by_job(cluster) == {name: (A100, gpus)},
+                seconds=2.5 * ROUND,
+                what=f"a batch of 256 trains fastest on {gpus} where a model is like this one",
+                also=lambda: cluster.gangs("default"),
+            )
+            delete_job(cluster, "default", name)
         replayed(lab, cluster)
 
 
@@ -261,12 +301,14 @@ def test_termination_adds_idle_gpus_by_restarts_and_takes_none_from_a_job_that_r
             return count == 8
 
         wait_until(has_all, within=SLOW, what="a got all idle GPUs", also=lambda: counts)
+        assert [count for count in counts if count] == [1, 2, 4, 8], "the fewest first, then a step at a time"
         settles(cluster, namespace, {"a": 8})
         cluster.submit(train("b", most=8, sizes="1,2,4,8", work=1e6, restart=True), namespace=namespace)
         all_gated(cluster, namespace, b=8)
         stays(cluster, lambda: shares(cluster, namespace) == {"a": 8}, what="nothing is taken from a")
         delete_job(cluster, namespace, "a")
         settles(cluster, namespace, {"b": 8}, within=SLOW)
+        replayed(lab, cluster)
 
 
 def test_reshape_takes_from_a_running_job_for_one_that_arrives_and_gives_it_back(

@@ -9,14 +9,14 @@ import random
 
 import pytest
 
-from muster import profiles
+from muster import live_recipes, profiles
 from muster.types import Phase, RecordEvent, Report, Reported, WriteGang
 from tests.cluster_late import LateCluster, LateMuster
 
 LIVE = sorted(
     name
     for name, recipe in profiles.NAMED.items()
-    if recipe.shares and not profiles.not_on_a_cluster(name, recipe, {})
+    if recipe.shares and not live_recipes.not_on_a_cluster(name, recipe, {})
 )
 SPEED = "1=1,2=1.9,4=3.2"
 JOBS: dict[str, dict[str, str]] = {
@@ -56,7 +56,7 @@ def test_after_a_bad_day_every_job_has_what_it_may_have_and_no_gpu_idles_for_one
 ) -> None:
     rng = random.Random(seed)
     cluster = LateCluster(rng, nodes=3, gpus=4)
-    own = {name: profiles.on_a_cluster(profiles.NAMED[name], True, "reported")}
+    own = {name: live_recipes.on_a_cluster(profiles.NAMED[name], True, "reported")}
     muster = LateMuster(cluster, profiles.build(name, own=own))
     waiting = list(JOBS)
     rng.shuffle(waiting)

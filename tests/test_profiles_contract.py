@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster import profiles
+from muster import live_recipes, profiles
 from muster.core.cycle import cycle
 from muster.core.snapshot_codec import dump
 from muster.core.views.view import View
@@ -29,7 +29,7 @@ def profile(name: str, *, live: bool = False) -> Profile:
     """live: as on a cluster, with resize-cost last of the chain."""
     if not live:
         return profiles.build(name)
-    own = {name: profiles.on_a_cluster(profiles.NAMED[name], True, "reported", devices=True)}
+    own = {name: live_recipes.on_a_cluster(profiles.NAMED[name], True, "reported", devices=True)}
     return profiles.build(name, own=own)
 
 

@@ -27,7 +27,7 @@ from e2e.bench.report import OUT, Progress, Result
 from e2e.bench.trainings import Trained
 from e2e.lab.errors import LabError
 from e2e.reproduce.sidecar import OVERHEADS, PAPER
-from muster import profiles
+from muster import live_recipes, profiles
 from muster.policylib.completion import Terms
 from muster.sim.engine import simulate
 from muster.sim.options import Options
@@ -117,7 +117,7 @@ def foretold(profile: str, made: Workload, run: Run | None, speed: float) -> Fig
         if profile != OURS:  # as the lab's Jobs say it
             tagged = [replace(one, tags={**one.tags, "resize": "restart"}) for one in made.submissions]
             made = replace(made, submissions=tagged)
-        known = profiles.on_a_cluster(known, False, "declared")
+        known = live_recipes.on_a_cluster(known, False, "declared")
         given = arguments(profile, 1.0, PERIOD * speed)
     assert made.cluster is not None
     built = profiles.build(profile, given, {profile: known})

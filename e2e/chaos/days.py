@@ -17,7 +17,7 @@ from e2e.lab import Lab
 from e2e.reports import AsPods, tell
 from e2e.scenario import job
 from e2e.soak.arrivals import Arrival
-from muster import profiles
+from muster import live_recipes, profiles
 
 SPEEDS = "1=1,2=1.9,4=3.4,8=5.6"
 LIES = "1=1,2=8,4=0.5,8=0.1"
@@ -49,7 +49,7 @@ PROFILES = (
 )  # fmt: skip
 """One of each family that runs on a cluster without devices in place."""
 ON_A_CLUSTER = sorted(
-    name for name, recipe in profiles.NAMED.items() if not profiles.not_on_a_cluster(name, recipe, {})
+    name for name, recipe in profiles.NAMED.items() if not live_recipes.not_on_a_cluster(name, recipe, {})
 )
 TURN = 30.0
 """Seconds that a job may be on its way out of its turn and into the next, where it is calm."""

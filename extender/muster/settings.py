@@ -24,7 +24,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from muster import profiles
+from muster import live_recipes, profiles
 from muster.asking import Asking
 from muster.errors import ConfigurationError, did_you_mean
 from muster.points import Profile
@@ -396,13 +396,13 @@ def profile_of(settings: Settings) -> Profile:
         known = profiles.recipe(settings.profile, own)
     except ConfigurationError as unknown:
         raise ConfigurationError("\n".join([str(unknown), *faults])) from unknown
-    where = profiles.not_on_a_cluster(
+    where = live_recipes.not_on_a_cluster(
         settings.profile, known, settings.plugin_args, devices=settings.devices.enabled
     )
     faults = [*where, *faults]
     if faults:
         raise ConfigurationError("\n".join(faults))
-    live = profiles.on_a_cluster(
+    live = live_recipes.on_a_cluster(
         known, settings.resize_cost, settings.estimate, devices=settings.devices.enabled
     )
     own = {**own, settings.profile: live}

@@ -73,7 +73,6 @@ class Coach:
     """
 
     LEAVES_IDLE: ClassVar[tuple[str, ...]] = ("timeout",)
-    """Parameters that a cluster does not follow, whose GPUs never idle while a job waits whose least fits."""
 
     design: Sequence[Sequence[int]] = DESIGN
     static: Sequence[int] = ()

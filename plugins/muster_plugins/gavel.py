@@ -80,7 +80,7 @@ class Asking:
 class Gavel:
     """Rounds, and what all policies share. round, interval: s. perf: whether speeds by product are taken into
     account. packed: whether two jobs may share GPUs. products: in which order they are handed out (others follow
-    by name). idle: see above. untried: speed of two jobs in place on one GPU, of which nobody has measured any, over
+    by name). idle: see above (simulations). untried: speed of two jobs in place on one GPU, not measured yet, over
     that of one alone (the default: average of Gavel's pairs on a P100); 0 = no such pair is tried."""
 
     round: float = 360.0
@@ -94,10 +94,7 @@ class Gavel:
     _seen: list[tuple[Snapshot, Mapping[JobKey, Kept]]] = field(
         default_factory=list, init=False, repr=False, compare=False
     )
-
     LEAVES_IDLE: ClassVar[tuple[str, ...]] = ("idle",)
-    """Parameters that a cluster does not follow, whose GPUs never idle while a job waits that fits."""
-
     granted_only: ClassVar[bool] = False
     """Whether a job never runs on a product of which it has no share."""
 
@@ -199,8 +196,8 @@ class Gavel:
 
     def _order(self, names: Sequence[str], kept: Sequence[Kept], snapshot: Snapshot) -> list[str]:
         """Products as they are handed out: `products` first; without `perf` shuffled again for each round."""
-        place = {name.lower(): i for i, name in enumerate(self.products)}
-        ordered = sorted(names, key=lambda name: (place.get(name.lower(), len(place)), name))
+        first = [name.lower() for name in self.products]
+        ordered = sorted(names, key=lambda name: (*(name.lower() != one for one in first), name))
         if self.perf:
             return ordered
         last: Kept = max((m for m in kept if m), key=lambda m: m["at"], default={})

@@ -64,7 +64,7 @@ class Reshape(Terms):
     adjusting (the longest that Fig. 3 shows: 242). period: see above.
     restart: whether every change restarts the whole job (the paper's "advanced approach" of Fig. 3(b)); a profile
     with it has resize "restart". measured: whether the seconds that changes of a job took, where any were measured,
-    take the place of the paper's, as on a cluster (`profiles.on_a_cluster`); without it Fig. 3's are every job's.
+    take the place of the paper's, as on a cluster (`live_recipes.on_a_cluster`); without it Fig. 3's are every job's.
     With it a job that requests its GPUs restarts with every change: only those in place have theirs handed over.
     down, up: Algorithm 1's reshaping and Algorithm 2, to leave one of them out.
     worthwhile: see above. ceiling: what accuracies rise towards. accuracy: the offline profile of accuracies

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from muster import profiles
+from muster import live_recipes, profiles
 from muster.core.cycle import cycle
 from muster.points import Profile
 from muster.types import (
@@ -48,7 +48,7 @@ Free = dict[str, dict[str, int]]
 def live(name: str, *, resize_cost: bool = True) -> Profile:
     """The profile as a cluster has it."""
     return profiles.build(
-        name, own={name: profiles.on_a_cluster(profiles.NAMED[name], resize_cost, "reported")}
+        name, own={name: live_recipes.on_a_cluster(profiles.NAMED[name], resize_cost, "reported")}
     )
 
 

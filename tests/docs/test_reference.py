@@ -38,7 +38,13 @@ def test_no_metric_of_the_code_is_missing() -> None:
 def test_of_each_profile_it_is_said_what_was_seen_of_it_on_a_cluster(name: str) -> None:
     """That those which run in simulations only are refused is in tests/server/test_settings.py."""
     recipe = profiles.NAMED[name]
-    said = [name in tried.TRIED, name in tried.AS, bool(recipe.simulation_only), bool(recipe.pairs)]
+    said = [
+        name in tried.TRIED,
+        name in tried.AS,
+        name in tried.WORKLOAD_ONE,
+        bool(recipe.simulation_only),
+        bool(recipe.pairs),
+    ]
     assert sum(said) == 1, f"expected one of TRIED, AS, simulation_only and pairs; found {said}"
     if name in tried.AS:
         assert tried.AS[name] in tried.TRIED
@@ -53,4 +59,10 @@ def test_what_is_said_of_profiles_that_pair_was_tried() -> None:
 
 
 def test_nothing_is_said_of_profiles_that_are_not_there() -> None:
-    assert {*tried.TRIED, *tried.AS, *tried.NEAR} <= profiles.NAMED.keys()
+    assert {
+        *tried.TRIED,
+        *tried.AS,
+        *tried.NEAR,
+        *tried.WORKLOAD_ONE,
+        *tried.NOTHING_TO_CHOOSE_BY,
+    } <= profiles.NAMED.keys()

@@ -11,9 +11,10 @@ import pytest
 
 from muster.core.cycle import cycle
 from muster.errors import ConfigurationError
+from muster.live_recipes import on_a_cluster
 from muster.points import Profile, load
 from muster.policylib.completion import Overheads, forecast
-from muster.profiles import NAMED, build, on_a_cluster
+from muster.profiles import NAMED, build
 from muster.types import PRODUCT, Config, Facts, Job, NodeRecord, Plan, Report
 from muster_plugins.reshape import POINTS, Reshape
 from muster_plugins.sidecar_default import drawn

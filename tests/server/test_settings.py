@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from muster import points, profiles
+from muster import live_recipes, points, profiles
 from muster.errors import ConfigurationError
 from muster.points import Fifo
 from muster.settings import load_settings, profile_of
@@ -236,8 +236,7 @@ def test_a_named_profile_runs_on_a_cluster_or_names_what_does(
         return
     with pytest.raises(ConfigurationError, match=f"^profile: '{name}' runs in simulations only: {why}$"):
         profile_of(load_settings(f"profile: {name}"))
-    _, _, instead = why.partition("; take ")
-    assert name == "kube-default" or not profiles.NAMED[instead].simulation_only
+    assert name == "kube-default" or not profiles.NAMED[why.partition("; take ")[2]].simulation_only
 
 
 @pytest.mark.parametrize(
@@ -245,23 +244,22 @@ def test_a_named_profile_runs_on_a_cluster_or_names_what_does(
     [
         (
             "profile: similarity\npluginArgs: {similarity: {jp: true}}",
-            f"pluginArgs.similarity.jp: {profiles.PAIRS} false",
+            f"pluginArgs.similarity.jp: {live_recipes.PAIRS} false",
         ),
         (
             "profile: gavel-ftf-perf\npluginArgs: {gavel-ftf: {packed: true}}",
-            f"pluginArgs.gavel-ftf.packed: {profiles.PAIRS} false",
+            f"pluginArgs.gavel-ftf.packed: {live_recipes.PAIRS} false",
         ),
         (
             "profile: own\nprofiles: [{name: own, shares: [max-min], resize: hand-over}]",
-            f"profile: 'own' has resize hand-over: {profiles.HAND_OVER} resize restart or in-place",
+            f"profile: 'own' has resize hand-over: {live_recipes.HAND_OVER} resize restart or in-place",
         ),
-        (
-            "profile: coach\npluginArgs: {coach: {timeout: 120}}",
-            f"pluginArgs.coach.timeout: {profiles.IDLES}",
-        ),
-        (
-            "profile: gavel-ftf\npluginArgs: {gavel-ftf: {idle: false}}",
-            f"pluginArgs.gavel-ftf.idle: {profiles.IDLES}",
+        *(
+            (
+                f"profile: {name}\npluginArgs: {{{name}: {{{key}: 0}}}}",
+                f"pluginArgs.{name}.{key}: {live_recipes.IDLES}",
+            )
+            for name, key in (("coach", "timeout"), ("gavel-ftf", "idle"))
         ),
         (
             "profile: gavel-ftf\npluginArgs: {gavel-ftf: {round: 60}}",

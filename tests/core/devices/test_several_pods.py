@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import pytest
 
+from muster.live_recipes import on_a_cluster
 from muster.points import Profile
-from muster.profiles import NAMED, build, on_a_cluster
+from muster.profiles import NAMED, build
 from muster.types import State
 from tests.cluster_fake import node
 from tests.core.devices.circle import Circle

@@ -1,0 +1,93 @@
+"""What a live cluster adds to a profile, and what of one does not run there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from muster import points
+from muster.profiles import NAMED, Recipe
+
+MEASURING = ("reshape", "termination")
+"""Plugins that predict with seconds of a paper, and with measured ones where they are told to (`measured`)."""
+
+HAND_OVER = (
+    "on a cluster running jobs hand GPUs over in place only (muster.dev/gpus): set devices.enabled, or take"
+)
+
+PAIRS = "on a cluster two jobs share a GPU in place only (muster.dev/gpus): set devices.enabled, or take"
+
+IDLES = "is for simulations only: on a cluster no GPU idles while a job waits whose least fits there; leave it out"
+GROWS = "grow-elsewhere"
+"""What jobs in place go to another node by."""
+
+
+def on_a_cluster(recipe: Recipe, resize_cost: bool, estimate: str, *, devices: bool = False) -> Recipe:
+    """The recipe with what a live cluster adds: changes have to be worth their cost, which is as measured where that
+    was done, speeds are as reported, and no GPU idles while a job waits that fits there. devices: they are given in
+    place, and who finds no more of them on its node goes where they idle."""
+    shares, rebalance = recipe.shares, recipe.rebalance
+    if not shares and not recipe.rebalance:
+        return recipe  # sizes and places stay as they are
+    if shares and resize_cost and "resize-cost" not in shares:
+        shares = (*shares, "resize-cost")
+    arguments = dict(recipe.arguments)
+    for plugin in {*MEASURING} & {*shares}:
+        arguments[plugin] = {"measured": True, **recipe.arguments.get(plugin, {})}
+    if shares and devices and GROWS not in rebalance:
+        rebalance = (*rebalance, GROWS)
+    return replace(
+        recipe,
+        shares=shares,
+        rebalance=rebalance,
+        estimate=recipe.estimate or estimate,
+        conserving=bool(shares),
+        arguments=arguments,
+    )
+
+
+def not_on_a_cluster(
+    name: str, known: Recipe, arguments: Mapping[str, Mapping[str, Any]], *, devices: bool = False
+) -> list[str]:
+    """Faults: what of a profile and its plugins' arguments does not run on a cluster, and what to take instead.
+    devices: they are given in place."""
+    if known.simulation_only:
+        return [f"profile: {name!r} runs in simulations only: {known.simulation_only}"]
+    if known.pairs and not devices:
+        return [f"profile: {name!r}: {PAIRS} {known.pairs}"]
+    faults = [
+        fault for plugin in known.shares for fault in _of_no_use(plugin, known, arguments.get(plugin, {}))
+    ]
+    if known.resize == "hand-over" and not devices:
+        by_restarts = f"{name}-restart"
+        instead = by_restarts if by_restarts in NAMED else "resize restart or in-place"
+        faults.append(f"profile: {name!r} has resize hand-over: {HAND_OVER} {instead}")
+    asked = {*known.shares} & {*arguments, *known.arguments} & {*points.installed()} if not devices else set()
+    for plugin in sorted(asked):
+        given = {**known.arguments.get(plugin, {}), **arguments.get(plugin, {})}
+        known_here = {f.name for f in fields(points.installed()[plugin].load())}
+        faults += [
+            f"pluginArgs.{plugin}.{key}: {PAIRS} false"
+            for key in ("jp", "packed")
+            if key in known_here and given.get(key) is True
+        ]
+    return faults
+
+
+def _of_no_use(plugin: str, known: Recipe, given: Mapping[str, Any]) -> list[str]:
+    """Faults: arguments of a Share plugin that a cluster would not follow: what leaves GPUs idle (its LEAVES_IDLE),
+    and another round than the profile's."""
+    if plugin not in points.installed():
+        return []  # `build` says so
+    made = points.installed()[plugin].load()
+    faults = [
+        f"pluginArgs.{plugin}.{key}: {IDLES}" for key in getattr(made, "LEAVES_IDLE", ()) if key in given
+    ]
+    default = {field.name: field.default for field in fields(made)}.get("round")
+    counted = given.get("round", known.arguments.get(plugin, {}).get("round", default))
+    if known.round and default is not None and counted != known.round:
+        faults.append(
+            f"pluginArgs.{plugin}.round: must be the round of the profile, {known.round:g} s; found {counted!r}"
+        )
+    return faults
