@@ -201,8 +201,8 @@ def elastic(simulate_only: bool, seeds: int, **options: Any) -> None:
     "--family",
     "families",
     multiple=True,
-    type=click.Choice([*all_policies.FAMILIES, *all_policies.OTHERS]),
-    help="May be given again.  [default: all that these jobs are enough for]",
+    type=click.Choice([*all_policies.FAMILIES, *all_policies.OTHERS, "all"]),
+    help="May be given again.  [default: those that these jobs are enough for]",
 )
 @click.option(
     "--results",
@@ -212,7 +212,10 @@ def elastic(simulate_only: bool, seeds: int, **options: Any) -> None:
 @_keep
 def policies(**options: Any) -> None:
     """Each family of policies, live and simulated; plans replayed; needs TRACES. Goes on where it was cut off."""
-    options["families"] = options["families"] or all_policies.FAMILIES
+    every = (*all_policies.FAMILIES, *all_policies.OTHERS)
+    options["families"] = (
+        every if "all" in options["families"] else options["families"] or all_policies.FAMILIES
+    )
     _finish(all_policies.measure, **options)
 
 

@@ -32,8 +32,10 @@ GPUS_A_NODE = 4
 
 HOURS: Mapping[str, Mapping[str, float]] = {
     "afs-p": {"quantum": 7200.0},
+    "afs-s": {"quantum": 7200.0},
     "gavel-isolation": {"round": 360.0, "interval": 1920.0},
     "pollux": {"delay": 30.0},
+    "specon": {"interval": 30.0},
     "themis": {"lease": 1200.0},
     "tiresias-l": {"threshold": 180_000.0},
 }

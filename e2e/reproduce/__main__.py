@@ -45,7 +45,8 @@ def main(
     """Measure the figures of the papers and print them beside their targets.
 
     \b
-    Everything (minutes):       make reproduce
+    Everything (many hours):    make reproduce
+    All but our own policy:     make reproduce PAPERS="afs gang gavel pollux sidecar similarity specon"  (an hour)
     The part that tests run:    make reproduce QUICK=1
     One paper, one figure:      python -m e2e.reproduce afs --only 'AFS-L'
     Hours, piece by piece:      python -m e2e.reproduce own --resume --only '11cb48'

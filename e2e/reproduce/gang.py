@@ -117,7 +117,9 @@ def _entry(
     *,
     claimed: bool = True,
 ) -> Entry:
-    source = "seconds of an epoch: the authors' data; losses, places: assumed"
+    source = (
+        "seconds of an epoch: the authors' data; losses, noise, places, how far jobs start apart: assumed"
+    )
     return Entry(name, target, unit, 0.0, why, True, measure, expect, claimed, source)
 
 

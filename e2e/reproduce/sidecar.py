@@ -30,7 +30,10 @@ DRAWS = {"1": 26, "2": 26, "3": 8, "4": 8}
 SCALINGS = {"introduction": "1.7, 2.4", "table-iv": "1.32"}
 """How the names of rows say which scaling of the paper is meant: two GPUs to one (and four)."""
 OF_THE_FIGURE = "Fig. 3, which is the target: consistent by construction"
-SPEEDS = "speeds: public benchmarks; costs: Fig. 3; scaling: {}; arrivals and types: free, {} draws"
+SPEEDS = (
+    "speeds: public benchmarks (ResNet8, LeNet: assumed; a K80 0.275 of a P100, of 0.25 to 0.31); costs: Fig. 3; "
+    "scaling: {}, beyond it extrapolated; arrivals and types: free, {} draws"
+)
 SLOW = (
     "; a K80 of the public benchmarks (0.275 of a P100) needs 37,000 s for an epoch of VGG16, and the default "
     "scheduler's random single GPU makes that its makespan: no cause found in the paper"

@@ -38,7 +38,10 @@ LAUNCHES = (5e-5, PAPER.launch, 6e-4)
 """Seconds that the host takes to launch a layer: ten bare kernel launches at the least, Gavel's table at the most."""
 UNIT = "in the paper's unit"
 OTHER = "lengths in samples, choices by samples/s: not the paper's"
-LAW = "our law (public data sheets); launch: free, 0.05 to 0.6 ms; pairs: Gavel's measured means"
+LAW = (
+    "our law (public data sheets; half of peaks and links reached: assumed); launch: free, 0.05 to 0.6 ms; pairs: "
+    "Gavel's measured means"
+)
 TABLE = "Gavel's measured table; jobs' lengths: free, drawn"
 
 
