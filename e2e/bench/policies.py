@@ -1,5 +1,5 @@
 """The same elastic jobs under each family of policies, on labs and in `muster simulate --release` with what GPUs took
-there to change hands, and the plans of its dumped snapshots made again.
+there to change hands, replica by replica, and the plans of its dumped snapshots made again.
 
 Jobs and training are those of `elastic`. What a run found is kept below out/bench/policies: a measure that was cut
 off goes on where it was, and more families can be added to a table.

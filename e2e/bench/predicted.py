@@ -28,6 +28,8 @@ EXPECTED_DELAY = 0.5
 """Seconds of this machine until a free place is used, where nothing was measured."""
 LOADS = (1.0, 1.5, 2.0, 3.0, 4.0)
 GPUS_A_NODE = 4
+SEEDS = (0, 1, 2)
+"""Draws of what each replica takes to leave."""
 
 
 HOURS: Mapping[str, Mapping[str, float]] = {
@@ -99,6 +101,14 @@ class Said:
     wait: float
     restarts: int
 
+    @staticmethod
+    def mean(several: Sequence[Said]) -> Said:
+        return Said(
+            statistics.fmean(one.jct for one in several),
+            statistics.fmean(one.wait for one in several),
+            round(statistics.fmean(one.restarts for one in several)),
+        )
+
 
 def simulate(
     side: Side,
@@ -108,9 +118,10 @@ def simulate(
     *,
     gpus: int = 32,
     release: float = 0.0,
+    seed: int = 0,
 ) -> Said:
-    """`muster simulate --restart --release --silent` with these jobs on nodes like the lab's. LabError with its words
-    where it fails."""
+    """`muster simulate --restart --release --release-spread 1 --silent` with these jobs on nodes like the lab's.
+    LabError with its words where it fails."""
     jobs, nodes = [side.has(one) for one in drawn], gpus // GPUS_A_NODE
     workload = {
         "muster_workload": 1,
@@ -130,7 +141,9 @@ def simulate(
     trace.write_text(json.dumps(workload))
     settings.write_text(json.dumps(side.settings() | {"topologyLevels": [RACK]}))  # as in the lab
     options = ["--profile", str(settings), "--trace", str(trace), "--restart", f"{restart:.3f}"]
-    options += ["--release", f"{release:.3f}", "--silent", "--json"]  # trainings of the lab only count
+    options += ["--silent", "--json", "--seed", str(seed)]  # trainings of the lab only count
+    if release:
+        options += ["--release", f"{release:.3f}", "--release-spread", "1"]
     done = subprocess.run(
         [*MUSTER, "simulate", "--quiet", *options], capture_output=True, text=True, check=False
     )
@@ -149,10 +162,13 @@ def simulate(
 def both_ways(
     side: Side, drawn: Sequence[Trained], pause: float, runs: Sequence[Mapping[str, Any]], folder: Path
 ) -> tuple[list[Said], list[Said]]:
-    """For each run: with the median time that GPUs took there to change hands (`--release`), and as if they did at
-    once and each change of a running job took the median delay longer. pause: s of this machine."""
+    """For each run: with the median time that GPUs took there to change hands (`--release`, mean of SEEDS), and as if
+    they did at once and each change of a running job took the median delay longer. pause: s of this machine."""
     return (
-        [simulate(side, drawn, pause, folder, release=run["release_s"]) for run in runs],
+        [
+            Said.mean([simulate(side, drawn, pause, folder, release=run["release_s"], seed=n) for n in SEEDS])
+            for run in runs
+        ],
         [simulate(side, drawn, pause + run["usual_delay_s"], folder) for run in runs],
     )
 

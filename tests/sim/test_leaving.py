@@ -31,6 +31,20 @@ def test_places_of_a_job_that_is_done_are_free_later_without_shares_too() -> Non
     assert starts(result) == {"a": 0, "b": 103, "c": 206}
 
 
+def test_replicas_of_one_job_leave_one_by_one_where_each_has_its_own_release() -> None:
+    jobs = [job("a", 400, 0, 4), job("b", 10, 10, 1), job("c", 10, 10, 4)]
+    by_seed = [starts(simulated(jobs, release=10, release_spread=0.5, seed=seed)) for seed in range(8)]
+    first = [at["b"] for at in by_seed]
+    assert all(105 <= at <= 115 for at in first), (
+        "a is done at 100; its first GPU is free between 5 and 15 s later"
+    )
+    assert all(at["c"] > at["b"] for at in by_seed), "who needs one GPU starts before all four are free"
+    assert len(set(first)) == 8
+    again = starts(simulated(jobs, release=10, release_spread=0.5, seed=3))
+    assert again == by_seed[3]
+    assert starts(simulated(jobs, release=10))["b"] == 110
+
+
 def test_a_job_that_moves_starts_where_it_was_to_go_and_nobody_takes_its_place() -> None:
     jobs = [
         job("a", 100, 0, 2, min=1, tags={"resize": "restart"}),

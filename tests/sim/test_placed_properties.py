@@ -122,6 +122,7 @@ def test_every_job_ends_once_its_work_is_done_and_no_gpu_is_used_twice(
     workloads(),
     st.sampled_from([FIFO, EQUAL, WHIMS, replace(WHIMS, resize="in-place"), KUBE]),
     st.sampled_from([0.5, 8.0]),
+    st.sampled_from([0.0, 1.0]),
     st.sampled_from([0.0, 3.0]),
     st.sampled_from([(), ((15.0, 0), (100.0, 1))]),
 )
@@ -129,6 +130,7 @@ def test_while_replicas_leave_their_gpus_are_nobodys_and_every_job_ends(
     jobs: list[Submission],
     profile: Profile,
     release: float,
+    release_spread: float,
     restart: float,
     fails: tuple[tuple[float, int], ...],
 ) -> None:
@@ -138,6 +140,7 @@ def test_while_replicas_leave_their_gpus_are_nobodys_and_every_job_ends(
         profile=profile,
         models=CURVES,
         release=release,
+        release_spread=release_spread,
         restart=restart,
         fails=fails if profile is not KUBE else (),
         repair=50.0,

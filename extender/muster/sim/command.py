@@ -24,6 +24,7 @@ GROUPS = (
             "restart",
             "migrate",
             "release",
+            "release_spread",
             "checkpoint",
             "ranges",
             "failures",
@@ -122,6 +123,12 @@ class Teaching(click.Command):
     help="Seconds from when a replica is told to leave, or its job is done, until its GPUs are free. [0]",
 )
 @click.option(
+    "--release-spread",
+    type=click.FloatRange(0, 1),
+    metavar="PART",
+    help="Each replica's own release is drawn evenly between 1 - PART and 1 + PART times S; 1: as on a cluster. [0]",
+)
+@click.option(
     "--checkpoint",
     type=click.FloatRange(0),
     metavar="S",
@@ -177,6 +184,7 @@ def simulate(
     restart: float | None,
     migrate: float | None,
     release: float | None,
+    release_spread: float | None,
     checkpoint: float | None,
     silent: bool,
     ranges: bool,
@@ -224,6 +232,8 @@ def simulate(
         raise UsageError("--report needs --out DIR")
     if gpus is not None and cluster is not None:
         raise UsageError("give one of --gpus and --cluster")
+    if release_spread is not None and not release:
+        raise UsageError("--release-spread needs --release S")
     if draw_models is not None and models is None:
         raise UsageError("--draw-models needs --models FILE")
     session.simulate(
@@ -244,6 +254,7 @@ def simulate(
                 "restart": restart,
                 "migrate": migrate,
                 "release": release,
+                "release_spread": release_spread,
                 "checkpoint": checkpoint,
                 "failures": failures,
                 "repair": repair,

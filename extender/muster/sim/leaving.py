@@ -7,6 +7,7 @@ Of two jobs on one GPU neither leaves late: the other goes on there.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -31,16 +32,26 @@ class Leaver:
 
 class Leaving:
     """Those of one simulation. seconds: from the word to leave until the GPUs are free; 0 = at once, then nothing is
-    ever in here. shown: jobs as the scheduler last saw them; those that are done stay there until their last replica
-    has gone, unless `silent` (the stock scheduler's jobs are its pods)."""
+    ever in here; each replica's own, where `spread` (a part of it) and `seed` say how they are drawn. shown: jobs as
+    the scheduler last saw them; those that are done stay there until their last replica has gone, unless `silent`
+    (the stock scheduler's jobs are its pods)."""
 
     def __init__(
-        self, site: Site, pairs: Pairs, seconds: float, shown: dict[JobKey, Job], *, silent: bool = False
+        self,
+        site: Site,
+        pairs: Pairs,
+        seconds: float,
+        shown: dict[JobKey, Job],
+        *,
+        silent: bool = False,
+        spread: float = 0.0,
+        seed: int = 0,
     ) -> None:
         self.site, self.pairs, self.seconds, self.shown, self.silent = site, pairs, seconds, shown, silent
         self.by_number: dict[int, Leaver] = {}
         self._told: list[Leaver] = []  # their places are still to be charged
         self._number = 0
+        self._spread, self._rng = spread, random.Random(seed)
 
     def tell(self, training: Training, uid: str, now: float) -> None:
         """A replica is to leave the place where it is planned. Its capacity is its job's until `charge`."""
@@ -50,7 +61,8 @@ class Leaving:
         self._number += 1
         name, spot = f"{uid}~{self._number}", training.placed[uid]
         training.leaving[name] = spot
-        self._told.append(Leaver(self._number, training, name, spot, now + self.seconds))
+        own = self.seconds * (1.0 + self._spread * self._rng.uniform(-1.0, 1.0))
+        self._told.append(Leaver(self._number, training, name, spot, now + own))
 
     def charge(self) -> list[Leaver]:
         """Takes what those use that were told to leave since the last call, and gives them."""

@@ -99,7 +99,10 @@ class Engine:
             at = training.submission.submitted
             training.arrival = math.ceil(at - 1e-9) if options.whole_seconds else at
         self.jobs: dict[JobKey, Job] = {}  # as the scheduler last saw them
-        self.leaving = Leaving(site, self.truth.pairs, options.release, self.jobs, silent=self.pods)
+        self.leaving = Leaving(
+            site, self.truth.pairs, options.release, self.jobs, silent=self.pods, spread=options.release_spread,
+            seed=options.seed,
+        )  # fmt: skip
         self.at_boundary: list[Training] = []
         self.next = math.inf  # when the next cycle is due
         self.events = self.completed = self.idle_cycles = 0
