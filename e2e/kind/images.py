@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from e2e.kind.engine import docker, folder, has_image, pulled
+from e2e.kind.node_images import public
 from e2e.lab import build, versions
 from e2e.lab.errors import LabError
 from e2e.lab.places import CHECKOUT
@@ -46,20 +47,13 @@ ON_NODE = (
 
 
 def node_image(kubernetes: str, wanted: str = "") -> str:
-    """The node image: `wanted` where it is given; kind's own of this version where its registry answers; else
-    built here.
+    """The node image: `wanted` where it is given; kind's own of this minor version where it can be had
+    and run; else built here.
 
     LabError where it can't be built either."""
     if wanted:
         return wanted
-    if pulled(public := public_name(kubernetes), within=600):
-        return public
-    return built_node_image(kubernetes)
-
-
-def public_name(kubernetes: str) -> str:
-    """Of kind's own node image of the version that the lab has."""
-    return f"kindest/node:{versions.binaries(kubernetes)['kube-apiserver'].version}"
+    return public(kubernetes) or built_node_image(kubernetes)
 
 
 def built_node_image(kubernetes: str) -> str:

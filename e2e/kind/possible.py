@@ -7,7 +7,8 @@ import os
 import shutil
 
 from e2e.kind import engine, images
-from e2e.kind.engine import PACKAGES, docker, has_image, pulled
+from e2e.kind.engine import PACKAGES, docker, has_image
+from e2e.kind.node_images import public
 from e2e.lab import versions
 from e2e.lab.errors import LabError
 
@@ -20,14 +21,13 @@ def why_not(kubernetes: str) -> str:
         _privileged()
     except LabError as refused:
         return " ".join(str(refused).split())[-300:]
-    public = images.public_name(kubernetes)
     try:
         built = has_image(images.built_name(versions.kind_binaries(kubernetes)))
     except LabError as refused:  # not of this version
-        return "" if pulled(public) else str(refused)
-    if built or pulled(public) or (os.geteuid() == 0 and shutil.which("debootstrap")):
+        return "" if public(kubernetes) else f"kind's own image can't be had, and {refused}"
+    if built or public(kubernetes) or (os.geteuid() == 0 and shutil.which("debootstrap")):
         return ""
-    return f"{public} can't be pulled, and building one needs root and debootstrap ({PACKAGES})"
+    return f"kind's own image can't be had, and building one needs root and debootstrap ({PACKAGES})"
 
 
 def _privileged() -> None:
