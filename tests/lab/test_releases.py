@@ -9,12 +9,13 @@ import http.server
 import io
 import tarfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from e2e.lab import build, releases
+from e2e.lab import build, releases, versions
 from e2e.lab.errors import LabError
 from e2e.lab.versions import Binary
 
@@ -22,9 +23,15 @@ PROGRAM = b"#!/bin/sh\necho v1.37.1\n"
 APISERVER = Binary("kube-apiserver", "v1.37.1", "kubernetes-1.37", "k8s.io/kubernetes/cmd/kube-apiserver")
 HELM = Binary("helm", "v4.3.1", "helm", "helm.sh/helm/v4/cmd/helm")
 FOLDER = "dl.k8s.io/release/v1.37.1/bin/linux/amd64"
+_asked: list[str] = []
+"""Files that the mirror was asked for."""
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
+    def do_GET(self) -> None:
+        _asked.append(self.path.rpartition("/")[2])
+        super().do_GET()
+
     def log_message(self, format: str, *arguments: object) -> None:
         pass
 
@@ -42,6 +49,8 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         monkeypatch.setattr("platform.machine", lambda: "x86_64")
         monkeypatch.setattr("platform.system", lambda: "Linux")
         monkeypatch.setattr(releases, "_silent", set())
+        monkeypatch.setattr(releases, "_archives", {})
+        _asked.clear()
         yield served
         server.shutdown()
         thread.join()
@@ -65,18 +74,108 @@ def test_a_released_program_with_its_sum_is_taken_and_can_be_run(mirror: Path, t
     assert target.stat().st_mode & 0o111
 
 
-def test_a_program_in_an_archive_is_taken_by_a_sum_that_names_it(mirror: Path, tmp_path: Path) -> None:
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
-        about = tarfile.TarInfo("linux-amd64/helm")
-        about.size = len(PROGRAM)
-        archive.addfile(about, io.BytesIO(PROGRAM))
-    name = "helm-v4.3.1-linux-amd64.tar.gz"
-    put(mirror, f"get.helm.sh/{name}", packed.getvalue())
-    put(mirror, f"get.helm.sh/{name}.sha256sum", digest(packed.getvalue()) + b"  " + name.encode() + b"\n")
-    target = tmp_path / "helm-v4.3.1"
-    assert releases.fetched(HELM, target)
-    assert target.read_bytes() == PROGRAM
+def packed(*members: str) -> bytes:
+    """A tar.gz of these files, each of which says its name; a folder is one that ends with a slash."""
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w:gz") as archive:
+        for member in members:
+            data = member.encode()
+            about = tarfile.TarInfo(member.rstrip("/") or ".")
+            if member.endswith("/"):
+                about.type = tarfile.DIRTYPE
+                archive.addfile(about)
+            else:
+                about.size = len(data)
+                archive.addfile(about, io.BytesIO(data))
+    return file.getvalue()
+
+
+@dataclass(frozen=True)
+class Archive:
+    """As a project makes one: `programs` of ours by their path in it; `told` is its file of sums."""
+
+    where: str
+    programs: Mapping[str, str]
+    sums: str
+    told: str = "{sum}  {name}\n"
+    more: Sequence[str] = ()
+
+
+GITHUB = "github.com/{}/releases/download"
+CONTAINERD = GITHUB.format("containerd/containerd") + "/v2.4.2/containerd-static-2.4.2-linux-amd64.tar.gz"
+CRICTL = GITHUB.format("kubernetes-sigs/cri-tools") + "/v1.36.0/crictl-v1.36.0-linux-amd64.tar.gz"
+PLUGINS = GITHUB.format("containernetworking/plugins") + "/v1.9.1/cni-plugins-linux-amd64-v1.9.1.tgz"
+COREDNS = GITHUB.format("coredns/coredns") + "/v1.14.6/coredns_1.14.6_linux_amd64.tgz"
+ACTIONLINT = GITHUB.format("rhysd/actionlint") + "/v1.7.8/actionlint_1.7.8_linux_amd64.tar.gz"
+IN_CONTAINERD = ("containerd", "containerd-shim-runc-v2", "ctr")
+IN_PLUGINS = ("ptp", "loopback", "host-local", "portmap")
+ARCHIVES = (
+    Archive("get.helm.sh/helm-v4.3.1-linux-amd64.tar.gz", {"helm": "linux-amd64/helm"}, ".sha256sum"),
+    Archive(
+        CONTAINERD,
+        {name: f"bin/{name}" for name in IN_CONTAINERD},
+        ".sha256sum",
+        more=("bin/", "bin/containerd-stress"),
+    ),
+    Archive(CRICTL, {"crictl": "crictl"}, ".sha256", told="{sum}\n"),
+    Archive(PLUGINS, {name: f"./{name}" for name in IN_PLUGINS}, ".sha256", more=("./", "./README.md")),
+    Archive(COREDNS, {"coredns": "coredns"}, ".sha256"),
+    Archive(
+        ACTIONLINT,
+        {"actionlint": "actionlint"},
+        f"{ACTIONLINT.rpartition('/')[0]}/actionlint_1.7.8_checksums.txt",
+        told="0" * 64 + "  actionlint_1.7.8_linux_arm64.tar.gz\n{sum}  {name}\n",
+        more=("README.md", "docs/checks.md"),
+    ),
+)
+
+
+def pinned(name: str) -> Binary:
+    return {**versions.kind_binaries(), "actionlint": versions.actionlint()}[name]
+
+
+def publish(mirror: Path, archive: Archive, data: bytes) -> None:
+    name = archive.where.rpartition("/")[2]
+    sums = archive.where + archive.sums if archive.sums.startswith(".") else archive.sums
+    put(mirror, archive.where, data)
+    put(mirror, sums, archive.told.format(sum=digest(data).decode(), name=name).encode())
+
+
+@pytest.mark.parametrize("archive", ARCHIVES, ids=lambda one: next(iter(one.programs)))
+def test_programs_in_an_archive_are_taken_by_its_sum_and_it_is_fetched_once(
+    archive: Archive, mirror: Path, tmp_path: Path
+) -> None:
+    publish(mirror, archive, packed(*archive.more, *archive.programs.values()))
+    for name, member in archive.programs.items():
+        binary = pinned(name)
+        target = tmp_path / binary.file_name
+        assert releases.fetched(binary, target), f"nothing at {archive.where} of {binary.file_name}"
+        assert target.read_bytes() == member.encode()
+        assert target.stat().st_mode & 0o111
+    assert _asked.count(archive.where.rpartition("/")[2]) == 1
+
+
+@pytest.mark.parametrize("archive", ARCHIVES, ids=lambda one: next(iter(one.programs)))
+def test_an_archive_with_another_sum_or_without_the_program_is_an_error(
+    archive: Archive, mirror: Path, tmp_path: Path
+) -> None:
+    name = next(iter(archive.programs))
+    target = tmp_path / "kept" / name
+    target.parent.mkdir()
+    publish(mirror, archive, packed(*archive.programs.values()))
+    put(mirror, archive.where, packed("another"))
+    with pytest.raises(LabError, match="sha256 expected"):
+        releases.fetched(pinned(name), target)
+    publish(mirror, archive, packed("another"))
+    with pytest.raises(LabError, match=r"expected a tar\.gz with .*, found none"):
+        releases.fetched(pinned(name), target)
+    assert list(target.parent.iterdir()) == []
+
+
+def test_what_no_project_releases_with_a_sum_is_named() -> None:
+    wanted = {**versions.kind_binaries(), "actionlint": versions.actionlint()}
+    assert wanted.keys() - releases.RELEASES.keys() == {"kwok", "lab-pause"}
+    assert releases.RELEASES.keys() <= wanted.keys()
 
 
 @pytest.mark.parametrize("published", [digest(b"another"), b"not a sum", digest(PROGRAM) + b"  another-file"])
