@@ -4,15 +4,12 @@ runs, and long files come first."""
 from __future__ import annotations
 
 import os
-import re
-import shutil
 from collections.abc import Generator, Sequence
-from pathlib import Path
 
 import pytest
 
+from e2e import lacks
 from e2e.lab import operators
-from e2e.lab.realnode import why_not
 
 LONGEST_FIRST = (
     "e2e/test_gangs.py",
@@ -61,39 +58,13 @@ would be waited for alone. `make e2e` prints how long each took."""
 _seconds: dict[str, float] = {}
 
 
-def lacks() -> list[tuple[str, str]]:
-    """What this machine has not, and which files are skipped for it."""
-    beside = Path(__file__).parent.parent / "shared" / "data"
-    traces = Path(os.environ.get("TRACES") or beside) / "README.md"
-    wanted = (
-        (
-            shutil.which("chromium") and shutil.which("chromedriver"),
-            "Chromium (chromium, chromium-driver)",
-            "e2e/test_page.py",
-        ),
-        (shutil.which("nginx"), "nginx", "e2e/test_existing_scheduler.py"),
-        (
-            not (problem := why_not()),
-            f"what real nodes need ({problem})",
-            "e2e/test_real_node.py, e2e/test_training.py, e2e/test_pytorch.py, e2e/test_installed_for_real.py, "
-            "e2e/test_device_plugin.py, e2e/test_agent_on_devices.py, e2e/test_devices_in_place.py",
-        ),
-        (Path("/usr/bin/torchrun").exists(), "Debian's torch (python3-torch)", "e2e/test_pytorch.py"),
-        (
-            traces.exists(),
-            "traces (TRACES=folder)",
-            "tests of traces in tests/, e2e/test_reproduce.py in part, e2e/test_bench_policies.py",
-        ),
-    )
-    return [(what, files) for there, what, files in wanted if not there]
+def pytest_configure() -> None:
+    lacks.named()  # a name that there is not is an error before anything runs
 
 
 def pytest_report_header() -> list[str]:
     """Said before anything runs."""
-    told = [f"this machine lacks {what}: skipped {files}" for what, files in lacks()]
-    if told and os.environ.get("CI") == "true":
-        told.append("CI=true: each of these skips is a failure")
-    return told
+    return lacks.told()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -108,18 +79,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """In CI nothing that was meant to run may go missing without anybody noticing; on kind what can't be had
-    says so."""
+    """With CI=true a skip is a failure, but for what is permitted (e2e/lacks.py)."""
     report = yield
-    if (
-        report.skipped
-        and not re.search("not on kind: |another cluster", str(report.longrepr))
-        and not operators.missing([name for mark in item.iter_markers("operators") for name in mark.args])
-        and os.environ.get("CI") == "true"
-        and not hasattr(report, "wasxfail")
-    ):
-        report.outcome = "failed"
-        report.longrepr = f"skipped in CI: {report.longrepr}"
+    if report.skipped and os.environ.get("CI") == "true" and not hasattr(report, "wasxfail"):
+        # (file, line, reason) of a skip
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        unbuilt = operators.missing([name for mark in item.iter_markers("operators") for name in mark.args])
+        if not lacks.permitted(reason, lacks.named(), unbuilt=bool(unbuilt)):
+            report.outcome = "failed"
+            report.longrepr = f"skipped in CI: {report.longrepr}"
     return report
 
 

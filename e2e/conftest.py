@@ -21,7 +21,8 @@ Environment: E2E_LAB=NAME uses a lab that stays (quick when writing scenarios: m
 pytest e2e); E2E_OPERATORS_LAB=NAME likewise, for scenarios with operators that this lab has.
 E2E_OPERATORS=jobset@v0.10.1 runs these operators in another version that is pinned. E2E_K8S=1.34 makes labs
 of that Kubernetes, where a scenario asks for no other. CI=true makes a skip a failure, but of scenarios with
-operators that were not built before (marker operators), and of what another cluster can't do ("not on kind: why").
+operators that were not built before (marker operators), of what another cluster can't do ("not on kind: why"), and
+for what LACKS="traces nginx" names (e2e/lacks.py).
 With E2E_KIND scenarios that ask for no cluster of ours are deselected."""
 
 from __future__ import annotations

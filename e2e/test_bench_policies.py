@@ -14,7 +14,7 @@ from e2e.reproduce.run import DATA
 
 pytestmark = [
     pytest.mark.lab,
-    # In CI a skip is a failure (conftest.py).
+    # In CI a skip is a failure (e2e/lacks.py).
     pytest.mark.skipif(
         not (DATA / "README.md").exists(),
         reason="no folder of traces: set TRACES to one (see e2e/README.md, Traces)",

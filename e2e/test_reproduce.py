@@ -10,7 +10,7 @@ from e2e.reproduce import run, table
 
 CHOSEN = os.environ.get("PAPERS", "").split() or run.papers()
 
-# In CI a skip is a failure (conftest.py).
+# In CI a skip is a failure (e2e/lacks.py).
 pytestmark = pytest.mark.skipif(
     not (run.DATA / "README.md").exists(),
     reason="no folder of traces: set TRACES to one (see e2e/README.md, Traces)",
