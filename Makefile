@@ -1,4 +1,4 @@
-# The loop of work on Muster. `make help` lists it; CI (.ci/run) runs exactly these targets.
+# The loop of work on Muster. `make help` lists it; CI (.ci/run, .github/workflows) calls nothing else.
 SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv

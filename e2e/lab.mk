@@ -26,6 +26,7 @@ REAL =
 REAL_GPUS =
 AUDIT =
 OPERATORS =
+ONLY =
 
 lab_python = .venv/bin/python
 lab_options = --name '$(NAME)' \
@@ -50,10 +51,10 @@ lab-down: ## End the lab NAME=default, if there is one
 	@test -x $(lab_python) || $(MAKE) setup >&2
 	@$(lab_python) -m e2e.lab down --name '$(NAME)'
 
-lab-build: ## Build the lab's programs into the cache now (K8S=1.34 for the oldest supported Kubernetes; REAL=1: a real node's, OPERATORS=jobset,trainer: theirs, too)
+lab-build: ## Build the lab's programs into the cache now (K8S=1.34 for the oldest supported Kubernetes; REAL=1: a real node's, OPERATORS=jobset,trainer: theirs, too; ONLY=helm: this one alone)
 	@test -x $(lab_python) || $(MAKE) setup >&2
 	@$(lab_python) -m e2e.lab build $(if $(K8S),--k8s '$(K8S)') $(if $(REAL),--real) \
-		$(if $(OPERATORS),--operators '$(OPERATORS)')
+		$(if $(OPERATORS),--operators '$(OPERATORS)') $(if $(ONLY),--only '$(ONLY)')
 
 # Those that CI doesn't build, and other versions that users may have; about 20 minutes to build once, and as long to run.
 OPERATED = e2e/test_operators.py e2e/test_operators_lws.py e2e/test_operators_pytorch.py e2e/test_operators_ray.py e2e/test_kueue.py e2e/test_volcano.py
