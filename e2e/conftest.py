@@ -40,6 +40,7 @@ from e2e import operated
 from e2e.cluster import Cluster, Refused
 from e2e.elastic import ROOM, only, shared_by
 from e2e.kind import lab as kind
+from e2e.kind import left_out
 from e2e.kind.lab import KindLab
 from e2e.lab import Lab, NodeGroup, Shape, end_orphans, operators
 from e2e.lab.versions import DEFAULT_KUBERNETES
@@ -80,21 +81,36 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """On kind, what is about that cluster; what brings a control plane of its own, or needs none, is the same
     everywhere."""
     if ON_KIND:
-        others = [item for item in items if not _about_the_cluster(item)]
-        items[:] = [item for item in items if item not in others]
-        config.hook.pytest_deselected(items=others)
+        reasons = {item: reason for item in items if (reason := _why_not_on_kind(item))}
+        config.stash[left_out.REASONS] = list(reasons.values())
+        items[:] = [item for item in items if item not in reasons]
+        config.hook.pytest_deselected(items=list(reasons))
 
 
-def _about_the_cluster(item: pytest.Item) -> bool:
-    """Whether a scenario asks for this session's cluster. A module with a lab of its own says RUNS_ON_KIND where
-    that is another installation of the chart."""
+def _why_not_on_kind(item: pytest.Item) -> str:
+    """Why a scenario does not ask for this session's cluster, "" where it does. A module with a lab of its own says
+    RUNS_ON_KIND where that is another installation of the chart."""
     names = set(getattr(item, "fixturenames", ()))
-    if not OURS & names or "new_lab" in names:
-        return False
     manager = item.session._fixturemanager
     found = [manager.getfixturedefs(name, item) for name in ("lab", "cluster", "_session_lab")]
-    own = any(defined[-1].baseid != "e2e" for defined in found if defined)
-    return not own or getattr(item.module, "RUNS_ON_KIND", False)  # type: ignore[attr-defined]
+    module = item.module  # type: ignore[attr-defined]
+    return left_out.why(
+        new_lab="new_lab" in names,
+        asks=bool(OURS & names),
+        other_lab=any(defined[-1].baseid != "e2e" for defined in found if defined)
+        and not getattr(module, "RUNS_ON_KIND", False),
+        operators=bool(_operators_of(item)),
+        on_a_lab=item.get_closest_marker("lab") is not None,
+        own_lab=getattr(module, "OWN_LAB", ""),
+    )
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """On kind: how many scenarios did not run, and why."""
+    if ON_KIND:
+        terminalreporter.section("not on kind")
+        for line in left_out.table(config.stash.get(left_out.REASONS, []), terminalreporter.stats):
+            terminalreporter.line(line)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

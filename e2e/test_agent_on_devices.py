@@ -19,6 +19,7 @@ from e2e.scenario import pod, wait_until
 from e2e.test_device_plugin import allocated, said, wants_a_device
 from tests.muster_played import PlayedMuster
 
+OWN_LAB = "want a real node of the lab"
 pytestmark = [
     pytest.mark.lab,
     pytest.mark.timeout(1200),  # the first start builds kubelet and containerd

@@ -25,6 +25,7 @@ from e2e.scenario import (
     wait_until,
 )
 
+OWN_LAB = "want nodes added to a lab of one node"
 pytestmark = pytest.mark.lab
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

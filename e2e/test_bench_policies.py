@@ -12,6 +12,7 @@ from e2e.bench import policies
 from e2e.bench.report import Progress
 from e2e.reproduce.run import DATA
 
+OWN_LAB = "run the benchmark, with labs of its own"
 pytestmark = [
     pytest.mark.lab,
     # In CI a skip is a failure (e2e/lacks.py).

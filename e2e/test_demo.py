@@ -14,6 +14,7 @@ import pytest
 from e2e.demo.sides import SIDES
 from e2e.lab import Lab
 
+OWN_LAB = "run the demo, with labs of its own"
 pytestmark = pytest.mark.skipif(
     "E2E_KUBECONFIG" in os.environ, reason="starts a lab of its own, and E2E_KUBECONFIG names another cluster"
 )

@@ -13,6 +13,7 @@ from e2e.lab.devices import HEALTHY, UNHEALTHY, device_ids
 from e2e.lab.realnode import GPU, PYTHON, RealNode, why_not
 from e2e.scenario import pod, wait_until
 
+OWN_LAB = "want a real node of the lab"
 pytestmark = [
     pytest.mark.lab,
     pytest.mark.timeout(1200),  # the first start builds kubelet and containerd

@@ -27,6 +27,7 @@ from muster.cluster.holding import Holding
 from muster.types import JobKey
 from muster.types.holders import CreateHolder
 
+OWN_LAB = "want the chart with devices in place on a lab of their own"
 pytestmark = [
     pytest.mark.lab,
     pytest.mark.skipif(

@@ -33,6 +33,7 @@ from e2e.lab.realnode import RealNode
 from e2e.scenario import configured, gang, show, wait_until
 from e2e.test_say_why import account, ask
 
+OWN_LAB = "want a real node of the lab"
 pytestmark = ON_A_REAL_NODE
 SLOW = 300.0
 LEASE = "90s"

@@ -45,6 +45,7 @@ from e2e.scenario import (
 )
 from e2e.test_extender import NO_PLAN, take_the_gate_off
 
+OWN_LAB = "want a kube-scheduler of a team's own, with nginx beside it"
 pytestmark = pytest.mark.lab
 
 FOLDER = CHECKOUT / "config" / "existing-scheduler"

@@ -28,6 +28,7 @@ from e2e.lab.realnode import RealNode
 from e2e.scenario import delete_job, gang, show, wait_until
 from e2e.test_pytorch import no_torch
 
+OWN_LAB = "want a real node of the lab"
 pytestmark = ON_A_REAL_NODE
 JAX = "muster.dev/jax-in-place:1"
 SYSTEM = "/usr/bin/python3"

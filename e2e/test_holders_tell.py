@@ -20,6 +20,7 @@ from e2e.lab.realnode import RealNode, contents, python_image
 from e2e.scenario import show, wait_until
 from muster.cluster.holder_records import DEVICE
 
+OWN_LAB = "want a real node of the lab"
 pytestmark = ON_A_REAL_NODE
 SLOW = 300.0
 IMAGE = "muster.dev/lab-muster:1"

@@ -29,6 +29,7 @@ from e2e.lab.places import CHECKOUT
 from e2e.scenario import bound, gated, job, show, wait_until
 
 WHY_NOT = realnode.why_not() or podnet.why_not()
+OWN_LAB = "want a real node of the lab"
 pytestmark = [
     pytest.mark.lab,
     pytest.mark.timeout(1800),  # the first start builds kubelet and containerd

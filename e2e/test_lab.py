@@ -21,6 +21,7 @@ from e2e.lab.places import CHECKOUT, lab_folder
 from e2e.lab.shape import groups_from_file, nodes
 from e2e.scenario import bound, delete_job, job, pod, show, stateful_set, wait_until
 
+OWN_LAB = "are about the lab itself"
 pytestmark = [
     pytest.mark.lab,
     pytest.mark.skipif("E2E_KUBECONFIG" in os.environ, reason="about the lab, and this is another cluster"),

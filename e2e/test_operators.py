@@ -13,6 +13,7 @@ import yaml
 
 from e2e.cluster import Cluster, Json, Pod, Refused
 from e2e.elastic import shared_by
+from e2e.kind.left_out import OPERATORS
 from e2e.lab import Lab
 from e2e.lab.places import CHECKOUT
 from e2e.operated import (
@@ -43,6 +44,7 @@ from e2e.scenario import (
     waits_because,
 )
 
+OWN_LAB = OPERATORS
 pytestmark = pytest.mark.lab
 
 TIMEOUT = 8.0

@@ -42,6 +42,7 @@ REASON = (
     if "E2E_KUBECONFIG" in os.environ
     else why_not() or no_torch()
 )
+OWN_LAB = "want a real node of the lab"
 pytestmark = [
     pytest.mark.lab,
     pytest.mark.timeout(1800),

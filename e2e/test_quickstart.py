@@ -17,6 +17,7 @@ from e2e.lab.places import CHECKOUT
 from e2e.lab.versions import binaries
 from e2e.scenario import wait_until
 
+OWN_LAB = "are the quickstart, which installs Muster"
 pytestmark = pytest.mark.lab
 
 PAGE = CHECKOUT / "config" / "quickstart.md"

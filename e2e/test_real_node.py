@@ -17,6 +17,7 @@ from e2e.lab.images import Image
 from e2e.lab.realnode import GPU, PYTHON, why_not
 from e2e.scenario import pod, show, wait_until
 
+OWN_LAB = "want a real node of the lab"
 pytestmark = [
     pytest.mark.lab,
     pytest.mark.timeout(1200),  # the first start builds kubelet and containerd

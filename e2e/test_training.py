@@ -29,6 +29,7 @@ from e2e.referee import watching
 from e2e.scenario import bound, gang, gated, job, show, wait_until
 
 ROUNDS = int(os.environ.get("TRAINING_ROUNDS", "1"))
+OWN_LAB = "want a real node of the lab"
 pytestmark = [
     pytest.mark.lab,
     pytest.mark.timeout(

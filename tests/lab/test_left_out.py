@@ -1,0 +1,77 @@
+"""What kind does not run says why, each scenario of it, and a run counts the reasons."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from e2e.kind import left_out
+from e2e.lab.places import CHECKOUT
+
+ASKS = {
+    "new_lab": False,
+    "asks": True,
+    "other_lab": False,
+    "operators": False,
+    "on_a_lab": True,
+    "own_lab": "",
+}
+"""A scenario that asks for the session's cluster."""
+
+
+@pytest.mark.parametrize(
+    ("differs", "reason"),
+    [
+        ({}, ""),
+        ({"own_lab": "are about the lab itself"}, ""),
+        ({"new_lab": True}, left_out.NEW_LAB),
+        ({"new_lab": True, "own_lab": "are about the lab itself"}, left_out.NEW_LAB),
+        ({"other_lab": True, "operators": True}, left_out.OPERATORS),
+        ({"operators": True}, ""),
+        ({"asks": False, "on_a_lab": False}, left_out.NO_CLUSTER),
+        ({"asks": False, "own_lab": "are about the lab itself"}, "are about the lab itself"),
+        ({"other_lab": True, "own_lab": "want a real node of the lab"}, "want a real node of the lab"),
+        ({"other_lab": True}, left_out.UNSAID),
+        ({"asks": False}, left_out.UNSAID),
+    ],
+)
+def test_a_scenario_that_does_not_ask_for_kinds_cluster_is_left_out_for_a_reason(
+    differs: dict[str, Any], reason: str
+) -> None:
+    assert left_out.why(**ASKS | differs) == reason
+
+
+def test_a_run_counts_what_it_left_out_and_what_it_skipped_by_reason() -> None:
+    words = ["not on kind: ports", "needs a second replica", "not on kind: ports"]
+    skipped = [SimpleNamespace(longrepr=("e2e/test_a.py", 3, f"Skipped: {one}")) for one in words]
+    ended = {"passed": [object()] * 7, "failed": [object()], "skipped": skipped, "warnings": [object()]}
+    assert left_out.table(["b", "a", "b"], ended) == [
+        "3 scenarios are left out:",
+        "     2 b",
+        "     1 a",
+        "3 of 11 that were begun are skipped:",
+        "     2 ports",
+        "     1 needs a second replica",
+    ]
+
+
+def test_each_scenario_of_e2e_that_is_left_out_on_kind_has_a_reason() -> None:
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-qq", "-p", "no:cacheprovider", "e2e"]
+    on_kind = {"E2E_KIND": "true", "E2E_KUBECONFIG": os.devnull}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+    done = subprocess.run(
+        command, cwd=CHECKOUT, env=inherited | on_kind, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = done.stdout.partition("not on kind")[2]
+    [total] = map(int, re.findall(r"^(\d+) scenarios are left out:$", said, re.MULTILINE))
+    reasons = {reason: int(count) for count, reason in re.findall(r"^ +(\d+) (.+)$", said, re.MULTILINE)}
+    assert left_out.UNSAID not in reasons
+    assert {left_out.NEW_LAB, left_out.OPERATORS, left_out.NO_CLUSTER} < reasons.keys()
+    assert sum(reasons.values()) == total > 100
