@@ -57,6 +57,17 @@ def test_both_distributions_have_one_version_and_one_asks_for_the_other_in_it() 
     assert (ROOT / "LICENSE").read_bytes() == (ROOT / "extender" / "report" / "LICENSE").read_bytes()
 
 
+def test_chart_and_pages_name_the_version_that_is_released() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    chart = (ROOT / "charts" / "muster" / "Chart.yaml").read_text()
+    assert re.findall(r"^(?:version|appVersion): (\S+)$", chart, re.MULTILINE) == [version, version]
+    pages = [ROOT / "README.md", ROOT / "Dockerfile", *ROOT.glob("config/*.md"), *ROOT.glob("charts/**/*.md")]
+    named = {page: re.findall(r"\bmuster:(\d+\.\d+\.\d+)\b", page.read_text()) for page in pages}
+    assert {page for page, versions in named.items() if set(versions) - {version}} == set()
+    assert named[ROOT / "README.md"], "the pages say nothing any more"
+    assert re.search(rf"^## {re.escape(version)}\b", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+
+
 def test_the_image_installs_nothing_without_a_hash() -> None:
     text = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
     installs = [

@@ -22,6 +22,7 @@ from muster.server.kube_scheduler import STEADY, TIMEOUT
 CHART = Path(__file__).resolve().parents[2] / "charts" / "muster"
 SUPPORTED = ["v1.34.0", "v1.35.2", "v1.36.0", "v1.37.1"]
 IMAGE = "image.repository=registry.example/muster"
+VERSION = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
 HOOK = "hooks.release.enabled=true"
 """Rendered without a cluster there is no hook."""
 
@@ -102,7 +103,7 @@ def test_the_scheduler_image_follows_the_cluster(version: str) -> None:
     images = {name: c["image"] for name, c in containers(rendered(IMAGE, version=version)).items()}
     assert images == {
         "kube-scheduler": f"registry.k8s.io/kube-scheduler:{version}",
-        "muster": "registry.example/muster:0.1.0",
+        "muster": f"registry.example/muster:{VERSION}",
     }
 
 
@@ -162,9 +163,9 @@ def test_a_missing_image_says_how_to_build_push_and_load_one() -> None:
     said = refused()
     for line in (
         "image.repository is not set, and Muster has no public image",
-        "docker build -t REGISTRY/muster:0.1.0 .",
-        "docker push REGISTRY/muster:0.1.0",
-        "kind load docker-image muster:0.1.0",
+        f"docker build -t REGISTRY/muster:{VERSION} .",
+        f"docker push REGISTRY/muster:{VERSION}",
+        f"kind load docker-image muster:{VERSION}",
         "--set image.repository=REGISTRY/muster",
     ):
         assert line in said
