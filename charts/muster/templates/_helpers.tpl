@@ -204,7 +204,7 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "muster.account" . }}
 {{- range (lookup "v1" "Node" "" "").items -}}
 {{- $gpus := false -}}
 {{- range $name, $amount := .status.allocatable -}}
-{{- if and (hasSuffix "/gpu" $name) (ne (toString $amount) "0") -}}{{- $gpus = true -}}{{- end -}}
+{{- if and (or (hasSuffix "/gpu" $name) (hasPrefix "nvidia.com/mig-" $name)) (ne (toString $amount) "0") -}}{{- $gpus = true -}}{{- end -}}
 {{- end -}}
 {{- $kept := default false .spec.unschedulable -}}
 {{- range .spec.taints -}}

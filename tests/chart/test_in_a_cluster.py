@@ -1,0 +1,47 @@
+"""What the chart makes of the cluster that it is installed in: its nodes, its version, what is there already."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.chart.cluster import NODES, installed
+from tests.chart.test_chart import IMAGE
+
+TAINT = {"key": "muster.dev/scheduler", "value": "muster", "effect": "NoSchedule"}
+
+
+def node(name: str, resource: str, amount: str = "4", *taints: dict[str, str]) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name},
+        "spec": {"taints": list(taints)},
+        "status": {"allocatable": {"cpu": "8", resource: amount}},
+    }
+
+
+def nodes(*found: dict[str, Any]) -> dict[str, Any]:
+    return {NODES: {"kind": "NodeList", "apiVersion": "v1", "items": list(found)}}
+
+
+@pytest.mark.parametrize("resource", ["nvidia.com/gpu", "amd.com/gpu", "nvidia.com/mig-1g.10gb"])
+def test_an_install_on_open_nodes_with_devices_that_count_as_gpus_is_refused(
+    resource: str, tmp_path: Path
+) -> None:
+    there = nodes(node("open", resource), node("kept", resource, "4", TAINT))
+    refused = installed(tmp_path, IMAGE, objects=there)
+    assert (
+        "binder: own needs nodes that other schedulers keep off, and no taint is on open. " in refused.stderr
+    )
+    for value in ("sharedNodes=true", "binder=cluster"):
+        assert installed(tmp_path, IMAGE, value, objects=there).returncode == 0
+
+
+def test_nodes_that_have_none_or_a_taint_are_no_reason_to_refuse(tmp_path: Path) -> None:
+    mig = "nvidia.com/mig-1g.10gb"
+    there = nodes(
+        node("none", mig, "0"), node("other", "nvidia.com/gpu.shared"), node("kept", mig, "4", TAINT)
+    )
+    done = installed(tmp_path, IMAGE, objects=there)
+    assert done.returncode == 0, done.stderr
