@@ -124,6 +124,18 @@ def test_labels_and_annotations_of_the_team_are_on_the_objects_and_select_nothin
     assert "team" not in named(manifests, "Service")["spec"]["selector"]
 
 
+def test_labels_of_the_team_are_on_pods_of_hooks_too_which_no_service_or_budget_selects() -> None:
+    manifests = rendered(IMAGE, HOOK, "hooks.test.enabled=true", "commonLabels.team=ml")
+    assert {m["metadata"]["labels"].get("team") for m in manifests} == {"ml"}
+    pods = [m["metadata"] for m in manifests if m["kind"] == "Pod"]
+    pods += [m["spec"]["template"]["metadata"] for m in manifests if m["kind"] in ("Deployment", "Job")]
+    assert {pod["labels"]["app.kubernetes.io/name"]: pod["labels"].get("team") for pod in pods} == {
+        "muster": "ml",
+        "muster-release": "ml",
+        "muster-test": "ml",
+    }
+
+
 def test_another_name_is_that_of_every_object_and_of_the_lease() -> None:
     manifests = rendered(IMAGE, "nameOverride=gangs")
     assert not [m for m in manifests if m["metadata"]["name"].startswith("muster")]

@@ -18,6 +18,16 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end -}}
 
+{{/* Labels of a pod that is no replica of Muster's: none that the Service or the budget selects by. Arguments: the root, its name. */}}
+{{- define "muster.hookPodLabels" -}}
+{{- $root := index . 0 -}}
+app.kubernetes.io/name: {{ index . 1 }}
+app.kubernetes.io/instance: {{ $root.Release.Name }}
+{{- with $root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
 {{/* metadata.annotations of an object that has none of its own, or "". */}}
 {{- define "muster.annotations" -}}
 {{- with .Values.commonAnnotations }}
