@@ -45,3 +45,24 @@ def test_nodes_that_have_none_or_a_taint_are_no_reason_to_refuse(tmp_path: Path)
     )
     done = installed(tmp_path, IMAGE, objects=there)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("version", "report", "said"),
+    [
+        ("v1.34.2", "auto", "its container, `muster hold` (devices.report: hold)."),
+        ("v1.37.1", "hold", "its container, `muster hold` (devices.report: hold)."),
+        ("v1.37.1", "auto", "its status (devices.report: status)."),
+        (
+            "v1.35.1",
+            "status",
+            "which this cluster (v1.35.1) writes only with the feature gate ResourceHealthStatus.",
+        ),
+    ],
+)
+def test_the_notes_say_who_tells_which_device_a_pod_got(
+    version: str, report: str, said: str, tmp_path: Path
+) -> None:
+    values = (IMAGE, "devices.enabled=true", f"devices.report={report}")
+    done = installed(tmp_path, *values, version=version)
+    assert said in done.stdout, done.stderr
