@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterable
@@ -51,7 +52,7 @@ def template(*values: str, version: str = "v1.37.1", flags: Iterable[str] = ()) 
 @functools.cache
 def _template(values: tuple[str, ...], version: str, flags: tuple[str, ...]) -> Done:
     release = ["muster", str(CHART), "--namespace=muster-system"]
-    command = [helm(), "template", *release, f"--kube-version={version}"]
+    command = [helm(), "template", *release, *([f"--kube-version={version}"] if version else [])]
     command += [f"--set={value}" for value in values]
     return subprocess.run([*command, *flags], capture_output=True, text=True, timeout=120, check=False)
 
@@ -121,6 +122,32 @@ def test_a_scheduler_newer_than_the_apiserver_is_refused() -> None:
 def test_an_older_scheduler_is_the_platform_teams_choice() -> None:
     image = containers(rendered(IMAGE, "scheduler.image.tag=v1.36.4"))["kube-scheduler"]["image"]
     assert image == "registry.k8s.io/kube-scheduler:v1.36.4"
+
+
+def builtin() -> str:
+    """The version that helm takes where nobody says one."""
+    return refused(IMAGE, version="").partition("helm sees no cluster here: ")[2].partition(" ")[0]
+
+
+def test_a_scheduler_tag_that_nobody_can_know_is_refused_with_what_to_say() -> None:
+    said = refused(IMAGE, version="")
+    assert re.search(r"helm sees no cluster here: v1\.\d+\.0 is what helm v[\d.]+ takes of itself\. ", said)
+    assert "Say it with --kube-version (`kubectl version` shows it) or, also where it is" in said
+    assert said == refused(IMAGE, version=builtin()), "nothing tells these two apart"
+    for knows in ("binder=cluster", "replicas=0", f"scheduler.image.digest=sha256:{'0' * 64}"):
+        rendered(IMAGE, knows, version="")
+
+
+@pytest.mark.parametrize("tag", ["v1.34.4", "v1.37.0"])
+def test_a_scheduler_tag_that_is_given_is_not_held_against_what_helm_guesses(tag: str) -> None:
+    found = containers(rendered(IMAGE, f"scheduler.image.tag={tag}", version=""))
+    assert found["kube-scheduler"]["image"] == f"registry.k8s.io/kube-scheduler:{tag}"
+
+
+def test_argo_cd_tells_what_the_cluster_serves_so_its_version_is_taken_as_it_is() -> None:
+    told = ("--api-versions=apps/v1", "--api-versions=apps/v1/Deployment")
+    image = containers(rendered(IMAGE, version=builtin(), flags=told))["kube-scheduler"]["image"]
+    assert image == f"registry.k8s.io/kube-scheduler:{builtin()}"
 
 
 @pytest.mark.parametrize("version", ["v1.33.5", "v1.38.0"])

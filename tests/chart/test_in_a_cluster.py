@@ -66,3 +66,9 @@ def test_the_notes_say_who_tells_which_device_a_pod_got(
     values = (IMAGE, "devices.enabled=true", f"devices.report={report}")
     done = installed(tmp_path, *values, version=version)
     assert said in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("version", ["v1.36.0", "v1.37.0"])
+def test_the_scheduler_has_the_version_of_the_cluster_that_helm_asks(version: str, tmp_path: Path) -> None:
+    done = installed(tmp_path, IMAGE, version=version)
+    assert f"image: registry.k8s.io/kube-scheduler:{version}\n" in done.stdout, done.stderr

@@ -77,16 +77,32 @@ or, on kind:
 {{ include "muster.reference" (list .Values.image (default .Chart.AppVersion .Values.image.tag)) }}
 {{- end -}}
 
-{{/* kube-scheduler's image tag: the apiserver's version, or the value, never of a newer minor. */}}
+{{/* "true" where the cluster's version is known: helm asks the cluster (`lookup` finds kube-system), or was told what it serves (Argo CD gives
+     --api-versions; of itself helm knows no kinds) or a version that is not helm's own. Without a cluster helm takes that of its client
+     library, v1.N.0; a helm that does not say which one that is follows Kubernetes: 3.19 has 1.34, 4.0 too. */}}
+{{- define "muster.versionKnown" -}}
+{{- $given := semver .Capabilities.KubeVersion.Version -}}
+{{- $helm := semver .Capabilities.HelmVersion.Version -}}
+{{- $own := add $helm.Minor (ternary 34 15 (ge (int64 $helm.Major) 4)) -}}
+{{- with (toJson .Capabilities.HelmVersion | fromJson).kube_client_version -}}{{- $own = (semver .).Minor -}}{{- end -}}
+{{- $cluster := or (.Capabilities.APIVersions.Has "apps/v1/Deployment") (lookup "v1" "Namespace" "" "kube-system") -}}
+{{- if or $cluster (ne (int64 $given.Minor) (int64 $own)) (ne (int64 $given.Patch) 0) -}}true{{- end -}}
+{{- end -}}
+
+{{/* kube-scheduler's image tag: the apiserver's version, or the value, never of a newer minor. Without a tag the image has its digest. */}}
 {{- define "muster.schedulerTag" -}}
 {{- $cluster := semver .Capabilities.KubeVersion.Version -}}
+{{- $known := include "muster.versionKnown" . -}}
 {{- with .Values.scheduler.image.tag -}}
   {{- $wanted := semver . -}}
-  {{- if or (gt (int64 $wanted.Major) (int64 $cluster.Major)) (gt (int64 $wanted.Minor) (int64 $cluster.Minor)) -}}
+  {{- if and $known (or (gt (int64 $wanted.Major) (int64 $cluster.Major)) (gt (int64 $wanted.Minor) (int64 $cluster.Minor))) -}}
   {{- fail (printf "scheduler.image.tag %s is newer than the apiserver (v%d.%d): Kubernetes does not support that. Leave it empty to follow the cluster." . (int64 $cluster.Major) (int64 $cluster.Minor)) -}}
   {{- end -}}
   {{ . }}
 {{- else -}}
+  {{- if not (or $known .Values.scheduler.image.digest) -}}
+  {{- fail (printf "scheduler.image.tag: empty, so kube-scheduler's tag is the version of the cluster, and helm sees no cluster here: %[1]s is what helm %[2]s takes of itself. Say it with --kube-version (`kubectl version` shows it) or, also where it is %[1]s, with scheduler.image.tag." .Capabilities.KubeVersion.Version .Capabilities.HelmVersion.Version) -}}
+  {{- end -}}
   {{- printf "v%d.%d.%d" (int64 $cluster.Major) (int64 $cluster.Minor) (int64 $cluster.Patch) -}}
 {{- end -}}
 {{- end -}}
