@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from e2e.cluster import Cluster
-from e2e.lab import Lab, NodeGroup, Shape
+from e2e.cluster import Cluster, Json
+from e2e.lab import Lab, LabError, NodeGroup, Shape
 from e2e.lab.chart import CHART
 from e2e.scenario import comes_ungated, in_state, job, pod, wait_until
 
@@ -104,6 +104,50 @@ def test_an_uninstall_releases_what_waits_and_says_what_stays(small: Lab) -> Non
     assert cluster.pods("default", "later")[0].gates == []
 
 
+@pytest.mark.unsound("after the uninstall nobody keeps Gangs up to date")
+def test_a_release_of_another_name_and_namespace_has_the_definition_and_its_gangs_then(
+    small: Lab, tmp_path: Path
+) -> None:
+    """Its processes are not run here: that is tried where its pods are (test_installed_for_real.py)."""
+    cluster = Cluster(small.kubeconfig)
+    _install_an_older_chart(small, tmp_path / "muster")
+    cluster.submit(job("runs", 2, gpus=8))
+    wait_until(lambda: bound(cluster, "runs") == 2, what="gang runs is bound")
+    wait_until(lambda: in_state(cluster, "default", "job-runs", "Running"), what="its Gang says so")
+    [gang] = cluster.get("/apis/muster.dev/v1alpha1/gangs")["items"]
+    for name in ("kube-scheduler-0", "muster-0"):  # the Deployment goes with the release, and with it these
+        small.stop(name)
+    values = ("--set", "replicas=0", "--set", "sharedNodes=true")
+    other = (str(CHART), "--namespace", "elsewhere", "--create-namespace", *values)
+
+    with small.hook_rights("post-delete") as kubeconfig:
+        small.helm("uninstall", "muster", "--namespace", "muster-system", "--no-hooks")
+        assert "muster-scheduler" in small.kubectl("get", "leases", "-n", "muster-system", "-o", "name")
+        with pytest.raises(LabError, match='release-name" must equal "other": current value is "muster"'):
+            small.helm("install", "other", *other)
+        told = ("uninstalled", "-n", "muster-system", "--release", "muster")
+        done = small.muster(*told, kubeconfig=kubeconfig)
+        again = small.muster(*told, kubeconfig=kubeconfig)
+    assert "any release may have it now" in done.stderr
+    assert "Lease muster-system/muster-scheduler deleted" in done.stderr
+    assert again.stderr == "gangs.muster.dev is not of release muster-system/muster: left as it is\n"
+    assert small.kubectl("get", "leases", "-n", "muster-system", "-o", "name") == ""
+
+    small.helm("install", "other", *other)
+
+    assert _owner(cluster) == ("elsewhere", "other")
+    assert "Message" in _columns(cluster), "as the newer chart has it"
+    [kept] = cluster.get("/apis/muster.dev/v1alpha1/gangs")["items"]
+    assert (kept["metadata"]["uid"], kept["status"]) == (gang["metadata"]["uid"], gang["status"])
+    # From here on it is one of the release's objects, and no hook.
+    small.helm("upgrade", "other", *other, "--set", "order=strict")
+    assert "kind: CustomResourceDefinition" in small.helm("get", "manifest", "other", "-n", "elsewhere")
+    assert _owner(cluster) == ("elsewhere", "other")
+    assert "helm.sh/hook" not in _definition(cluster)["metadata"]["annotations"]
+    small.helm("uninstall", "other", "--namespace", "elsewhere")
+    assert len(cluster.get("/apis/muster.dev/v1alpha1/gangs")["items"]) == 1
+
+
 def test_the_api_server_finds_no_mistake_of_type_in_the_charts_policies(
     new_lab: Callable[..., Lab],
 ) -> None:
@@ -160,6 +204,17 @@ def _install_an_older_chart(lab: Lab, folder: Path) -> None:
     lab.helm("upgrade", "muster", str(folder), *arguments)
 
 
+def _definition(cluster: Cluster) -> Json:
+    found: Json = cluster.get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/gangs.muster.dev")
+    return found
+
+
+def _owner(cluster: Cluster) -> tuple[str, str]:
+    """Namespace and name of the release whose helm takes it to be."""
+    about = _definition(cluster)["metadata"]["annotations"]
+    return about["meta.helm.sh/release-namespace"], about["meta.helm.sh/release-name"]
+
+
 def _columns(cluster: Cluster) -> list[str]:
-    crd = cluster.get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/gangs.muster.dev")
-    return [column["name"] for column in crd["spec"]["versions"][0]["additionalPrinterColumns"]]
+    versions = _definition(cluster)["spec"]["versions"]
+    return [column["name"] for column in versions[0]["additionalPrinterColumns"]]

@@ -56,11 +56,13 @@ signal.signal(signal.SIGUSR1, hang)
 
 @dataclass(frozen=True)
 class Installed:
-    """A lab in which helm has installed the chart."""
+    """A lab in which helm has installed the chart, as this release."""
 
     lab: Lab
     cluster: Cluster
     folder: Path
+    release: str = "muster"
+    space: str = SPACE
 
     def upgrade(self, *flags: str, **values: object) -> None:
         """`helm upgrade --install` with these values beside those that this machine needs."""
@@ -74,12 +76,19 @@ class Installed:
         }
         file = self.folder / "values.yaml"
         file.write_text(yaml.safe_dump(wanted | values))
-        about = ("muster", str(CHART), "-n", SPACE, "--create-namespace", "--values", str(file))
+        about = (self.release, str(CHART), "-n", self.space, "--create-namespace", "--values", str(file))
         self.lab.helm("upgrade", "--install", *about, *flags)
 
     def rolls_out(self, what: str) -> None:
         """All pods are those of the newest template, and Ready: `kubectl rollout status` waits for it."""
-        about = ("rollout", "status", "deployment/muster", "-n", SPACE, f"--timeout={SLOW:.0f}s")
+        about = (
+            "rollout",
+            "status",
+            f"deployment/{self.release}",
+            "-n",
+            self.space,
+            f"--timeout={SLOW:.0f}s",
+        )
         try:
             self.lab.kubectl(*about)
         except LabError as late:
@@ -88,7 +97,7 @@ class Installed:
     @property
     def pods(self) -> list[Json]:
         answer = self.cluster.get(
-            f"/api/v1/namespaces/{SPACE}/pods", labelSelector="app.kubernetes.io/name=muster"
+            f"/api/v1/namespaces/{self.space}/pods", labelSelector="app.kubernetes.io/name=muster"
         )
         found: list[Json] = answer["items"]
         return [one for one in found if "deletionTimestamp" not in one["metadata"]]
@@ -102,7 +111,9 @@ class Installed:
     @property
     def leader(self) -> str:
         """The pod whose kube-scheduler holds the Lease, "" for none."""
-        lease = self.cluster.get(f"/apis/coordination.k8s.io/v1/namespaces/{SPACE}/leases/muster-scheduler")
+        lease = self.cluster.get(
+            f"/apis/coordination.k8s.io/v1/namespaces/{self.space}/leases/{self.release}-scheduler"
+        )
         return str(lease["spec"].get("holderIdentity") or "").rpartition("_")[0]
 
     def has_a_leader(self, other_than: str = "", within: float = SLOW) -> str:
@@ -123,7 +134,7 @@ class Installed:
     def loses_its_leader(self) -> str:
         """The leader's pod is deleted; who leads then."""
         before = self.has_a_leader()
-        self.lab.kubectl("delete", "pod", "-n", SPACE, before, "--wait=false")
+        self.lab.kubectl("delete", "pod", "-n", self.space, before, "--wait=false")
         return self.has_a_leader(other_than=before)
 
     def keeps_crashing(self, name: str) -> contextlib.AbstractContextManager[None]:
@@ -186,9 +197,9 @@ class Installed:
 
     def said(self) -> str:
         """For `also=`: Muster's pods, why their containers ended, their logs, and everybody's pods."""
-        logs = sorted(self.lab.real_nodes[0].logs.glob(f"{SPACE}_*/*/*.log"))
+        logs = sorted(self.lab.real_nodes[0].logs.glob(f"{self.space}_*/*/*.log"))
         lines = [
-            self.lab.kubectl("get", "pods,lease", "-n", SPACE, "-o", "wide", check=False),
+            self.lab.kubectl("get", "pods,lease", "-n", self.space, "-o", "wide", check=False),
             *(f"a container ended: {message}" for message in self.endings),
             *(f"{file.parts[-3]} {file.parts[-2]}: {file.read_text()[-1500:]}" for file in logs),
         ]
@@ -298,7 +309,9 @@ def test_a_muster_whose_planner_hangs_is_started_again_and_keeps_nobody_else_fro
     installed.lab.kubectl("delete", "job", "unhung")
 
 
-def test_an_uninstall_runs_its_hook_as_a_pod_and_takes_everything_along(installed: Installed) -> None:
+def test_an_uninstall_runs_its_hooks_as_pods_and_takes_all_along_but_gangs_which_another_release_has_then(
+    installed: Installed,
+) -> None:
     installed.starts("fifth")
     installed.cluster.submit(job("sixth", 2, gpus=8))
     wait_until(
@@ -306,9 +319,12 @@ def test_an_uninstall_runs_its_hook_as_a_pod_and_takes_everything_along(installe
         what="gang sixth is gated",
         also=installed.said,
     )
+    gangs = _gangs(installed.cluster)
     installed.lab.helm("uninstall", "muster", "-n", SPACE, "--timeout", f"{SLOW:.0f}s")
     assert gated(installed.cluster.pods("default", "sixth")) == []
-    left = "jobs,deployments,services,configmaps,poddisruptionbudgets"
+    left = (
+        "jobs,deployments,services,configmaps,poddisruptionbudgets,leases,serviceaccounts,roles,rolebindings"
+    )
     wait_until(
         lambda: "muster" not in installed.lab.kubectl("get", left, "-n", SPACE, "-o", "name"),
         within=SLOW,
@@ -316,6 +332,26 @@ def test_an_uninstall_runs_its_hook_as_a_pod_and_takes_everything_along(installe
         also=lambda: installed.lab.kubectl("get", left, "-n", SPACE),
     )
     wait_until(lambda: not installed.pods, within=SLOW, what="no pod of Muster is left", also=installed.said)
+    assert "muster" not in installed.lab.kubectl("get", "leases", "-n", SPACE, "-o", "name"), "nor made again"
+
+    other = replace(installed, release="other", space="elsewhere")
+    other.upgrade()
+    other.rolls_out("a release of another name and namespace")
+    assert _gangs(other.cluster) == gangs, "with all Gangs"
+    for name in ("fifth", "sixth"):
+        other.lab.kubectl("delete", "job", name)
+    other.starts("seventh")
+    other.upgrade(order="strict")
+    other.rolls_out("its upgrade, which has the definition among its objects")
+    assert "kind: CustomResourceDefinition" in other.lab.helm("get", "manifest", "other", "-n", other.space)
+    other.lab.helm("uninstall", "other", "-n", other.space, "--timeout", f"{SLOW:.0f}s")
+    assert "other" not in other.lab.kubectl("get", "leases", "-n", other.space, "-o", "name")
+
+
+def _gangs(cluster: Cluster) -> dict[str, str]:
+    """Their uids by name."""
+    found = cluster.get("/apis/muster.dev/v1alpha1/gangs")["items"]
+    return {one["metadata"]["name"]: one["metadata"]["uid"] for one in found}
 
 
 def _states(one: Json) -> list[Json]:

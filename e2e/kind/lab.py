@@ -153,8 +153,8 @@ class KindLab:
             raise LabError(f"muster {' '.join(arguments)} exited {done.returncode}: {done.stderr.strip()}")
         return done
 
-    def hook_rights(self) -> contextlib.AbstractContextManager[Path]:
-        return self._chart.hook_rights()
+    def hook_rights(self, event: str = "pre-delete") -> contextlib.AbstractContextManager[Path]:
+        return self._chart.hook_rights(event)
 
     def hook(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         with self.hook_rights() as kubeconfig:

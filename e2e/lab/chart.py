@@ -32,12 +32,16 @@ CHART = places.CHECKOUT / "charts" / "muster"
 NAMESPACE = "muster-system"
 RELEASE = "muster"
 GATE = "muster.dev/queue"
-ACCOUNT, SCHEDULER_ACCOUNT, HOOK_ACCOUNT = "muster", "muster-scheduler", "muster-hooks"
+ACCOUNT, SCHEDULER_ACCOUNT = "muster", "muster-scheduler"
+HOOK_ACCOUNTS = {"pre-delete": "muster-hooks", "post-delete": "muster-uninstalled"}
+"""Of the hooks of an uninstall, by helm's name of the moment."""
 LEASE = "muster-scheduler"
 HOOK_RIGHTS = {
     "ServiceAccount": f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts",
     "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
     "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+    "Role": f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}/roles",
+    "RoleBinding": f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}/rolebindings",
 }
 """What a hook of the chart has for itself, and where it is made."""
 TEN_YEARS = 10 * 365 * 86400
@@ -233,11 +237,15 @@ class Chart:
         return str(lease["spec"].get("holderIdentity") or "")
 
     @contextlib.contextmanager
-    def hook_rights(self) -> Iterator[Path]:
+    def hook_rights(self, event: str = "pre-delete") -> Iterator[Path]:
         """The account that a hook of the chart runs with, as helm makes it before the hook and deletes it after: its
         kubeconfig."""
         text = self.helm("get", "hooks", RELEASE, "--namespace", NAMESPACE)
-        rights = [one for one in libyaml.load_all(text) if one and one["kind"] in HOOK_RIGHTS]
+        rights = [
+            one
+            for one in libyaml.load_all(text)
+            if one and one["kind"] in HOOK_RIGHTS and one["metadata"]["annotations"]["helm.sh/hook"] == event
+        ]
         paths = [HOOK_RIGHTS[one["kind"]] for one in rights]
         with Api(self.folder / "kubeconfig" / "admin") as api:
             made: list[str] = []
@@ -245,8 +253,8 @@ class Chart:
                 for path, one in zip(paths, rights, strict=True):
                     api.post(path, one)
                     made.append(f"{path}/{one['metadata']['name']}")
-                self._credentials(api, HOOK_ACCOUNT)
-                yield self.kubeconfig(HOOK_ACCOUNT)
+                self._credentials(api, HOOK_ACCOUNTS[event])
+                yield self.kubeconfig(HOOK_ACCOUNTS[event])
             finally:
                 for each in reversed(made):
                     api.delete(each)

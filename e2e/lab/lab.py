@@ -119,9 +119,9 @@ class Lab:
         """The administrator's."""
         return self.folder / "kubeconfig" / "admin"
 
-    def hook_rights(self) -> contextlib.AbstractContextManager[Path]:
-        """What the chart's hooks may do, while one runs: the kubeconfig of their service account."""
-        return self._chart.hook_rights()
+    def hook_rights(self, event: str = "pre-delete") -> contextlib.AbstractContextManager[Path]:
+        """What the chart's hooks of that event may do, while one runs: the kubeconfig of their service account."""
+        return self._chart.hook_rights(event)
 
     @property
     def nodes(self) -> list[str]:

@@ -242,6 +242,28 @@ def release(
         click.echo("free capacity for them, or delete their owners; they need no further release", err=True)
 
 
+@main.command()
+@click.option("-n", "--namespace", required=True, help="The release's.")
+@click.option("--release", required=True, help="Its name for helm.")
+@click.option("--lease", help="Default: RELEASE-scheduler.")
+@kubeconfig_option
+@context_option
+@says_errors
+def uninstalled(
+    namespace: str, release: str, lease: str | None, kubeconfig: str | None, context: str | None
+) -> None:
+    """After `helm uninstall`: delete the Lease, and let any release have the definition of Gangs, which stays.
+
+    The chart runs it as its last hook. By hand it is for releases that went without their hooks.
+    """
+    from muster import uninstalled as leaving
+    from muster.cluster.api import Api, configuration
+
+    api = Api(configuration(kubeconfig, context))
+    leaving.disown_definition(api, namespace, release, _tell)
+    leaving.delete_lease(api, namespace, lease or f"{release}-scheduler", _tell)
+
+
 def _tell(text: str) -> None:
     click.echo(text, err=True)
 

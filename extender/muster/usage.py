@@ -25,6 +25,7 @@ EXAMPLES = {
     "serve": "muster serve --config muster.yaml",
     "simulate": "muster simulate --profile fifo --profile afs-l --preset philly-day",
     "top": "muster top -A --sort-by gpus",
+    "uninstalled": "muster uninstalled -n muster-system --release muster",
     "workload": "muster workload --jobs 50 --arrivals poisson:5m --sizes 1=70,4=30 --out jobs.csv",
 }
 """A call of each command that is understood, by its name."""

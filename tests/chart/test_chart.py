@@ -465,6 +465,36 @@ def test_an_uninstall_releases_every_pod_first() -> None:
     assert args == ["release", "--all", *who, "--timeout=120"]
 
 
+def test_when_all_is_deleted_a_hook_takes_the_lease_away_and_the_name_off_the_definition() -> None:
+    """Before, who leads would make the Lease again."""
+    manifests = rendered(IMAGE, HOOK, "nameOverride=gangs")
+    hook = named(manifests, "Job", "gangs-uninstalled")
+    assert hook["metadata"]["annotations"]["helm.sh/hook"] == "post-delete"
+    pod = hook["spec"]["template"]["spec"]
+    assert pod["serviceAccountName"] == "gangs-uninstalled"
+    what, *about = pod["containers"][0]["args"]
+    assert (what, about) == (
+        "uninstalled",
+        ["--namespace=muster-system", "--release=muster", "--lease=gangs-scheduler"],
+    )
+    of_it = [m for m in manifests if m["metadata"]["name"] == "gangs-uninstalled" and m["kind"] != "Job"]
+    assert {m["metadata"]["annotations"]["helm.sh/hook"] for m in of_it} == {"post-delete"}
+    assert [rule for m in of_it for rule in m.get("rules", ())] == [
+        {
+            "apiGroups": ["apiextensions.k8s.io"],
+            "resources": ["customresourcedefinitions"],
+            "resourceNames": ["gangs.muster.dev"],
+            "verbs": ["patch"],
+        },
+        {
+            "apiGroups": ["coordination.k8s.io"],
+            "resources": ["leases"],
+            "resourceNames": ["gangs-scheduler"],
+            "verbs": ["delete"],
+        },
+    ]
+
+
 def test_the_crd_is_reached_by_upgrades_and_kept_by_an_uninstall() -> None:
     assert not (CHART / "crds").exists()
     crd = named(rendered("replicas=0"), "CustomResourceDefinition", "gangs.muster.dev")

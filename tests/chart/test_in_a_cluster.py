@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from tests.chart.cluster import NODES, installed
-from tests.chart.test_chart import IMAGE
+from tests.chart.cluster import CRD, NODES, installed
+from tests.chart.test_chart import IMAGE, Done, Manifest
 
 TAINT = {"key": "muster.dev/scheduler", "value": "muster", "effect": "NoSchedule"}
 
@@ -19,6 +20,12 @@ def node(name: str, resource: str, amount: str = "4", *taints: dict[str, str]) -
         "spec": {"taints": list(taints)},
         "status": {"allocatable": {"cpu": "8", resource: amount}},
     }
+
+
+def manifests(done: Done) -> list[Manifest]:
+    """Its hooks and its objects: what stands between the status and the notes."""
+    text = done.stdout.partition("HOOKS:")[2].replace("MANIFEST:", "").partition("\nNOTES:")[0]
+    return [one for one in yaml.load_all(text, Loader=yaml.CSafeLoader) if one]
 
 
 def nodes(*found: dict[str, Any]) -> dict[str, Any]:
@@ -72,3 +79,44 @@ def test_the_notes_say_who_tells_which_device_a_pod_got(
 def test_the_scheduler_has_the_version_of_the_cluster_that_helm_asks(version: str, tmp_path: Path) -> None:
     done = installed(tmp_path, IMAGE, version=version)
     assert f"image: registry.k8s.io/kube-scheduler:{version}\n" in done.stdout, done.stderr
+
+
+def definition(**annotations: str) -> dict[str, Any]:
+    about = {f"meta.helm.sh/release-{part}": value for part, value in annotations.items()}
+    labels = {"app.kubernetes.io/managed-by": "Helm"}
+    return {
+        CRD: {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": "gangs.muster.dev", "labels": labels, "annotations": about},
+        }
+    }
+
+
+MINE = {"meta.helm.sh/release-name": "muster", "meta.helm.sh/release-namespace": "muster-system"}
+
+
+def test_a_definition_that_is_nobodys_is_taken_over_by_a_hook_which_deletes_nothing(tmp_path: Path) -> None:
+    done = installed(tmp_path, IMAGE, objects=definition())
+    assert done.returncode == 0, done.stderr
+    [crd] = [m for m in manifests(done) if m["kind"] == "CustomResourceDefinition"]
+    assert crd["metadata"]["annotations"] == MINE | {
+        "helm.sh/resource-policy": "keep",
+        "helm.sh/hook": "pre-install,pre-upgrade",
+        "helm.sh/hook-delete-policy": "hook-failed",  # any but the default
+    }
+
+
+@pytest.mark.parametrize("there", [{}, definition(name="muster", namespace="muster-system")])
+def test_a_definition_of_its_own_is_one_of_the_releases_objects(
+    there: dict[str, Any], tmp_path: Path
+) -> None:
+    done = installed(tmp_path, IMAGE, objects=there)
+    assert done.returncode == 0, done.stderr
+    [crd] = [m for m in manifests(done) if m["kind"] == "CustomResourceDefinition"]
+    assert crd["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+
+
+def test_a_definition_of_another_release_is_left_to_it(tmp_path: Path) -> None:
+    done = installed(tmp_path, IMAGE, objects=definition(name="muster", namespace="elsewhere"))
+    assert 'release-namespace" must equal "muster-system": current value is "elsewhere"' in done.stderr

@@ -133,6 +133,7 @@ def test_labels_of_the_team_are_on_pods_of_hooks_too_which_no_service_or_budget_
         "muster": "ml",
         "muster-release": "ml",
         "muster-test": "ml",
+        "muster-uninstalled": "ml",
     }
 
 
