@@ -31,6 +31,9 @@ def test_every_command_has_an_example_that_it_understands() -> None:
         found.make_context(command, words)
 
 
+PHILLY = ("simulate", "--preset", "philly-day")
+
+
 @pytest.mark.parametrize(
     ("words", "said", "example"),
     [
@@ -43,6 +46,26 @@ def test_every_command_has_an_example_that_it_understands() -> None:
         (("release",), "give the name of one JOB, or --all", "release"),
         (("workload", "--sizes", "1"), "--sizes: must be GPUS=WEIGHT,..., as 1=70,", "workload"),
         (("simulate", "--profile", "fifo"), "give one of --trace and --preset", "simulate"),
+        ((*PHILLY, "--profile", "afsl"), "found 'afsl'; did you mean 'afs-l'?", "simulate"),
+        ((*PHILLY, "--profile", "afs-p:quantm=1"), "did you mean 'quantum'?", "simulate"),
+        ((*PHILLY, "--profile", "afs-p:quantum=ten"), "quantum must be float; found 'ten'", "simulate"),
+        ((*PHILLY, "--profile", "afs-p:quantum"), "afs-p:quantum", "simulate"),
+        (
+            ("simulate", "--preset", "philly-dey", "--profile", "fifo"),
+            "'philly-dey' is not known",
+            "simulate",
+        ),
+        (("simulate", "--trace", "no.csv", "--profile", "fifo"), "File 'no.csv' does not exist", "simulate"),
+        (("workload", "--arrivals", "often"), "--arrivals", "workload"),
+        (("replay", "nowhere.json"), "nowhere.json", "replay"),
+        (("replay", "-"), "is empty", "replay"),
+        (("serve", "--config", "nowhere.yaml"), "nowhere.yaml", "serve"),
+        (("explain", "a", "--kubeconfig", "/nowhere"), "kubeconfig /nowhere: no such file", "explain"),
+        (("top", "--once", "--kubeconfig", "/nowhere"), "kubeconfig /nowhere: no such file", "top"),
+        (("release", "a", "--kubeconfig", "/nowhere"), "kubeconfig /nowhere: no such file", "release"),
+        (("release", "a", "--as-group", "g"), "--as-group needs --as", "release"),
+        (("hold", "--seconds"), "No such option '--seconds'", "hold"),
+        (("doctor", "--kubeconfig", "/nowhere"), "kubeconfig /nowhere: no such file", "doctor"),
     ],
 )
 def test_a_usage_error_says_what_was_meant_and_gives_an_example(
@@ -55,14 +78,11 @@ def test_a_usage_error_says_what_was_meant_and_gives_an_example(
     assert found.stdout == ""
 
 
-def test_a_profile_or_parameter_that_is_nearly_right_is_recognised() -> None:
-    assert (
-        "found 'afsl'; did you mean 'afs-l'?"
-        in muster("simulate", "--profile", "afsl", "--preset", "philly-day").stderr
-    )
-    assert (
-        "did you mean 'quantum'?"
-        in muster("simulate", "--profile", "afs-p:quantm=1", "--preset", "philly-day").stderr
+def test_the_agent_which_needs_no_click_gives_its_example_too() -> None:
+    found = muster("agent")
+    assert found.exit_code == 2
+    assert found.stderr.endswith(
+        "COMMAND: expected the command to run, found none; muster agent -- python train.py\n"
     )
 
 

@@ -46,7 +46,7 @@ def says_errors(command: Callable[..., Any]) -> Callable[..., Any]:
         except (UsageError, ConfigurationError) as error:
             click.echo(f"muster: {error}", err=True)
             context = click.get_current_context(silent=True)
-            if isinstance(error, UsageError) and context is not None:
+            if context is not None:
                 click.echo(example(context.command.name), err=True)
             sys.exit(2)
         except MusterError as error:
