@@ -158,10 +158,10 @@ def test_the_picture_shows_who_has_what_and_the_queue_says_why(
     queue = page.until(lambda: found if len(found := page.rows("queue")) == 2 else None, "two jobs wait")
     place, _, gpus, _, expected, why = queue[f"{namespace}/job-large"]
     assert (place, gpus) == ("1", "16")
-    assert expected.startswith("unknown: 1 job before it declares no run time")
+    assert expected.startswith("not known: 1 job before it declares no run time")
     assert "needs 16 GPUs (2 replicas of 8)" in why
     assert "first in the queue" in why
-    assert "unknown: no job that ends makes room for it" in queue[f"{namespace}/job-never"][4]
+    assert queue[f"{namespace}/job-never"][4] == "never, as the cluster is now"
     assert page.rows("jobs")[f"{namespace}/job-train"][1:3] == ["Running", "3/3"]
     for scheme in ("light", "dark"):
         page.prefer(scheme)
@@ -674,6 +674,32 @@ def test_a_page_that_nobody_looks_at_asks_nothing(chrome: Chrome, made: Callable
     chrome.close()
     chrome.switch_to.window(here)
     wait_until(lambda: len(service.asked) > before, what="it asks when it is seen again")
+
+
+def test_when_a_job_starts_is_shown_with_how_sure_that_is(
+    chrome: Chrome, made: Callable[[View], Made]
+) -> None:
+    now = time.time()
+    jobs = [
+        made_up("runs", worker=1, gpus=8, on=["n0"], started_at=now - 100, remaining_work=7000.0),
+        made_up("next", worker=1, gpus=8),
+        made_up("never", worker=1, gpus=9),
+    ]
+    page = Page(chrome, made(viewed(snapshot(nodes=1, jobs=jobs, now=now))).address)
+    page.open("any")
+    queue = page.until(lambda: found if len(found := page.rows("queue")) == 2 else None, "two jobs wait")
+    sure = "by the run times that jobs declare or report; it may start sooner"
+    when, _, how = queue["team/next"][4].partition("\n")
+    assert when.startswith("in ")
+    assert how == sure
+    assert queue["team/never"][0] == "–"
+    assert queue["team/never"][4] == "never, as the cluster is now"
+    page.open("any", "job=team/next")
+    page.until(lambda: f"m, {sure}" in page.says("#job"), "so says the job")
+    page.open("any", "job=team/never")
+    page.until(lambda: "never, as the cluster is now" in page.says("#job"), "so does the one that never fits")
+    assert "Place in the queue" not in page.says("#job")
+    assert page.faults() == []
 
 
 def test_without_gpus_or_jobs_it_says_so(chrome: Chrome, made: Callable[[View], Made]) -> None:

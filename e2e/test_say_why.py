@@ -7,6 +7,7 @@ that being read writes nothing, and that others move up no more than their posit
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -371,6 +372,14 @@ def test_a_waiting_gang_says_its_turn_and_explain_sends_nobody_elsewhere(
     assert (said["Free"], said["Blocker"]) == (status["fits"], status["blocker"])
     assert "(in 5" in said["Expected"]
     assert "/v1/jobs" not in str(said)
+    everybody = lab.kubectl("get", "gangs", "-n", namespace, "-o", "wide")
+    top = lab.muster("top", "-n", namespace, "--once").stdout
+    for words in (status["fits"], status["blocker"], status["start"], status["expected"]):
+        assert words in everybody
+    for words in (status["fits"], status["blocker"], "expected start in 5", status["expected"]):
+        assert words in top
+    for what in ("job/big", "pods"):
+        assert re.search(r"position \d+ in the queue", lab.kubectl("describe", what, "-n", namespace)), what
     huge = gang(cluster, namespace, "job-huge")
     assert ("position" in huge, "expectedStart" in huge) == (False, False)
     never = explained("job-huge")

@@ -14,8 +14,9 @@ from muster.cli import main
 from muster.cluster import api
 from muster.screen import HEAD, SORTS, Capacity, Look, Seen, clipped, listed, listing, picture
 from muster.top import SEQUENCES
+from muster.types import BEHIND, NEVER
 from tests.api_fake import Server, serving
-from tests.gangs import NOON, a_busy_cluster, gang
+from tests.gangs import NOON, a_busy_cluster, gang, stamp
 
 SEEN = Seen(a_busy_cluster(), Capacity(gpus=32, nodes=4, cordoned=1), NOON, everywhere=True)
 
@@ -40,17 +41,20 @@ def test_in_a_pipe_every_job_is_there_uncut() -> None:
         "GPUs  22 granted in team, 6 to other namespaces, 4 not granted by Muster; 32 on 4 nodes (1 cordoned)",
         "Jobs  2 running, 1 resizing, 1 waiting, 1 finished; the longest waits 5m",
         "",
-        "NAME        STATE     SHARE    GPUS   SPEED  PROGRESS       LEFT     END   AGE  RESIZES  WHY",
-        "job-bert    Resizing  4/2/8 ▼    16  58.1/s  ━━━━━━━━   7%   25h   2 Jan  120m        1  4 more GPUs would"
-        " speed it up by 18 %, but 1 job that gains less and is shorter comes first",
-        "job-resnet  Running   4/1/8 ▲     4   412/s  ━━━━━━━━  43%   80m  13:20Z   60m        3  2 more GPUs would"
-        " speed it up by 9 %; job-bert is 31 % faster with its last 4",
-        "job-rigid   Running   2/2/2       2                                         3m           its size is fixed"
-        " at 2 replicas; can't resize: a Job without successPolicy would wait for indexes that never ran",
-        "job-next    Waiting   0/1/4     (8)                                         5m           needs 8 GPUs (1"
-        " replica of 8)",
-        "job-over    Finished  0/1/1     (1)          ━━━━━━━━ 100%                150m           all replicas have"
-        " ended",
+        "NAME        STATE     SHARE    GPUS  POS   START   SPEED  PROGRESS       LEFT     END   AGE  RESIZES  WHY",
+        "job-bert    Resizing  4/2/8 ▼    16               58.1/s  ━━━━━━━━   7%   25h   2 Jan  120m        1"
+        "  4 more GPUs would speed it up by 18 %, but 1 job that gains less and is shorter comes first",
+        "job-resnet  Running   4/1/8 ▲     4                412/s  ━━━━━━━━  43%   80m  13:20Z   60m        3"
+        "  2 more GPUs would speed it up by 9 %; job-bert is 31 % faster with its last 4",
+        "job-rigid   Running   2/2/2       2                                                      3m         "
+        "  its size is fixed at 2 replicas; can't resize: a Job without successPolicy would wait for indexes"
+        " that never ran",
+        "job-next    Waiting   0/1/4     (8)    1  in 80m                                         5m         "
+        "  needs 8 GPUs (1 replica of 8); 0 of 1 replica fits now; 20 GPUs that it could use are held by"
+        " team/job-bert and team/job-resnet; expected start in 80m, by the run times that jobs declare or"
+        " report; it may start sooner",
+        "job-over    Finished  0/1/1     (1)                       ━━━━━━━━ 100%                150m         "
+        "  all replicas have ended",
     ]  # fmt: skip
 
 
@@ -60,15 +64,40 @@ def test_on_80_columns_what_tells_least_goes_and_no_line_is_longer() -> None:
         "GPUs  ██████████████████░░  28 granted, 4 not granted by Muster; 32 on 4 nodes …",
         "Jobs  3 running, 1 resizing, 2 waiting, 1 finished; the longest waits 5m",
         "",
-        "NAME        STATE     SHARE    GPUS  WHY",
-        "job-bert    Resizing  4/2/8 ▼    16  4 more GPUs would speed it up by 18 %, but…",
-        "job-theirs  Running   6/1/6       6  at its maximum",
-        "job-resnet  Running   4/1/8 ▲     4  2 more GPUs would speed it up by 9 %; job-…",
-        "job-rigid   Running   2/2/2       2  its size is fixed at 2 replicas; can't res…",
-        "job-next    Waiting   0/1/4     (8)  needs 8 GPUs (1 replica of 8)",
-        "job-late    Waiting   0/4/4    (32)  needs 32 GPUs (4 replicas of 8)",
-        "job-over    Finished  0/1/1     (1)  all replicas have ended",
+        "NAME        STATE     SHARE    GPUS  POS  WHY",
+        "job-bert    Resizing  4/2/8 ▼    16       4 more GPUs would speed it up by 18 %…",
+        "job-theirs  Running   6/1/6       6       at its maximum",
+        "job-resnet  Running   4/1/8 ▲     4       2 more GPUs would speed it up by 9 %;…",
+        "job-rigid   Running   2/2/2       2       its size is fixed at 2 replicas; can'…",
+        "job-next    Waiting   0/1/4     (8)    1  needs 8 GPUs (1 replica of 8); 0 of 1…",
+        "job-late    Waiting   0/4/4    (32)    2  needs 32 GPUs (4 replicas of 8); 0 of…",
+        "job-over    Finished  0/1/1     (1)       all replicas have ended",
     ]
+
+
+def test_a_waiting_job_says_when_it_starts_and_how_sure_or_why_that_is_not_known_or_never() -> None:
+    sure = "by the run times that jobs declare or report; it may start sooner"
+    jobs = [
+        gang("a-past", "Waiting", message="needs 2 GPUs", position=1, expectedStart=stamp(9), expected=sure),
+        gang("b-unknown", "Waiting", message="needs 2 GPUs", position=2, expected="not known: too much"),
+        gang("c-never", "Waiting", message="needs 9 GPUs: no node has them", expected=NEVER),
+        gang("d-behind", "Waiting", message=f"needs 2 GPUs; {BEHIND}", expected=BEHIND),
+    ]
+    head, *lines = drawn(listing(Seen(jobs, None, NOON), Look("team"), NOON))[3:]
+    assert "  POS  START  " in head
+    at = head.index("POS")
+    assert [line[at : at + 10].split() for line in lines] == [["1", "now"], ["2"], ["never"], []]
+    assert [line[head.index("WHY") :] for line in lines] == [
+        f"needs 2 GPUs; expected start now, {sure}",
+        "needs 2 GPUs; expected start not known: too much",
+        f"needs 9 GPUs: no node has them; expected start {NEVER}",
+        f"needs 2 GPUs; {BEHIND}",
+    ]
+
+
+def test_without_a_job_that_waits_there_is_no_column_of_turns() -> None:
+    seen = Seen([gang("job", gpus=1)], None, NOON)
+    assert not {"POS", "START"} & set(drawn(listing(seen, Look("team"), NOON))[3].split())
 
 
 @pytest.mark.parametrize("width", [20, 40, 61, 80, 120, 200])

@@ -161,8 +161,11 @@ def top(**options: Any) -> None:
     \b
     SHARE     replicas now/at least/at most; an arrow: changed within the last minute
     GPUS      granted; (asked for) of jobs that wait
+    POS       place in the queue, of the first 100 that wait; a job that can never fit has none
+    START     when it is expected to start, as far as that is known
     LEFT      until its expected end, at this share
-    WHY       why it has this share; of a job that waits, what for (muster explain JOB tells more)
+    WHY       why it has this share; of a job that waits: what for, what is free of that, who has the rest, and
+              how sure START is, or why it is not known
 
     \b
     Keys: q quit, s sort by the next column, a all namespaces or one, arrows, page up and page down scroll.

@@ -115,9 +115,7 @@ def _turn(gang: Gang, now: float) -> Lines:
         for label, field in (("Free", "fits"), ("Blocker", "blocker"))
         if gangs.text(gang, field)
     ]
-    start = gangs.seconds(gangs.status(gang).get("expectedStart"))
-    if start is not None:
-        when = "now" if start <= now else f"in {duration(start - now)}"
+    if when := gangs.start(gang, now):
         lines.append(("Expected", f"{_second(gangs.text(gang, 'expectedStart'))} ({when}), {expected}"))
     elif expected and expected != BEHIND:
         lines.append(("Expected", expected))

@@ -160,6 +160,14 @@ def remaining(gang: Gang, now: float) -> float | None:
     return None if end is None else max(0.0, end - now)
 
 
+def start(gang: Gang, now: float) -> str:
+    """ "in 12m", "now" where that is past: when it is expected to start; "" where that is not known."""
+    at = seconds(status(gang).get("expectedStart"))
+    if at is None:
+        return ""
+    return "now" if at <= now else f"in {duration(at - now)}"
+
+
 def ago(time: object, now: float) -> str:
     """ "12m" since an RFC 3339 time, "" where it is none."""
     at = seconds(time)

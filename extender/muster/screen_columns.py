@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.text import Text
@@ -10,6 +10,7 @@ from rich.text import Text
 from muster import gangs
 from muster.core.reasons.words import duration
 from muster.gangs import RUNS, Gang
+from muster.types import BEHIND, NEVER
 
 RECENT = 60.0
 """Seconds for which an arrow shows that a share changed."""
@@ -33,12 +34,14 @@ COLOURS = {
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A column: what it says of a job. place: the lower, the longer it stays when the terminal is narrow."""
+    """A column: what it says of a job. place: the lower, the longer it stays when the terminal is narrow; waits:
+    it is left out where no job waits."""
 
     name: str
     cell: Callable[[Gang, float], Text]
     place: int
     right: bool = False
+    waits: bool = False
 
 
 def _state_cell(gang: Gang, now: float) -> Text:  # noqa: ARG001
@@ -86,8 +89,29 @@ def _age_cell(gang: Gang, now: float) -> Text:
     return Text(gangs.ago(gangs.part(gang, "metadata").get("creationTimestamp"), now))
 
 
-def _why_cell(gang: Gang, now: float) -> Text:  # noqa: ARG001
+def _position_cell(gang: Gang, now: float) -> Text:  # noqa: ARG001
+    return Text(gangs.text(gang, "position"))
+
+
+def _start_cell(gang: Gang, now: float) -> Text:
+    return Text("never" if gangs.text(gang, "expected") == NEVER else gangs.start(gang, now))
+
+
+def _turn(gang: Gang, now: float) -> Iterator[str]:
+    """What it waits for, what is free of that, who has the rest, and when it may start and how sure that is."""
+    told = (gangs.message(gang), gangs.text(gang, "fits"), gangs.text(gang, "blocker"))
+    yield from filter(None, told)
+    start, expected = gangs.start(gang, now), gangs.text(gang, "expected")
+    if start:
+        yield f"expected start {start}, {expected}"
+    elif expected and expected != BEHIND:  # which the message says
+        yield f"expected start {expected}"
+
+
+def _why_cell(gang: Gang, now: float) -> Text:
     """Of a job that runs why it has its share, of one in place which GPUs they are, of others what it waits for."""
+    if gangs.state(gang) == "Waiting":
+        return Text("; ".join(_turn(gang, now)))
     runs = gangs.state(gang) in RUNS
     found = (runs and gangs.text(gang, "shareReason")) or gangs.message(gang)
     if gangs.in_place(gang) and found != gangs.message(gang):
@@ -101,17 +125,19 @@ def _plain(read: Callable[[Gang], str]) -> Callable[[Gang, float], Text]:
 
 
 COLUMNS = (
-    _Column("NAMESPACE", _plain(gangs.namespace), 3),
+    _Column("NAMESPACE", _plain(gangs.namespace), 4),
     _Column("NAME", _plain(gangs.job), 0),
     _Column("STATE", _state_cell, 1),
     _Column("SHARE", _share_cell, 0),
     _Column("GPUS", _gpus_cell, 2, right=True),
-    _Column("SPEED", _plain(lambda g: gangs.text(g, "speed")), 4, right=True),
-    _Column("PROGRESS", _progress_cell, 5),
-    _Column("LEFT", _left_cell, 6, right=True),
-    _Column("END", _end_cell, 9, right=True),
-    _Column("AGE", _age_cell, 8, right=True),
-    _Column("RESIZES", _plain(lambda g: gangs.text(g, "resizes")), 7, right=True),
+    _Column("POS", _position_cell, 3, right=True, waits=True),
+    _Column("START", _start_cell, 5, right=True, waits=True),
+    _Column("SPEED", _plain(lambda g: gangs.text(g, "speed")), 6, right=True),
+    _Column("PROGRESS", _progress_cell, 7),
+    _Column("LEFT", _left_cell, 8, right=True),
+    _Column("END", _end_cell, 11, right=True),
+    _Column("AGE", _age_cell, 10, right=True),
+    _Column("RESIZES", _plain(lambda g: gangs.text(g, "resizes")), 9, right=True),
 )
 
 WHY = _Column("WHY", _why_cell, 0)
@@ -119,7 +145,12 @@ WHY = _Column("WHY", _why_cell, 0)
 
 def job_lines(jobs: Sequence[Gang], now: float, everywhere: bool, width: int) -> list[Text]:
     """The columns' names, and a line for each job. width: letters that a line may have; 0 = any."""
-    columns = [column for column in COLUMNS if everywhere or column.name != "NAMESPACE"]
+    waits = any(gangs.state(gang) == "Waiting" for gang in jobs)
+    columns = [
+        column
+        for column in COLUMNS
+        if (everywhere or column.name != "NAMESPACE") and (waits or not column.waits)
+    ]
     cells = {column.name: [column.cell(gang, now) for gang in jobs] for column in columns}
     widths = {name: max([len(name), *(cell.cell_len for cell in found)]) for name, found in cells.items()}
     if width:

@@ -503,7 +503,9 @@ def test_the_crd_is_reached_by_upgrades_and_kept_by_an_uninstall() -> None:
     assert [c["name"] for c in columns if not c.get("priority")] == [
         "State", "Position", "Replicas", "Share", "GPUs", "Speed", "Progress", "End", "Age", "Message",
     ]  # fmt: skip
-    assert [c["name"] for c in columns if c.get("priority")] == ["Reason", "Resizes", "Why"]
+    assert [c["name"] for c in columns if c.get("priority")] == [
+        "Free", "Blocker", "Start", "Expected", "Reason", "Resizes", "Why",
+    ]  # fmt: skip
     known = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
     paths = [c["jsonPath"].split(".")[1:] for c in columns]
     assert {path[1] for path in paths if path[0] == "status"} <= set(known)

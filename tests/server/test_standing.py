@@ -13,7 +13,7 @@ from muster.core.snapshot_codec import dump, load
 from muster.core.views.job_status import item, standings
 from muster.core.views.view import View
 from muster.errors import UsageError
-from muster.types import JobKey, Port, Snapshot, Taint, Toleration
+from muster.types import NEVER, JobKey, Port, Snapshot, Taint, Toleration
 from tests.scenario import FIFO, NOW, RACK, asks, job, node, snapshot
 from tests.server.reading import viewed
 
@@ -68,6 +68,7 @@ def test_an_item_has_exactly_the_public_shape() -> None:
         "roles": {"worker": {"min": 2, "max": 2, "granted": 0, "bound": 0}},
         "eta": None,
         "etaUnknown": "the start of a job ahead of it is not known",
+        "expected": "not known: the start of a job ahead of it is not known",
     }
 
 
@@ -105,6 +106,16 @@ def test_the_head_is_told_when_it_is_expected_to_start() -> None:
     assert {name: s.eta_unknown for name, s in read.items() if s.eta_unknown} == {
         "next": "2 jobs before it declare no run time (muster.dev/remaining-work)"
     }
+    assert {name: s.expected for name, s in read.items() if s.expected} == {
+        "head": "by the run times that jobs declare or report; it may start sooner",
+        "next": "not known: 2 jobs before it declare no run time (muster.dev/remaining-work)",
+    }
+
+
+def test_a_job_that_can_never_fit_is_told_neither_position_nor_expected_start_but_never() -> None:
+    view = viewed(snapshot(nodes=1, jobs=[job("huge", worker=1, gpus=9), job("next", worker=1, gpus=8)]))
+    (found,) = [item(s) for s in standings(view, everywhere) if s.key.name == "huge"]
+    assert (found["position"], found["eta"], found["expected"]) == (None, None, NEVER)
 
 
 def rich() -> Snapshot:

@@ -6,6 +6,7 @@ import pytest
 
 from muster.core.actions.queue_turns import EVERY, WITHIN, WRITES
 from muster.core.views.job_status import turns
+from muster.points import Profile
 from muster.types import (
     BEHIND,
     NEVER,
@@ -24,11 +25,11 @@ def gang(cluster: FakeCluster, name: str) -> GangRecord:
     return cluster.gangs[("team", f"job-{name}")]
 
 
-def queue(length: int, gpus: int = 8) -> tuple[FakeCluster, Muster]:
+def queue(length: int, gpus: int = 8, profile: Profile | None = None) -> tuple[FakeCluster, Muster]:
     """One node that "holder" has, and so many jobs that wait for it, in the order of their numbers."""
     cluster = FakeCluster(nodes=1)
     cluster.job("holder", 1, gpus=8, remaining_work="600")
-    muster = Muster(cluster)
+    muster = Muster(cluster, profile)
     muster.settle()
     for number in range(length):
         cluster.now += 0.001
@@ -52,6 +53,11 @@ def ends(cluster: FakeCluster, name: str) -> None:
 
 def positions(cluster: FakeCluster) -> dict[str, int]:
     return {name: one.turn.position for (_, name), one in cluster.gangs.items() if one.turn is not None}
+
+
+def on_pod(cluster: FakeCluster, name: str) -> list[RecordEvent]:
+    """Events on pods of a job."""
+    return [said for said in cluster.said if said.job.name == f"job-{name}" and said.pod]
 
 
 def only_turns(actions: list[Action]) -> list[WriteGang]:
@@ -81,6 +87,41 @@ def test_who_has_what_it_needs_and_when_it_starts_follow_when_the_queue_was_play
     assert first.start == pytest.approx(began + 600, abs=5)
     assert second.start == pytest.approx(first.start + 60, abs=5)
     assert len(cluster.said) == events, "no Event tells of it"
+
+
+def test_an_event_brings_what_is_known_of_the_turn_and_none_is_sent_again_for_it() -> None:
+    cluster, muster = queue(2, profile=Profile(order="strict"))
+    told = [said.message for said in on_pod(cluster, "w001")]
+    assert told == ["waits for the job at the head of the queue (order: strict); position 2 in the queue"]
+    for _ in range(3):
+        look(muster)
+        cluster.now += EVERY
+        muster.settle()
+    assert gang(cluster, "w001").turn.start, "it knows more now"  # type: ignore[union-attr]
+    assert [said.message for said in on_pod(cluster, "w001")] == told
+    ends(cluster, "holder")  # the second is the first, and what it waits for is another thing
+    muster.settle()
+    about = on_pod(cluster, "w001")[len(told) :]
+    assert [(said.reason, said.message) for said in about] == [
+        (
+            "Resources",
+            "needs 8 GPUs; 0 of 1 replica fits now; position 1 in the queue; "
+            "expected to start at 13:57Z, "
+            "by the run times that jobs declare or report; it may start sooner",
+        )
+    ]
+    owners = [said.message for said in cluster.said if said.owner is not None and said.owner.kind == "Job"]
+    assert about[0].message in owners
+
+
+def test_the_event_of_a_job_that_can_never_fit_has_no_position_and_says_never() -> None:
+    cluster = FakeCluster(nodes=1)
+    muster = Muster(cluster)
+    cluster.job("huge", 1, gpus=9)
+    muster.settle()
+    (said,) = [said.message for said in on_pod(cluster, "huge")]
+    assert said.endswith(f"expected start: {NEVER}")
+    assert "position" not in said
 
 
 def test_a_run_time_that_nobody_declares_is_said() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from muster.core.views import queue_eta as forecasts
 from muster.core.views.queue_eta import Expected, forecast
 from muster.profiles import build
-from muster.types import Facts, Job, Meter, Report
+from muster.types import NEVER, Facts, Job, Meter, Report
 from tests.scenario import NOW, job, snapshot
 from tests.server.reading import viewed
 
@@ -70,7 +70,7 @@ def test_a_job_that_never_fits_is_told_so_and_holds_nobody_up() -> None:
         runs("b", "n1", 200.0),
         job("huge", worker=3, gpus=8, priority=1),
         job("small", worker=1, gpus=8),
-    ) == {"huge": "no job that ends makes room for it", "small": 100.0}
+    ) == {"huge": NEVER, "small": 100.0}
 
 
 def test_what_foreign_pods_hold_is_not_expected_back() -> None:

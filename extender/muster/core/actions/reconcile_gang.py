@@ -46,7 +46,7 @@ def diff(state: LedgerState, job_state: JobState, job: Job, status: Status, now:
     if unrecorded and may_carry(state, job_state, job, reservations):
         first = carry(state, job_state, job, reservations, now)
         if first is not None:
-            yield from sayings(job_state, job, status)
+            yield from sayings(job_state, job, status, None, now)
             yield first
         return
     if unrecorded or not starts_at_once(state, job_state, status, now):
@@ -247,7 +247,7 @@ def _write(
     if telling[1:3] != job_state.recorded.told[1:3] and not (
         job_state.carried and status.reason is Reason.BINDING
     ):
-        yield from sayings(job_state, job, status)
+        yield from sayings(job_state, job, status, turn, now)
 
 
 def rewrite(

@@ -17,6 +17,7 @@ from muster.core.state.job_state import NO_MEMORY, UNTOUCHED, JobState, Untold
 from muster.core.state.state import LedgerState
 from muster.core.workload.job_events import told, told_gang
 from muster.types import (
+    BEHIND,
     EndReason,
     Evict,
     Job,
@@ -56,7 +57,7 @@ def status_of(
         "code": None,  # of an older version (gang_codec.why)
         "reason": telling[1],
         "message": gang_codec.queued(telling[2], turn),
-        **_turn(turn),
+        **_turn(turn, now),
         "replicas": telling[3],
         "gpus": gpus,
         "priority": job.priority,
@@ -78,7 +79,7 @@ def status_of(
     }
 
 
-def _turn(turn: Turn | None) -> dict[str, object]:
+def _turn(turn: Turn | None, now: float) -> dict[str, object]:
     """Of a job that waits; None takes away what was written before (merge patch)."""
     turn = turn or Turn()
     return {
@@ -86,6 +87,7 @@ def _turn(turn: Turn | None) -> dict[str, object]:
         "fits": turn.fits or None,
         "blocker": turn.blocker or None,
         "expectedStart": rfc3339(turn.start),
+        "start": clock(turn.start, now) or None,
         "expected": turn.expected or None,
     }
 
@@ -185,8 +187,11 @@ FAULTS = (Reason.NEVER_FITS, Reason.STUCK, Reason.QUOTA)
 """Reasons that somebody has to do something about."""
 
 
-def sayings(job_state: JobState, job: Job, status: Status) -> Iterator[RecordEvent]:
-    """Events of a job that waits, and of one that starts after it has waited."""
+def sayings(
+    job_state: JobState, job: Job, status: Status, turn: Turn | None, now: float
+) -> Iterator[RecordEvent]:
+    """Events of a job that waits, and of one that starts after it has waited. turn: what is known of it at this
+    moment; that it is another one later is told by the Gang alone."""
     waits = status.state in WAITS or status.reason is Reason.STUCK
     if waits:
         reason, warning = str(status.reason), status.state is State.INVALID or status.reason in FAULTS
@@ -194,12 +199,28 @@ def sayings(job_state: JobState, job: Job, status: Status) -> Iterator[RecordEve
         reason, warning = "Starting", False
     else:
         return
-    message = f"{status.message}; {status.detail}" if status.detail else status.message
+    message = "; ".join(part for part in (status.message, status.detail, *_turn_words(turn, now)) if part)
     if job_state.recorded.gang is None:
         job_state.untold = Untold(reason, message, warning)
     yield from told(
         job_state.key, job, job_state.recorded.gang, reason, message, warning=warning, waits=waits
     )
+
+
+def _turn_words(turn: Turn | None, now: float) -> Iterator[str]:
+    """Place in the queue, who has what it needs, and when it may start and how sure that is; what fits is its
+    status's detail."""
+    if turn is None:
+        return
+    if turn.position:
+        yield f"position {turn.position} in the queue"
+    yield turn.blocker
+    if turn.start:
+        yield f"expected to start at {clock(turn.start, now)}, {turn.expected}"
+    elif turn.expected == BEHIND:
+        yield BEHIND
+    elif turn.expected:
+        yield f"expected start: {turn.expected}"
 
 
 def gang_told(job_state: JobState) -> Iterator[RecordEvent]:

@@ -20,6 +20,7 @@ from muster.core.reasons.words import plural
 from muster.core.views.queue_eta import Expected, forecast
 from muster.core.views.view import View
 from muster.types import (
+    NEVER,
     QUEUE_TOLD,
     BoolArray,
     Job,
@@ -37,6 +38,8 @@ NAMED = 3
 """Holders that a sentence names; the rest is a count."""
 FREED_BY_OTHERS = frozenset({Reason.RESOURCES, Reason.TOPOLOGY, Reason.NODES})
 """Reasons of jobs that start when other jobs give something back."""
+
+SURE = "by the run times that jobs declare or report; it may start sooner"
 
 Sees = Callable[[str], bool]
 """Whether the reader may see the jobs of a namespace."""
@@ -72,6 +75,14 @@ class Standing:
     eta: float | None = None
     eta_unknown: str = ""
 
+    @property
+    def expected(self) -> str:
+        """How sure `eta` is, or why it is not known, or that it never starts; "" where it does not wait."""
+        if self.eta is not None:
+            return SURE
+        known = self.eta_unknown in ("", NEVER)
+        return self.eta_unknown if known else f"not known: {self.eta_unknown}"
+
 
 @dataclass
 class _Reading:
@@ -91,9 +102,6 @@ def standings(view: View, sees: Sees, namespace: str | None = None) -> list[Stan
     jobs = view.snapshot.jobs
     keys = sorted(key for key in jobs if sees(key.namespace) and namespace in (None, key.namespace))
     return [_standing(reading, jobs[key]) for key in keys]
-
-
-SURE = "by the run times that jobs declare or report; it may start sooner"
 
 
 def turns(view: View) -> dict[JobKey, Turn]:
@@ -137,6 +145,7 @@ def item(standing: Standing) -> dict[str, object]:
         },
         "eta": timestamp(standing.eta),
         "etaUnknown": standing.eta_unknown or None,
+        "expected": standing.expected or None,
     }
 
 

@@ -19,7 +19,7 @@ from muster.core.progress.eta import outlook
 from muster.core.progress.runtime import duration, expected_end
 from muster.core.reasons.words import plural
 from muster.core.views.view import View
-from muster.types import BEHIND, QUEUE_TOLD, Job, JobKey, Nodes, Plan, Reason, Reservation, Shape
+from muster.types import BEHIND, NEVER, QUEUE_TOLD, Job, JobKey, Nodes, Plan, Reason, Reservation, Shape
 
 TRIES = 400
 """Placements that one forecast may try: 1 to 5 ms each on 5,000 nodes."""
@@ -70,7 +70,9 @@ def _forecast(view: View) -> Mapping[JobKey, Expected]:
         job = view.snapshot.jobs.get(key)
         if positions.get(key, 0) > QUEUE_TOLD:
             play.found[key] = Expected(unknown=f"it is {BEHIND} of the queue")
-        elif job is None or view.plan.statuses[key].reason in (Reason.NEVER_FITS, Reason.PLUGIN):
+        elif view.plan.statuses[key].reason is Reason.NEVER_FITS:
+            play.found[key] = Expected(unknown=NEVER)
+        elif job is None or view.plan.statuses[key].reason is Reason.PLUGIN:
             play.found[key] = Expected(unknown="no job that ends makes room for it")
         elif behind:
             play.found[key] = Expected(unknown=behind)

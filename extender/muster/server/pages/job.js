@@ -62,7 +62,9 @@ function facts(job, role, now) {
   ];
   if (job.position !== null) {
     found.push({ term: "Place in the queue", words: String(job.position) });
-    found.push({ term: "Expected start", words: job.eta ? until(job.eta, now) : `unknown: ${job.etaUnknown}`, title: clock(job.eta) });
+    found.push({ term: "Expected start", words: job.eta ? `${until(job.eta, now)}, ${job.expected}` : job.expected, title: clock(job.eta) });
+  } else if (job.expected) {
+    found.push({ term: "Expected start", words: job.expected }); // it never fits
   } else if (job.end || job.endUnknown) {
     found.push({ term: "Expected end", words: job.end ? until(job.end, now) : `unknown: ${job.endUnknown}`, title: clock(job.end) });
   }

@@ -138,9 +138,9 @@ function name(job, open) {
 }
 
 function expected(job, now) {
-  if (job.eta) return { words: until(job.eta, now), title: clock(job.eta) };
-  const why = job.etaUnknown;
-  return { words: why ? `unknown: ${why}` : "unknown: it is not in the queue yet", class: "unknown" };
+  if (!job.eta) return { words: job.expected ?? "not known: it is not in the queue yet", class: "unknown" };
+  const when = until(job.eta, now);
+  return { signature: [when, job.expected], title: clock(job.eta), make: () => [when, h("small", { class: "sure" }, job.expected)], class: "start" };
 }
 
 function share(job) {
