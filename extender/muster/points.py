@@ -17,8 +17,10 @@ from muster.asking import Asking
 from muster.errors import ConfigurationError
 from muster.memory import hand_in, remembers_as
 from muster.types import (
+    DEVICES,
     BoolArray,
     Config,
+    DeviceNames,
     FloatArray,
     Grants,
     IntArray,
@@ -181,7 +183,8 @@ class Profile:
     for nodes. carried: replicas up to which a start is recorded on its first pod, by the PATCH that starts that one,
     and not in the Gang, which costs a request more. shared_lessons: whether namespaces learn from each
     other how fast an image and model trains. incomplete: seconds for which a job that is not whole through its own
-    doing keeps its place in the queue. namespaces: those whose pods are queued.
+    doing keeps its place in the queue. namespaces: those whose pods are queued. devices: the resources that count in
+    GPUs; a Ledger goes on with those that it began with.
     """
 
     name: str = "fifo"
@@ -210,6 +213,7 @@ class Profile:
     shared_lessons: bool = False
     topology_levels: tuple[str, ...] = ()
     namespaces: Namespaces = field(default_factory=Namespaces)
+    devices: DeviceNames = DEVICES
     asking: Asking = field(default_factory=Asking)
     observers: tuple[tuple[str, Observe], ...] = field(default=(), init=False, repr=False, compare=False)
     wakers: tuple[Wake, ...] = field(default=(), init=False, repr=False, compare=False)

@@ -28,13 +28,18 @@ from muster import live_recipes, profiles
 from muster.asking import Asking
 from muster.errors import ConfigurationError, did_you_mean
 from muster.points import Profile
-from muster.types import Namespaces, Requirement
+from muster.types import GPU, Namespaces, Requirement, device_names
 
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+")
 PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 LABEL = r"^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
 NAME = r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"
+DEVICE = (
+    r"^([*]/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?"
+    r"|[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/([A-Za-z0-9][-A-Za-z0-9_.]*[*]?|[*]))$"
+)
+"""An extended resource, or a * in place of its domain or of the rest of its name."""
 
 
 def seconds(value: Any) -> Any:
@@ -314,6 +319,12 @@ class Settings(_Model):
     false: as the profile's own plugins say, however often."""
     estimate: str = "reported"
     """Estimate of profiles that name none: what training reports and owners declare. `declared`: annotations only."""
+    device_resources: tuple[Annotated[str, Field(pattern=DEVICE)], ...] = Field(
+        default=("*/gpu", "nvidia.com/mig-*"), min_length=1, strict=False
+    )
+    """Resources that count as GPUs, in shares, metrics and picture: names, with a * at one end where it is all that
+    begin or end so, e.g. google.com/tpu. Each device counts as one; where a node has nvidia.com/gpu, other names that
+    end in /gpu are taken for the same devices. At start only."""
     topology_levels: tuple[Annotated[str, Field(pattern=LABEL)], ...] = Field(default=(), strict=False)
     """Node label keys, narrowest first (rack, block, zone): jobs are kept within as few as possible."""
     profiles: tuple[ProfileSettings, ...] = Field(default=(), strict=False)
@@ -336,6 +347,11 @@ class Settings(_Model):
         if self.devices.enabled and self.mode == "observe":
             raise PydanticCustomError(
                 "profiles", "devices.enabled: needs mode active: what only looks on can't give devices"
+            )
+        if self.devices.enabled and not device_names(self.device_resources).has(GPU):
+            raise PydanticCustomError(
+                "profiles",
+                f"devices.enabled: needs {GPU} among deviceResources: it is what is given in place",
             )
         names = [p.name for p in self.profiles]
         if len(set(names)) < len(names):
@@ -446,6 +462,7 @@ def _with(built: Profile, settings: Settings) -> Profile:
             settings.autoscaler.limit,
         ),
         topology_levels=settings.topology_levels,
+        devices=device_names(settings.device_resources),
         namespaces=_namespaces(settings),
     )
 
@@ -518,11 +535,14 @@ WORDS: dict[str, Callable[[Any, str], str]] = {
     "dict_type": lambda *_: "must be a mapping",
     "model_type": lambda *_: "must be a mapping",
     "missing": lambda *_: "must be given",
+    "too_short": lambda *_: "must name one at least",
     "string_pattern_mismatch": lambda _, field: (
         "must be a label key such as topology.kubernetes.io/rack"
         if field.startswith("topologyLevels")
         else "must be http://host:port or https://host:port, several separated by commas"
         if field == "reporting.url"
+        else "must be an extended resource such as google.com/tpu, amd.com/* or */gpu"
+        if field.startswith("deviceResources")
         else "must be a Kubernetes name: lower case letters, digits, '-' and '.'"
     ),
 }

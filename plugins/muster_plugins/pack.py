@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from muster.points import Candidates
-from muster.types import FloatArray, Job, Nodes, Role, Shape, Snapshot, counts_as_gpu
+from muster.types import FloatArray, Job, Nodes, Role, Shape, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def greedy_for(shape: Shape, nodes: Nodes) -> int:
         found = nodes.resource_index.get(resource)
         if found is None or amount <= 0:
             continue
-        if counts_as_gpu(resource):
+        if nodes.devices.has(resource):
             return found
         share = amount / max(1, int(nodes.total[:, found].sum()))
         if share > best:

@@ -19,6 +19,7 @@ import yaml
 from e2e.lab import places
 from muster.core.bounds import NOTE, POINTS, ROLES
 from muster.server.kube_scheduler import STEADY, TIMEOUT
+from muster.settings import load_settings
 
 CHART = Path(__file__).resolve().parents[2] / "charts" / "muster"
 SUPPORTED = ["v1.34.0", "v1.35.2", "v1.36.0", "v1.37.1"]
@@ -493,6 +494,15 @@ def test_when_all_is_deleted_a_hook_takes_the_lease_away_and_the_name_off_the_de
             "verbs": ["delete"],
         },
     ]
+
+
+def test_devices_that_count_are_those_of_the_values() -> None:
+    for values, listed in (
+        ((), ["*/gpu", "nvidia.com/mig-*"]),
+        (("deviceResources={google.com/tpu}",), ["google.com/tpu"]),
+    ):
+        data = named(rendered("replicas=0", *values), "ConfigMap")["data"]["muster.yaml"]
+        assert load_settings(data).device_resources == tuple(listed)
 
 
 def test_the_crd_is_reached_by_upgrades_and_kept_by_an_uninstall() -> None:

@@ -32,6 +32,7 @@ def test_the_schema_of_the_values_is_that_of_the_code() -> None:
         ("config.gang.timeout=2x", "at '/config/gang/timeout': '2x' does not match"),
         ("config.pluginArgs.resize-cost.cst=1", "additional properties 'cst' not allowed"),
         ("autoscaler.after=soon", "at '/autoscaler/after': 'soon' does not match"),
+        ("deviceResources={cpu}", "at '/deviceResources/0': 'cpu' does not match"),
         ("image.digest=latest", "at '/image/digest': 'latest' does not match"),
     ],
 )

@@ -298,6 +298,15 @@ def test_gpu_nodes_that_another_scheduler_may_use_are_named_and_used_ones_are_a_
     assert "spec.schedulerName%21%3Dmuster" in query
 
 
+def test_nodes_with_other_devices_count_where_the_configuration_lists_them() -> None:
+    for configuration, said in (("", False), ("deviceResources: [nvidia.com/gpu, google.com/tpu]", True)):
+        cluster = Cluster(configuration)
+        tpus = node("tpu-0", gpus=0)
+        tpus["status"]["allocatable"]["google.com/tpu"] = "4"
+        cluster.answers["/api/v1/nodes"]["items"].append(tpus)
+        assert ("tpu-0" in found(cluster)["nodes"].says) is said
+
+
 def test_long_lists_are_read_to_their_end() -> None:
     cluster = Cluster()
     pages = iter([{"items": [node("gpu-8")], "metadata": {"continue": "more"}}, {"items": [node("gpu-9")]}])

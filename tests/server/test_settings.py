@@ -28,6 +28,7 @@ ports: {service: 9080, extender: 9081}
 gang: {timeout: 90s, ttlAfterFinished: 1h30m, ownerPause: 30s}
 patience: 600
 topologyLevels: [rack, topology.kubernetes.io/zone]
+deviceResources: [google.com/tpu, amd.com/*, "*/gpu"]
 pluginArgs: {gang-pack: {in_use: 25.0}}
 """
 
@@ -87,6 +88,7 @@ def test_every_setting_reaches_the_profile(tmp_path: Path) -> None:
         30.0,
     )
     assert profile.topology_levels == ("rack", "topology.kubernetes.io/zone")
+    assert profile.devices == (("google.com/tpu",), ("amd.com/",), ("/gpu",))
 
 
 def test_the_gang_profile_is_one_plugin_at_three_points() -> None:
@@ -128,6 +130,13 @@ profiles:
         ("gang: {timeout: 0}", "gang.timeout: must be more than 0; found 0"),
         ("topologyLevels: rack", "topologyLevels: must be a list; found 'rack'"),
         ("topologyLevels: [a b]", "topologyLevels[0]: must be a label key such as"),
+        ("deviceResources: []", "deviceResources: must name one at least; found []"),
+        ("deviceResources: [cpu]", "deviceResources[0]: must be an extended resource such as google.com/tpu"),
+        ("deviceResources: ['*']", "deviceResources[0]: must be an extended resource such as google.com/tpu"),
+        (
+            "{devices: {enabled: true}, reporting: {enabled: true}, deviceResources: [google.com/tpu]}",
+            "devices.enabled: needs nvidia.com/gpu among deviceResources",
+        ),
         ("schedulerName: My Scheduler", "schedulerName: must be a Kubernetes name"),
         ("apiVersion: v1", "apiVersion: must be 'muster.dev/v1alpha1'; found 'v1'"),
         ("- a", "configuration: must be a mapping; found ['a']"),

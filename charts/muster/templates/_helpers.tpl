@@ -227,10 +227,15 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "muster.account" . }}
      (helm template). As `muster doctor` sees it. */}}
 {{- define "muster.openNodes" -}}
 {{- $open := list -}}
+{{- $devices := default (list "*/gpu") .Values.deviceResources -}}
 {{- range (lookup "v1" "Node" "" "").items -}}
 {{- $gpus := false -}}
 {{- range $name, $amount := .status.allocatable -}}
-{{- if and (or (hasSuffix "/gpu" $name) (hasPrefix "nvidia.com/mig-" $name)) (ne (toString $amount) "0") -}}{{- $gpus = true -}}{{- end -}}
+{{- range $device := $devices -}}
+{{- $part := trimAll "*" $device -}}
+{{- $counts := or (eq $name $device) (and (hasPrefix "*" $device) (hasSuffix $part $name)) (and (hasSuffix "*" $device) (hasPrefix $part $name)) -}}
+{{- if and $counts (ne (toString $amount) "0") -}}{{- $gpus = true -}}{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- $kept := default false .spec.unschedulable -}}
 {{- range .spec.taints -}}

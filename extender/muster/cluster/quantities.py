@@ -13,7 +13,7 @@ from muster.cached import MIB, cached
 from muster.cluster import api_types
 from muster.core.bounds import AMOUNT, GPUS, Bound
 from muster.core.workload import identity
-from muster.types import counts_as_gpu
+from muster.types import DEVICES
 
 Amounts = Mapping[str, str | int | float]
 
@@ -52,7 +52,7 @@ def amounts(found: Amounts | None) -> dict[str, int]:
 
 
 def bound_of(resource: str) -> Bound:
-    return GPUS if counts_as_gpu(resource) else AMOUNT
+    return GPUS if DEVICES.has(resource) else AMOUNT
 
 
 def _add(into: dict[str, int], more: Mapping[str, int]) -> None:

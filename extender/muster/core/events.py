@@ -113,7 +113,7 @@ def _learn(state: LedgerState, event: Event, now: float) -> None:
         read_again(state, gone)
     match event:
         case PodSeen(pod, new):
-            pod_seen(state, pod, now, new=new)
+            pod_seen(state, state.counting.pod(pod), now, new=new)
         case PodGone(uid):
             pod_gone(state, uid, now)
         case NodeSeen(node):
@@ -121,7 +121,7 @@ def _learn(state: LedgerState, event: Event, now: float) -> None:
         case NodeGone(name):
             state.charges.node_gone(name)
         case OwnerSeen(owner):
-            _owner_seen(state, owner, now)
+            _owner_seen(state, state.counting.owner(owner), now)
         case OwnerGone(uid):
             _touch_owned(state, uid)
             state.owners.gone(uid)

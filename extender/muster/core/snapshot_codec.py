@@ -21,7 +21,7 @@ from muster.core.plain_values import built_of, fields_of, plain_of
 from muster.core.views.view import View
 from muster.errors import UsageError
 from muster.points import Profile
-from muster.types import Job, JobKey, NodeRecord, Nodes, Port, Shape, Snapshot
+from muster.types import DEVICES, DeviceNames, Job, JobKey, NodeRecord, Nodes, Port, Shape, Snapshot
 
 VERSION = 2
 """Raised when a dump can no longer be read by the code before."""
@@ -44,6 +44,11 @@ def dump(view: View) -> dict[str, Any]:
             "shared_at": snapshot.shared_at,
             "nodes": [plain_of(node, shapes) for node in snapshot.nodes.records],
             "resources": list(snapshot.nodes.resources),
+            **(
+                {"devices": plain_of(devices, shapes)}
+                if (devices := snapshot.nodes.devices) != DEVICES
+                else {}
+            ),
             "free": snapshot.free.tolist(),
             "ours_on": snapshot.ours_on.tolist(),
             "ports": [[row, [list(p) for p in sorted(ports)]] for row, ports in snapshot.ports.items()],
@@ -75,7 +80,8 @@ def load(plain: Mapping[str, Any]) -> tuple[Snapshot, str]:
 
 def _snapshot(plain: Mapping[str, Any]) -> Snapshot:
     shapes = [built_of(shape, Shape, ()) for shape in plain["shapes"]]
-    nodes = Nodes([built_of(node, NodeRecord, shapes) for node in plain["nodes"]])
+    devices = built_of(plain["devices"], DeviceNames, ()) if "devices" in plain else DEVICES
+    nodes = Nodes([built_of(node, NodeRecord, shapes) for node in plain["nodes"]], devices)
     if list(nodes.resources) != list(plain["resources"]):
         raise ValueError("columns do not match the nodes' resources")
     jobs = [built_of(job, Job, shapes) for job in plain["jobs"]]

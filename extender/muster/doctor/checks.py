@@ -17,7 +17,7 @@ from muster.doctor.admission import admission
 from muster.doctor.finding import Finding, fail, fine, may_not, warn
 from muster.doctor.patient import Json, Patient, ask
 from muster.errors import ClusterError
-from muster.types import counts_as_gpu
+from muster.types import DeviceNames, device_names
 
 OLDEST, NEWEST = 34, 37
 """Minors of Kubernetes 1 that are supported (the chart's kubeVersion)."""
@@ -156,8 +156,11 @@ def nodes(patient: Patient) -> Iterator[Finding]:
     if patient.settings.binder == "cluster" or patient.settings.leader.own:
         yield fine("nodes", "the cluster's scheduler binds: no second one shares its nodes")
         return
+    devices = device_names(patient.settings.device_resources)
     with_gpus = [
-        node for node in patient.every("v1", "nodes") if _gpus(node.get("status", {}).get("allocatable", {}))
+        node
+        for node in patient.every("v1", "nodes")
+        if _gpus(node.get("status", {}).get("allocatable", {}), devices)
     ]
     names = {node["metadata"]["name"] for node in with_gpus}
     others = sorted(
@@ -182,17 +185,18 @@ def nodes(patient: Patient) -> Iterator[Finding]:
 def _strangers(patient: Patient) -> Iterable[Json]:
     """Pods of other schedulers that run or start, and ask for GPUs."""
     ours = patient.settings.scheduler_name
+    devices = device_names(patient.settings.device_resources)
     selector = f"spec.schedulerName!={ours},status.phase!=Succeeded,status.phase!=Failed"
     for pod in patient.every("v1", "pods", selector):
         asked = [
             c.get("resources", {}).get("requests", {}) for c in pod.get("spec", {}).get("containers", ())
         ]
-        if any(map(_gpus, asked)):
+        if any(_gpus(amounts, devices) for amounts in asked):
             yield pod
 
 
-def _gpus(amounts: Json) -> bool:
-    return any(counts_as_gpu(name) and str(value) != "0" for name, value in amounts.items())
+def _gpus(amounts: Json, devices: DeviceNames) -> bool:
+    return any(devices.has(name) and str(value) != "0" for name, value in amounts.items())
 
 
 def _kept_off(node: Json) -> bool:

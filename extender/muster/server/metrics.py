@@ -75,6 +75,15 @@ class ViewCollector(Collector):
             ("muster_gpus_free", "GPUs that no pod uses and no plan holds.", view.free),
         ):
             yield GaugeMetricFamily(name, text, int(snapshot.nodes.gpus(rows).sum()))
+        for name, text, rows in (
+            (
+                "muster_mig_slices",
+                "Compute slices of the MIG devices that nodes offer.",
+                snapshot.nodes.total,
+            ),
+            ("muster_mig_slices_free", "Those of MIG devices that no pod uses and no plan holds.", view.free),
+        ):
+            yield GaugeMetricFamily(name, text, int(snapshot.nodes.mig_slices(rows).sum()))
         yield from _shares(view)
         for name, text, value in (
             ("muster_nodes", "Nodes known.", len(snapshot.nodes)),

@@ -63,6 +63,7 @@ from muster.types.status import (
     Turn,
 )
 from muster.types.values import (
+    DEVICES,
     GATE,
     GPU,
     GPU_MEMORY,
@@ -71,7 +72,9 @@ from muster.types.values import (
     NOTHING,
     PODS,
     PRODUCT,
+    WHOLE,
     BoolArray,
+    DeviceNames,
     FloatArray,
     GpuSeconds,
     IntArray,
@@ -88,11 +91,13 @@ from muster.types.values import (
     Taint,
     Term,
     Toleration,
-    counts_as_gpu,
+    device_names,
+    mig_slices,
 )
 
 __all__ = [
     "BEHIND",
+    "DEVICES",
     "GATE",
     "GPU",
     "GPU_MEMORY",
@@ -105,6 +110,7 @@ __all__ = [
     "PRODUCT",
     "QUEUE_TOLD",
     "SHARES_KEPT",
+    "WHOLE",
     "Action",
     "BoolArray",
     "Budget",
@@ -116,6 +122,7 @@ __all__ = [
     "DeclaredRole",
     "DeleteGang",
     "DeleteProvisioningRequest",
+    "DeviceNames",
     "EndReason",
     "Event",
     "Evict",
@@ -187,6 +194,7 @@ __all__ = [
     "Unreadable",
     "WriteGang",
     "WriteLearned",
-    "counts_as_gpu",
+    "device_names",
     "elastic_role",
+    "mig_slices",
 ]

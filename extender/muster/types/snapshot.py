@@ -13,10 +13,12 @@ from muster.cached import MIB, Cache
 from muster.types.job import Config, Job
 from muster.types.kube import NodeRecord
 from muster.types.values import (
+    DEVICES,
     GPU,
-    MIG,
     PODS,
+    WHOLE,
     BoolArray,
+    DeviceNames,
     FloatArray,
     IntArray,
     JobKey,
@@ -25,7 +27,7 @@ from muster.types.values import (
     Taint,
     Term,
     Toleration,
-    counts_as_gpu,
+    mig_slices,
 )
 
 if TYPE_CHECKING:
@@ -44,7 +46,7 @@ class Nodes:
     """The nodes as columns, sorted by name. Static: rebuilt when a node's labels, taints, allocatable or
     schedulability change, and shared by snapshots until then. Nobody changes them. What follows from them alone is
     kept with them: `masks` by constraint (core.placement.feasibility) and `verdicts`: why such a demand never fits,
-    "" where it does (core.reasons.waiting).
+    "" where it does (core.reasons.waiting). devices: what counts in their GPUs.
 
     names: N strings; resources: R names; total: (N, R) int64; open: (N,) bool, false for cordoned nodes.
     """
@@ -54,6 +56,7 @@ class Nodes:
         "_domains",
         "_labels",
         "_usable",
+        "devices",
         "index",
         "masks",
         "names",
@@ -65,7 +68,8 @@ class Nodes:
         "verdicts",
     )
 
-    def __init__(self, records: Sequence[NodeRecord]) -> None:
+    def __init__(self, records: Sequence[NodeRecord], devices: DeviceNames = DEVICES) -> None:
+        self.devices = devices
         self.records: tuple[NodeRecord, ...] = tuple(sorted(records, key=lambda n: n.name))
         self.names: tuple[str, ...] = tuple(n.name for n in self.records)
         self.index: dict[str, int] = {name: i for i, name in enumerate(self.names)}
@@ -89,17 +93,25 @@ class Nodes:
 
     def gpus(self, columns: IntArray) -> IntArray:
         """(N,) GPUs of (N, R) columns, as `Shape.gpus` counts them: nvidia.com/gpu, else whatever ends in /gpu; and
-        MIG devices."""
-        found = {i: name for i, name in enumerate(self.resources) if counts_as_gpu(name)}
-        own = self.resource_index.get(GPU)
+        all else that counts, MIG devices for one."""
+        found = {i: name for i, name in enumerate(self.resources) if self.devices.has(name)}
+        own = next((i for i, name in found.items() if name == GPU), None)
         if own is not None and len(found) == 1:
             return columns[:, own]
-        others = [i for i, name in found.items() if i != own and not name.startswith(MIG)]
+        others = [i for i, name in found.items() if i != own and name.endswith(WHOLE)]
         rest = columns[:, others].sum(axis=1)
         if own is not None:
             rest = np.where(self.total[:, own] > 0, columns[:, own], rest)
-        slices = [i for i, name in found.items() if name.startswith(MIG)]
-        return np.asarray(rest + columns[:, slices].sum(axis=1), dtype=np.int64)
+        more = [i for i, name in found.items() if not name.endswith(WHOLE)]
+        return np.asarray(rest + columns[:, more].sum(axis=1), dtype=np.int64)
+
+    def mig_slices(self, columns: IntArray) -> IntArray:
+        """(N,) compute slices of the MIG devices in (N, R) columns: what part of GPUs they are (`gpus` counts each
+        device as one)."""
+        each = {i: found for i, name in enumerate(self.resources) if (found := mig_slices(name))}
+        return np.asarray(
+            columns[:, list(each)] @ np.array(list(each.values()), dtype=np.int64), dtype=np.int64
+        )
 
     def domains(self, label: str) -> tuple[IntArray, tuple[str, ...]]:
         """(N,) domain id of each node by a label key (-1 without the label), and the domains' names."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple, NewType
 
@@ -48,9 +50,55 @@ GATE = "muster.dev/queue"
 PODS = "pods"
 
 
-def counts_as_gpu(resource: str) -> bool:
-    """Whether Muster counts a resource in GPUs: any maker's `MAKER/gpu`, and MIG devices of any profile."""
-    return resource.endswith("/gpu") or resource.startswith(MIG)
+WHOLE = "/gpu"
+"""How the names of whole GPUs end, of any maker."""
+
+
+class DeviceNames(NamedTuple):
+    """Which resources Muster counts in GPUs: these names, and what begins or ends so. Unless a configuration says
+    other ones (deviceResources), any maker's `MAKER/gpu`, and MIG devices of any profile."""
+
+    names: tuple[str, ...] = ()
+    prefixes: tuple[str, ...] = (MIG,)
+    suffixes: tuple[str, ...] = (WHOLE,)
+
+    def has(self, resource: str) -> bool:
+        return (
+            resource.endswith(self.suffixes) or resource.startswith(self.prefixes) or resource in self.names
+        )
+
+    def gpus(self, requests: tuple[tuple[str, int], ...]) -> int:
+        """GPUs of one replica: nvidia.com/gpu, else the sum of the others that end in /gpu (one device may be offered
+        by both); and all else that counts, each as one."""
+        found = [(name, amount) for name, amount in requests if self.has(name)]
+        own = sum([amount for name, amount in found if name == GPU])
+        own = own or sum([amount for name, amount in found if name.endswith(WHOLE)])
+        return own + sum([amount for name, amount in found if not name.endswith(WHOLE)])
+
+
+DEVICES = DeviceNames()
+
+
+def mig_slices(resource: str) -> int:
+    """Compute slices of a MIG device by its profile, 3 of nvidia.com/mig-3g.20gb; 0 of anything else."""
+    found = _PROFILE.match(resource)
+    return int(found[1]) if found else 0
+
+
+_PROFILE = re.compile(rf"{re.escape(MIG)}(?:\d+c\.)?(\d)g\.")
+
+
+def device_names(patterns: Iterable[str]) -> DeviceNames:
+    """Of names such as `google.com/tpu`, or with a * at one end: `nvidia.com/mig-*`, `*/gpu`."""
+    names, prefixes, suffixes = [], [], []
+    for pattern in patterns:
+        if pattern.startswith("*"):
+            suffixes.append(pattern[1:])
+        elif pattern.endswith("*"):
+            prefixes.append(pattern[:-1])
+        else:
+            names.append(pattern)
+    return DeviceNames(tuple(names), tuple(prefixes), tuple(suffixes))
 
 
 class JobKey(NamedTuple):
@@ -136,7 +184,7 @@ class Shape:
     `requests` is sorted by resource name and counts as kube-scheduler counts (containers, the largest init
     container, sidecars, overhead). `unmodelled` says in words what the planner does not model; a shape with
     any takes the *scored* way (design §2). `missing` says in words what it needs and no node can give, since it does
-    not exist.
+    not exist. `devices`: what counts in its GPUs, the same for all shapes of a process.
     """
 
     requests: tuple[tuple[str, int], ...] = ()
@@ -147,15 +195,13 @@ class Shape:
     unmodelled: tuple[str, ...] = ()
     node_name: str = ""
     missing: tuple[str, ...] = ()
+    devices: DeviceNames = field(default=DEVICES, repr=False, compare=False)
     gpus: int = field(default=0, init=False, repr=False, compare=False)
-    """GPUs of one replica: nvidia.com/gpu, else the sum of other extended resources that end in /gpu; and its MIG
-    devices, each of which counts as one."""
+    """GPUs of one replica (`DeviceNames.gpus`)."""
     _hash: int = field(default=0, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        own = self.request(GPU) or sum(n for name, n in self.requests if name.endswith("/gpu"))
-        own += sum(n for name, n in self.requests if name.startswith(MIG))
-        object.__setattr__(self, "gpus", own)
+        object.__setattr__(self, "gpus", self.devices.gpus(self.requests))
         object.__setattr__(
             self,
             "_hash",

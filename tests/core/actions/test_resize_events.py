@@ -163,7 +163,8 @@ def test_what_waits_is_told_of_its_first_pod_its_owner_and_its_gang_once() -> No
     cluster.job("b", 9)
     muster.settle()
     passes(cluster, muster)
-    words = "needs 9 GPUs (9 replicas of 1): all nodes together, empty, take 8 of 9 replicas"
+    never = "all nodes together, empty, take 8 of 9 replicas; expected start: never, as the cluster is now"
+    words = f"needs 9 GPUs (9 replicas of 1): {never}"
     assert said(cluster, "NeverFits") == [(kind, words) for kind in ("Pod", "Job", "Gang")]
     assert len(cluster.said) == 3
 

@@ -27,6 +27,7 @@ from muster.types import (
     Shape,
     Snapshot,
     Taint,
+    mig_slices,
 )
 from muster_plugins.pack import Pack
 from tests.scenario import FIFO, NOW, asks, job, node, snapshot
@@ -132,8 +133,24 @@ def test_mig_devices_count_one_each_beside_whole_gpus() -> None:
     told: Any = cluster_view.cluster(viewed(snapshot(nodes)), everything)
     assert [(n["name"], n["gpus"]) for n in told["nodes"]] == [("n0", 12), ("n1", 7)]
     assert told["gpus"]["total"] == 19
+    assert [n.get("slices") for n in told["nodes"]] == [[13, 13], [7, 7]], "7 of 1g and 3 of 2g, and 7 of 1g"
+    used = snapshot(nodes, foreign={"n0": Shape(((one, 1), (two, 2)))})
+    told = cluster_view.cluster(viewed(used), everything)
+    assert told["nodes"][0]["slices"] == [8, 13]
     assert Shape(requests=(("cpu", 1000), ("nvidia.com/gpu", 2), (one, 1), (two, 2))).gpus == 5
     assert Shape(requests=(("nvidia.com/migrations", 3), ("nvidia.com/mig", 2))).gpus == 0
+
+
+def test_the_slices_of_a_mig_device_are_those_of_its_profile() -> None:
+    found = {
+        "mig-1g.10gb": 1,
+        "mig-3g.20gb": 3,
+        "mig-1c.3g.20gb": 3,
+        "mig-7g.80gb": 7,
+        "mig-1g.10gb.me": 1,
+        "gpu": 0,
+    }
+    assert {name: mig_slices(f"nvidia.com/{name}") for name in found} == found
 
 
 def test_jobs_of_others_are_one_thing_to_a_tenant() -> None:

@@ -25,7 +25,6 @@ from muster.types import (
     Shrink,
     Snapshot,
     Status,
-    counts_as_gpu,
 )
 
 
@@ -186,4 +185,4 @@ class Statement:
 
 def without_gpus(shape: Shape) -> Shape:
     """What a replica uses that shares another's GPUs."""
-    return replace(shape, requests=tuple(r for r in shape.requests if not counts_as_gpu(r[0])))
+    return replace(shape, requests=tuple(r for r in shape.requests if not shape.devices.has(r[0])))

@@ -13,7 +13,7 @@ import numpy as np
 
 from muster.cached import MIB, Cache
 from muster.core.placement.capacity import used_by
-from muster.types import IntArray, NodeRecord, Nodes, Port, Shape
+from muster.types import DEVICES, DeviceNames, IntArray, NodeRecord, Nodes, Port, Shape
 
 VECTORS = 16 * MIB
 """Bytes of what shapes use, kept as columns."""
@@ -29,7 +29,8 @@ class _Charge:
 class Usage:
     """The nodes, and what is used on them. `moved`: something changed since a reader set it to False."""
 
-    def __init__(self) -> None:
+    def __init__(self, devices: DeviceNames = DEVICES) -> None:
+        self.devices = devices
         self.nodes: dict[str, NodeRecord] = {}
         self.moved = True
         self._table: Nodes | None = None
@@ -105,7 +106,7 @@ class Usage:
     def columns(self) -> Nodes:
         """The nodes as columns; made again where a node changed."""
         if self._table is None:
-            self._table = Nodes(list(self.nodes.values()))
+            self._table = Nodes(list(self.nodes.values()), self.devices)
             self._vectors.clear()
             self._used = np.zeros((len(self._table), len(self._table.resources)), dtype=np.int64)
             self._ours_on = np.zeros(len(self._table), dtype=np.int64)

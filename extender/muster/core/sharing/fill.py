@@ -16,7 +16,7 @@ from muster.core.reasons import waiting
 from muster.core.sharing.found import got
 from muster.core.sharing.grants import waits
 from muster.core.sharing.work_conserving import least_needs
-from muster.types import Grant, Grants, Job, JobKey, Reason, Status, Table, counts_as_gpu
+from muster.types import Grant, Grants, Job, JobKey, Reason, Status, Table
 
 
 def fill(
@@ -76,7 +76,7 @@ def _counts(run: CycleState, table: Table, row: int, shares: Grants) -> Sequence
 def _idle(run: CycleState) -> float:
     """GPUs that nobody uses or is about to, on cordoned nodes, too: some pods tolerate that."""
     nodes = run.snapshot.nodes
-    if sum(map(counts_as_gpu, nodes.resources)) > 1:
+    if sum(map(nodes.devices.has, nodes.resources)) > 1:
         return np.inf  # of several kinds: the table counts those that its jobs ask for
     return float(np.maximum(nodes.gpus(run.capacity.free), 0).sum())
 

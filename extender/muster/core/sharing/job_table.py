@@ -29,7 +29,6 @@ from muster.types import (
     Role,
     Snapshot,
     Table,
-    counts_as_gpu,
     elastic_role,
 )
 
@@ -98,7 +97,7 @@ def table_of(
 
 def asked_for(nodes: Nodes, jobs: Sequence[Job]) -> list[int]:
     """Columns of the kinds of GPU that are shared out: where nodes have several, those that the jobs ask for."""
-    found = [i for i, name in enumerate(nodes.resources) if counts_as_gpu(name)]
+    found = [i for i, name in enumerate(nodes.resources) if nodes.devices.has(name)]
     if len(found) < 2:
         return found
     wanted = {

@@ -20,6 +20,7 @@ from muster.core.progress import learned
 from muster.core.progress.estimate import declared
 from muster.core.state.job_builder import JobBuilder
 from muster.core.state.job_state import JobState, Request
+from muster.core.workload.counting import Counting
 from muster.core.workload.owners import Owners
 from muster.core.workload.volumes import Claim, Claims
 from muster.points import Estimation, Profile
@@ -85,7 +86,8 @@ class LedgerState:
 
     def __init__(self, profile: Profile) -> None:
         self.profile = profile
-        self.charges = Usage()
+        self.charges = Usage(profile.devices)
+        self.counting = Counting(profile.devices)
         self.entries: dict[JobKey, JobState] = {}
         self.jobs: dict[JobKey, Job] = {}  # frozen, as the last Snapshot had them
         # pods, by uid
@@ -182,7 +184,9 @@ class LedgerState:
 
     def use(self, profile: Profile) -> None:
         """Plan with another profile from now on: what a job is like (scored or pinned) depends on it, too."""
-        self.profile = profile
+        self.profile = replace(
+            profile, devices=self.profile.devices
+        )  # what was read is counted so: at start only
         self.lessons.shared = profile.shared_lessons
         self.shared_at = -1.0
         for job_state in self.entries.values():

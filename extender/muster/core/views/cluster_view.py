@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from muster.core.progress.estimate import believed
 from muster.core.progress.eta import Outlook, curve, outlook
 from muster.core.reasons.shares import with_silence
@@ -126,7 +128,9 @@ def _nodes(view: View, number: Mapping[JobKey, int], devices: InPlaceReading) ->
     """Every node that has GPUs, and sums over them; jobs without a number are OTHERS."""
     nodes = view.snapshot.nodes
     total = nodes.gpus(nodes.total)
-    left = nodes.gpus(view.free if len(view.free) == len(nodes) else view.snapshot.free)
+    free_columns = view.free if len(view.free) == len(nodes) else view.snapshot.free
+    left = nodes.gpus(free_columns)
+    slices = nodes.mig_slices(nodes.total), np.maximum(nodes.mig_slices(free_columns), 0)
     cells: list[dict[tuple[int, str], int]] = [{} for _ in nodes.names]
     for key in sorted(view.snapshot.jobs):
         found = view.snapshot.jobs[key]
@@ -175,6 +179,7 @@ def _nodes(view: View, number: Mapping[JobKey, int], devices: InPlaceReading) ->
                 "closed": closed,
                 "cells": shown,
             }
+            | ({"slices": [int(slices[1][row]), int(slices[0][row])]} if slices[0][row] else {})
             | told_devices(here, number)
         )
     return told, dict(sums)

@@ -81,9 +81,9 @@ class Copy:
 
     def view(self) -> View:
         """The View whose parts have been taken; what is taken later does not change it."""
-        if self._nodes is None:
-            self._nodes = Nodes(tuple(self._maps["nodes"].values()))
         other = self._others
+        if self._nodes is None:
+            self._nodes = Nodes(tuple(self._maps["nodes"].values()), other["devices"])
         snapshot = Snapshot(
             now=other["now"],
             nodes=self._nodes,
@@ -113,6 +113,7 @@ def _values(view: View) -> dict[str, Any]:
     snapshot = view.snapshot
     return {
         "now": snapshot.now,
+        "devices": snapshot.nodes.devices,
         "ports": snapshot.ports,
         "node_backoffs": snapshot.node_backoffs,
         "shared_at": snapshot.shared_at,

@@ -60,7 +60,7 @@ export function drawPicture(root, data, open) {
       element.querySelector(".nodes"),
       own,
       (node) => node.name,
-      (node) => JSON.stringify([node.gpus, node.closed, tagged, node.cells.map(([job, state, count]) => [dressed(data, job), state, count]), (node.devices ?? []).map(([id, , jobs]) => [id, jobs.map((job) => dressed(data, job))])]),
+      (node) => JSON.stringify([node.gpus, node.closed, node.slices, tagged, node.cells.map(([job, state, count]) => [dressed(data, job), state, count]), (node.devices ?? []).map(([id, , jobs]) => [id, jobs.map((job) => dressed(data, job))])]),
       (node) => drawNode(node, data, tagged, open),
     );
   }
@@ -93,11 +93,12 @@ function drawNode(node, data, tagged, open) {
   const state = node.closed ? "closed" : "free";
   const words = node.closed ? `free, but the node is ${node.closed}` : "free";
   while (cells.length < node.gpus) cells.push(plain(state, words, `${left(node)} of ${plural(node.gpus, "GPU")} ${words}`, node));
-  const about = [node.name, node.product, node.closed].filter(Boolean).join(", ");
+  const slices = node.slices ? `${node.slices[0]} of ${plural(node.slices[1], "MIG slice")} free` : "";
+  const about = [node.name, node.product, slices, node.closed].filter(Boolean).join(", ");
   return h(
     "div",
     { class: node.closed ? "node shut" : "node", role: "row", "aria-label": about },
-    h("span", { class: "node-name", role: "rowheader", title: about }, node.name, node.closed ? h("small", {}, node.closed) : ""),
+    h("span", { class: "node-name", role: "rowheader", title: about }, node.name, node.closed ? h("small", {}, node.closed) : "", node.slices ? h("small", { class: "slices" }, `${node.slices[0]} of ${node.slices[1]}g free`) : ""),
     h("span", { class: "cells", role: "presentation" }, cells),
   );
 }
