@@ -1,3 +1,4 @@
+# Over 300 lines: every key of muster.yaml, and what a bad one is told.
 """muster.yaml: what is read, and what a bad one is told."""
 
 from __future__ import annotations
