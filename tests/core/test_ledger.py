@@ -37,7 +37,7 @@ def test_a_gang_that_does_not_fit_whole_keeps_every_gate_on() -> None:
     assert muster.state("job-big") == "Waiting"
     assert cluster.gangs[("team", "job-big")].message == "needs 8 GPUs (2 replicas of 4)"
     assert [s.message for s in cluster.said] == [
-        "needs 8 GPUs (2 replicas of 4); 1 of 2 replicas fit now"
+        "needs 8 GPUs (2 replicas of 4); 1 of 2 replicas fit now; position 1 in the queue"
     ] * 3  # on its pod, on its owner and on its Gang
 
 
