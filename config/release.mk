@@ -2,6 +2,8 @@
 VERSION = $(shell awk -F'"' '/^version = /{print $$2}' pyproject.toml)
 REGISTRY =
 DIGEST =
+# Where the repository is: https://github.com/me/muster. At the tag vVERSION it has the docs of that version.
+SOURCE =
 TAG =
 PLATFORMS = linux/amd64,linux/arm64
 RELEASE_IMAGE = $(REGISTRY)/muster:$(VERSION)
@@ -40,10 +42,13 @@ image-sign: registry ## sign REGISTRY/muster@DIGEST and attach out/muster.cdx.js
 	@$(cosign) sign '$(REGISTRY)/muster@$(DIGEST)'
 	@$(cosign) attest --type cyclonedx --predicate out/muster.cdx.json '$(REGISTRY)/muster@$(DIGEST)'
 
-chart: registry $(STAMP) ## out/chart/muster-VERSION.tgz, whose image is REGISTRY/muster at DIGEST
+chart: registry $(STAMP) ## out/chart/muster-VERSION.tgz, whose image is REGISTRY/muster at DIGEST, and which says that it is from SOURCE
+	@[ -n '$(SOURCE)' ] || { echo "make chart: SOURCE= is missing, e.g. SOURCE=https://github.com/me/muster" >&2; exit 2; }
 	@rm -rf out/chart && mkdir -p out/chart && cp -r charts/muster out/chart/muster
 	@sed -i 's|^  repository: ""$$|  repository: "$(REGISTRY)/muster"|; s|^  digest: ""$$|  digest: "$(DIGEST)"|' out/chart/muster/values.yaml
 	@grep -q '^  repository: "$(REGISTRY)/muster"$$' out/chart/muster/values.yaml && grep -q '^  digest: "$(DIGEST)"$$' out/chart/muster/values.yaml
+	@sed -i '/^# `make chart/d; s|^- name: The Muster maintainers$$|&\n  url: $(SOURCE)/blob/v$(VERSION)/.github/MAINTAINERS.md|' out/chart/muster/Chart.yaml
+	@printf '%s\n' 'home: $(SOURCE)/tree/v$(VERSION)' 'sources:' '- $(SOURCE)/tree/v$(VERSION)/charts/muster' >> out/chart/muster/Chart.yaml
 	@$(helm) package out/chart/muster --destination out/chart >&2
 
 HELM_PUSH =

@@ -115,7 +115,7 @@ def installed(
     *values: str,
     objects: Mapping[str, Any] | None = None,
     version: str = "v1.37.1",
-    release: str = "muster",
+    chart: Path = CHART,
 ) -> Done:
     """`helm install --dry-run=server` before such a cluster, with its hooks and notes on stdout."""
     with answering(objects or {}, version) as url:
@@ -132,7 +132,7 @@ def installed(
         homes = {"HOME": str(folder)} | {
             f"HELM_{kind}_HOME": str(folder / "helm") for kind in ("CACHE", "CONFIG", "DATA")
         }
-        command = [helm(), "install", release, str(CHART), "--namespace=muster-system", "--dry-run=server"]
+        command = [helm(), "install", "muster", str(chart), "--namespace=muster-system", "--dry-run=server"]
         command += [
             "--disable-openapi-validation",
             f"--kubeconfig={file}",

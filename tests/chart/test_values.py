@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import click
@@ -11,8 +12,10 @@ import yaml
 
 from muster.cli import main
 from tests.chart import schema
-from tests.chart.test_chart import HOOK, IMAGE, containers, kinds, named, refused, rendered
+from tests.chart.cluster import installed
+from tests.chart.test_chart import CHART, HOOK, IMAGE, containers, helm, kinds, named, refused, rendered
 
+ROOT = CHART.parents[1]
 NO_UID = [f"podSecurityContext.{field}=null" for field in ("runAsUser", "runAsGroup", "fsGroup")]
 DIGEST = f"sha256:{'0123456789abcdef' * 4}"
 
@@ -188,6 +191,25 @@ def test_prometheus_scrapes_the_kube_scheduler_too() -> None:
 
 
 def test_the_chart_says_who_made_it() -> None:
-    chart = yaml.safe_load((Path(schema.FILE).parent / "Chart.yaml").read_text())
+    chart = yaml.safe_load((schema.FILE.parent / "Chart.yaml").read_text())
     assert chart["icon"].startswith("data:image/svg+xml;base64,")
-    assert chart["maintainers"]
+    assert [one["name"] for one in chart["maintainers"]] == ["The Muster maintainers"]
+
+
+def test_a_released_chart_leads_to_the_pages_of_its_version(tmp_path: Path) -> None:
+    about = ("REGISTRY=registry.example/me", f"DIGEST={DIGEST}", "SOURCE=https://git.example/me/muster")
+    make = ["make", "--no-print-directory", "chart"]
+    helm()  # else make would build one
+    done = subprocess.run([*make, *about], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    folder = ROOT / "out" / "chart" / "muster"
+    chart = yaml.safe_load((folder / "Chart.yaml").read_text())
+    at = f"https://git.example/me/muster/tree/v{chart['version']}"
+    assert (chart["home"], chart["sources"]) == (at, [f"{at}/charts/muster"])
+    [page] = [one["url"] for one in chart["maintainers"]]
+    where, _, file = page.partition(f"/blob/v{chart['version']}/")
+    assert (where, (ROOT / file).is_file()) == ("https://git.example/me/muster", True)
+    assert f"The pages of this version: {at}\n" in installed(tmp_path, chart=folder).stdout
+    for less in about[:1], about[2:]:
+        lacking = subprocess.run([*make, *less], cwd=ROOT, capture_output=True, text=True, check=False)
+        assert (lacking.returncode, "is missing, e.g. " in lacking.stderr) == (2, True)
