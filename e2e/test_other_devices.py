@@ -1,12 +1,15 @@
-"""GPUs that are not called nvidia.com/gpu: another maker's, and MIG devices, each of which counts as one."""
+"""GPUs that are not called nvidia.com/gpu: another maker's, MIG devices, each of which counts as one, and what a
+configuration lists (deviceResources)."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from copy import deepcopy
 
 import httpx
 import pytest
+import yaml
 
 from e2e.cluster import Cluster, Json
 from e2e.elastic import has, reader, settles, shared_by, train
@@ -16,14 +19,38 @@ from e2e.test_words import metrics, table
 
 pytestmark = pytest.mark.lab
 
-KINDS = ("amd.com/gpu", "nvidia.com/mig-1g.10gb")
+LISTED = "google.com/tpu"
+KINDS = ("amd.com/gpu", "nvidia.com/mig-2g.20gb", LISTED)
 NODES = ("other-0", "other-1")
 
 
+@contextlib.contextmanager
+def counting(lab: Lab, *resources: str) -> Iterator[None]:
+    """Muster is started with these deviceResources, and again without them."""
+    before = (lab.folder / "config" / "muster-0.yaml").read_text()
+
+    def started(text: str) -> None:
+        lab.write_configuration(text)
+        lab.restart("muster-0")
+
+    started(yaml.safe_dump(yaml.safe_load(before) | {"deviceResources": list(resources)}))
+    try:
+        yield
+    finally:
+        started(before)
+
+
 @pytest.fixture(params=KINDS)
-def kind(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[str]:
+def kind(request: pytest.FixtureRequest, lab: Lab, cluster: Cluster) -> Iterator[str]:
     """Two nodes with 4 devices of the kind, and none of nvidia.com/gpu."""
-    kind: str = request.param
+    if request.param != LISTED:
+        yield from offered(cluster, request.param)
+        return
+    with counting(lab, "nvidia.com/gpu", LISTED):
+        yield from offered(cluster, LISTED)
+
+
+def offered(cluster: Cluster, kind: str) -> Iterator[str]:
     like = cluster.get("/api/v1/nodes/node-00")
     for name in NODES:
         node: Json = deepcopy(like)
@@ -70,6 +97,9 @@ def test_a_gang_of_other_devices_is_whole_counted_and_drawn(
 
     found = wait_until(drawn, what="the picture has the nodes")
     assert [found[name]["gpus"] for name in NODES] == [4, 4]
+    slices = sorted(tuple(found[name].get("slices", ())) for name in NODES)
+    assert slices == ([(0, 8), (4, 8)] if "mig-2g" in kind else [(), ()])
+    assert metrics(lab)["muster_mig_slices_free"] == (4 if "mig-2g" in kind else 0)
     assert sorted(sum(count for _, _, count in found[name]["cells"]) for name in NODES) == [2, 4]
     delete_job(cluster, namespace, "first")
     has(cluster, namespace, "second", 2)

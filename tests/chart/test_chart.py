@@ -350,6 +350,7 @@ def muster_configuration(*values: str) -> Manifest:
 def test_muster_is_configured_by_the_values() -> None:
     assert muster_configuration("replicas=0") == {
         "apiVersion": "muster.dev/v1alpha1",
+        "deviceResources": ["*/gpu", "nvidia.com/mig-*"],
         "kind": "MusterConfiguration",
         "schedulerName": "muster",
         "mode": "active",
