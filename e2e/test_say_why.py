@@ -378,8 +378,10 @@ def test_a_waiting_gang_says_its_turn_and_explain_sends_nobody_elsewhere(
         assert words in everybody
     for words in (status["fits"], status["blocker"], "expected start in 5", status["expected"]):
         assert words in top
-    for what in ("job/big", "pods"):
-        assert re.search(r"position \d+ in the queue", lab.kubectl("describe", what, "-n", namespace)), what
+    described = ["job/big"], [f"pod/{one.name}" for one in gated(cluster.pods(namespace, "big"))]
+    for several in described:
+        told_of = "".join(lab.kubectl("describe", one, "-n", namespace) for one in several)
+        assert re.search(r"needs 8 GPUs .*; position \d+ in the queue", told_of), several
     huge = gang(cluster, namespace, "job-huge")
     assert ("position" in huge, "expectedStart" in huge) == (False, False)
     never = explained("job-huge")
