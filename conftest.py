@@ -24,6 +24,7 @@ LONGEST_FIRST = (
     "e2e/test_chaos.py",
     "e2e/test_etcd_restored.py",
     "e2e/test_hostile_objects.py",
+    "e2e/test_binder_hostile.py",
     "e2e/test_nothing_healthy_ends.py",
     "e2e/test_elastic.py",
     "e2e/test_families_more.py",

@@ -2,7 +2,8 @@
 
 After each of them another tenant's gang starts soon, nothing of the attacker's is bound, and nothing had to be
 put aside: that Muster could not go on would be in its log, which the lab judges. Objects about pins, owners and paths
-are in test_no_way_round.py; what is drawn at random, in tests/test_anything.py.
+are in test_no_way_round.py; both with `binder: cluster`, in test_binder_hostile.py; what is drawn at random, in
+tests/test_anything.py.
 """
 
 from __future__ import annotations
@@ -117,14 +118,18 @@ def test_no_number_of_one_tenant_keeps_the_gang_of_another_from_starting(
     profile: str,
 ) -> None:
     with shared_by(lab, profile):
-        attacker = new_namespace()
-        for number, (what, objects) in enumerate(HOSTILE.items()):
-            for each in objects():
-                cluster.submit(each, namespace=attacker)
-            wait_until(lambda: cluster.pods(attacker), what=f"pods of {what} are there")
-            starts(cluster, namespace, f"after-{number}", what)
-            assert bound(cluster.pods(attacker)) == [], what
-        counted = metrics(lab)
+        hurts_nobody_else(lab, cluster, namespace, new_namespace())
+
+
+def hurts_nobody_else(lab: Lab, cluster: Cluster, namespace: str, attacker: str) -> None:
+    """After each of HOSTILE another tenant's gang starts; nothing of it runs, and nothing was put aside."""
+    for number, (what, objects) in enumerate(HOSTILE.items()):
+        for each in objects():
+            cluster.submit(each, namespace=attacker)
+        wait_until(lambda: cluster.pods(attacker), what=f"pods of {what} are there")
+        starts(cluster, namespace, f"after-{number}", what)
+        assert bound(cluster.pods(attacker)) == [], what
+    counted = metrics(lab)
     assert in_state(cluster, attacker, "cpu", "Invalid")["message"] == (
         "pod cpu: requests of cpu (millicores): expected at most 140 737 488 355 328 (128 TiB in bytes), "
         "found 10000000000000000000"

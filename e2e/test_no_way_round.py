@@ -1,7 +1,8 @@
 """No way round the queue: what tenants write opens nothing, also where no admission stands in their way.
 
 Each object here belongs to a job that has no turn (62 of its 64 pods do not exist), or to nobody whom Muster queues:
-none of them may ever be bound, and another tenant's gang starts as if they were not there."""
+none of them may ever be bound, and another tenant's gang starts as if they were not there. With `binder: cluster`
+only admission stands in their way: test_binder_hostile.py."""
 
 from __future__ import annotations
 
