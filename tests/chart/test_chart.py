@@ -358,7 +358,6 @@ def test_muster_is_configured_by_the_values() -> None:
         "order": "backfill",
         "leader": {"namespace": "muster-system", "lease": "muster-scheduler"},
         "ports": {"service": 8080, "extender": 8081},
-        "deviceResources": ["*/gpu", "nvidia.com/mig-*"],
     }
 
 
