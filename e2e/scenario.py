@@ -10,6 +10,7 @@ What must never be is no word of these: the referee (`e2e/referee`) watches ever
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 import time
 import uuid
@@ -363,9 +364,13 @@ def made(cluster: Cluster, namespace: str, name: str) -> set[str]:
     }
 
 
+TURN = re.compile(r"; (?:position \d+ in the queue|expected (?:start|to start)).*")
+
+
 def but_missing(sentences: Iterable[str]) -> list[str]:
-    """Without what is said while not all pods are there: that depends on how long their creators take between two."""
-    return [sentence for sentence in sentences if not sentence.startswith("PodsMissing: ")]
+    """Without what is said while not all pods are there: that depends on how long their creators take between two;
+    and without the turn at that moment, which depends on all other jobs."""
+    return [TURN.sub("", sentence) for sentence in sentences if not sentence.startswith("PodsMissing: ")]
 
 
 def bound(pods: Iterable[Pod], count: int | None = None) -> list[Pod]:

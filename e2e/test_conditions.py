@@ -114,7 +114,7 @@ def test_a_gang_of_an_older_version_is_written_again(lab: Lab, cluster: Cluster,
         what="its Gang is written again",
         also=lambda: str(cluster.gangs(namespace)),
     )
-    turn = ("position", "fits", "blocker", "expectedStart", "expected")  # they may change meanwhile
+    turn = ("position", "fits", "blocker", "expectedStart", "start", "expected")  # they may change meanwhile
     after, before = (
         {name: part for name, part in one.items() if name not in turn} for one in (after, before)
     )

@@ -29,6 +29,7 @@ from e2e.operators import (
 )
 from e2e.scenario import (
     bound,
+    but_missing,
     configured,
     gang,
     gang_versions,
@@ -310,7 +311,7 @@ def test_a_jobset_that_does_not_fit_waits_whole_and_its_owner_is_told(
     assert len(gated(cluster.pods(namespace))) == 3
     sentence = "Resources: needs 8 GPUs (1 driver, 2 workers); 1 of 2 workers replicas fit now"
     wait_until(
-        lambda: sentence in said(cluster, namespace, "llm"),
+        lambda: sentence in but_missing(said(cluster, namespace, "llm")),
         what="the JobSet's Event says so",
         also=lambda: str(said(cluster, namespace, "llm")),
     )

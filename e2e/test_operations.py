@@ -16,6 +16,7 @@ from e2e.lab import Lab, NodeGroup, Shape, credentials
 from e2e.scenario import (
     FOR_MUSTER,
     bound,
+    but_missing,
     configured,
     delete_job,
     ends_now,
@@ -450,7 +451,7 @@ def test_with_preemption_a_whole_lower_gang_goes_back_and_comes_back_later(
     assert len(bound(cluster.pods("default", "bystander"), 1)) == 1
     sentence = "Preempted: preempted whole by a job of priority 1000"
     wait_until(
-        lambda: sentence in said(cluster, "default", "low"),
+        lambda: sentence in but_missing(said(cluster, "default", "low")),
         what=f"the Event on low: {sentence}",
         also=lambda: str(said(cluster, "default", "low")),
     )

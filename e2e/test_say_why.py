@@ -543,7 +543,7 @@ def test_a_quota_that_keeps_pods_from_being_made_is_named_and_the_job_does_not_s
     )
     told = f"Quota: {message}; 3 of 3 requests.nvidia.com/gpu used"
     wait_until(
-        lambda: said(cluster, namespace, "train")[-1:] == [told],
+        lambda: but_missing(said(cluster, namespace, "train"))[-1:] == [told],
         what="an Event on the Job names it",
         also=lambda: str(said(cluster, namespace, "train")),
     )
