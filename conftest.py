@@ -24,6 +24,7 @@ LONGEST_FIRST = (
     "e2e/test_chaos.py",
     "e2e/test_etcd_restored.py",
     "e2e/test_hostile_objects.py",
+    "e2e/test_pytorch.py",
     "e2e/test_binder_hostile.py",
     "e2e/test_nothing_healthy_ends.py",
     "e2e/test_elastic.py",
@@ -52,7 +53,6 @@ LONGEST_FIRST = (
     "e2e/test_real_node.py",
     "e2e/test_elastic_idle.py",
     "e2e/test_kueue.py",
-    "e2e/test_pytorch.py",
 )
 """Files that take minutes, longest first: side by side (xdist, --no-loadscope-reorder) a file that begins last
 would be waited for alone. `make e2e` prints how long each took."""

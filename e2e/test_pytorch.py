@@ -1,31 +1,35 @@
-"""PyTorch under torchrun on real containers: Muster grows and shrinks it, its processes die, and its loss goes on.
+"""PyTorch under torchrun on real containers: Muster grows, shrinks and moves it, its processes die, and its loss
+goes on; as a gang that keeps its size, and as JobSet and Trainer make its pods, it falls as well.
 
-The training is config/samples/pytorch as it is shipped, with Debian's torch and gloo on the CPU, on two nodes of the
-lab that really run containers. What it did is read from its own log: starts, steps and checkpoints."""
+The trainings are config/samples/pytorch as it is shipped, with Debian's torch and gloo on the CPU, on two nodes of
+the lab that really run containers. What they did is read from their own logs: starts, steps and checkpoints."""
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 
 import pytest
+import yaml
 
-from e2e.cluster import Cluster, Json
+from e2e import operated
+from e2e.cluster import Cluster, Json, collection
 from e2e.lab import Lab, Shape
 from e2e.lab.places import CHECKOUT
 from e2e.lab.ports import reserve
 from e2e.lab.realnode import why_not
 from e2e.referee import watching
-from e2e.scenario import wait_until
-from e2e.test_training import SLOW, SPACE, Training, come, environment_of, go, sample
+from e2e.scenario import bound, gated, wait_until
+from e2e.test_training import SLOW, SPACE, Training, come, environment_of, fitted, go, sample
 
 SAMPLE = CHECKOUT / "config" / "samples" / "pytorch"
 TORCHRUN = Path("/usr/bin/torchrun")  # containers of real nodes see this machine's /usr
 EVERY = 20
+STEPS = 100  # of a sample that is to come to its end
 
 
 def no_torch() -> str:
@@ -55,7 +59,8 @@ def real() -> Iterator[Lab]:
     lab = Lab(f"e2e-{os.getpid()}-pytorch")
     try:
         settings = ("profile=afs-l", "config.resizeCost=false")
-        lab.up(Shape(groups=(), racks=0, real=2, real_gpus=2, set_values=settings))
+        operators = operated.in_versions(["jobset", "trainer"])
+        lab.up(Shape(groups=(), racks=0, real=2, real_gpus=2, set_values=settings, operators=operators))
         files = [
             SAMPLE / "train.py",
             SAMPLE / "launch.sh",
@@ -144,6 +149,7 @@ def test_a_torchrun_training_is_grown_and_shrunk_its_processes_die_and_its_loss_
         training.starts_again(2, "after index 0 died, and the rendezvous with it", seen)
         go(training, "guests-1")
         training.goes_on(4, "grown again")
+        is_moved(training, "guests-2")
         wait_until(lambda: not referee.open(), what="nothing is under way", also=training.said)
     assert referee.faults == []
     (folder / "enough").touch()
@@ -157,6 +163,109 @@ def test_a_torchrun_training_is_grown_and_shrunk_its_processes_die_and_its_loss_
     no_step_is_lost(training.log)
     steps = training.steps
     assert mean(one["loss"] for one in steps[-20:]) < steps[0]["loss"] / 10
+    remove(training, made)
+
+
+def remove(training: Ddp, made: Json) -> None:
+    """The next training has its name, or its JobSet's."""
+    where = f"{collection(made, SPACE)}/{made['metadata']['name']}"
+    training.cluster.delete(where, propagationPolicy="Foreground")
+    wait_until(lambda: not training.pods, within=SLOW, what="its pods are gone", also=training.said)
+
+
+def is_moved(training: Ddp, name: str) -> None:
+    """Somebody else has all GPUs for a while, and then the node of index 0 takes nobody: all of it starts on the
+    other one, the rendezvous as well."""
+    node = training.leaders_node
+    come(training, name, 4)
+    wait_until(
+        lambda: len(gated(training.pods)) == 8, within=SLOW, what="all workers wait", also=training.said
+    )
+    training.cluster.cordon(node)
+    go(training, name)
+    training.goes_on(2, "moved")
+    assert {one.node for one in bound(training.pods)} == {"real-0", "real-1"} - {node}
+    training.cluster.cordon(node, False)
+    training.goes_on(4, "grown after the move")
+
+
+# --- the other samples --------------------------------------------------------------------------------------
+
+
+def a_rigid_job(fit: Callable[[Json], Json]) -> list[Json]:
+    return [fit(yaml.safe_load((SAMPLE / "rigid-job.yaml").read_text()))]
+
+
+def a_jobset(fit: Callable[[Json], Json]) -> list[Json]:
+    """A Job of the JobSet's is fitted, and put back."""
+    made = yaml.safe_load((SAMPLE / "jobset.yaml").read_text())
+    inner = made["spec"]["replicatedJobs"][0]["template"]
+    inner["spec"] = fit(as_job(inner["spec"]))["spec"]
+    return [made]
+
+
+def a_trainjob(fit: Callable[[Json], Json]) -> list[Json]:
+    """The runtime has the pod, the TrainJob what its container is told; a port that Trainer gives it is one of the
+    node's where the pod has no network of its own, so each node has one worker."""
+    runtime, job = yaml.safe_load_all((SAMPLE / "trainjob.yaml").read_text())
+    inner, trainer = (
+        runtime["spec"]["template"]["spec"]["replicatedJobs"][0]["template"],
+        job["spec"]["trainer"],
+    )
+    container = inner["spec"]["template"]["spec"]["containers"][0]
+    container |= {"name": "worker", "env": trainer["env"], "resources": trainer["resourcesPerNode"]}
+    inner["spec"] = fit(as_job(inner["spec"]))["spec"]
+    container = inner["spec"]["template"]["spec"]["containers"][0]
+    container["name"] = "node"
+    trainer |= {"env": container.pop("env"), "resourcesPerNode": container.pop("resources")}
+    return [runtime, job]
+
+
+def as_job(spec: Json) -> Json:
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "any"}, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("made", "name", "sizes"),
+    [
+        (a_rigid_job, "pytorch", {4}),
+        (a_jobset, "pytorch-workers-0", {4}),
+        (a_trainjob, "pytorch-node-0", {2}),
+    ],
+    ids=["rigid-job", "jobset", "trainjob"],
+)
+def test_a_sample_trains_to_its_end_and_its_loss_falls(
+    real: Lab, made: Callable[[Callable[[Json], Json]], list[Json]], name: str, sizes: set[int]
+) -> None:
+    """name: of the Job that has its pods, whoever makes it; sizes: with how many workers it took steps at its end."""
+    cluster = Cluster(real.kubeconfig)
+    folder = real.folder / f"training-{made.__name__}"
+    training = Ddp(real, cluster, folder, name)
+    port = str(reserve(real.folder, [f"rendezvous-{name}"])[f"rendezvous-{name}"])  # loopback is everybody's
+
+    def fit(job: Json) -> Json:
+        found = fitted(real, job, folder, SAMPLE, {"STEPS": str(STEPS)})
+        found["spec"]["template"]["spec"]["containers"][0]["env"].append({"name": "PORT", "value": port})
+        return found
+
+    manifests = made(fit)
+    with watching(cluster) as referee:
+        operated.submit(cluster, SPACE, *manifests)
+        wait_until(
+            lambda: training.status.get("completionTime"),
+            within=SLOW,
+            what="its Job is complete",
+            also=training.said,
+        )
+        wait_until(lambda: not referee.open(), what="nothing is under way", also=training.said)
+    assert referee.faults == []
+    assert not training.status.get("failed")
+    no_step_is_lost(training.log)
+    steps = training.steps
+    assert (steps[-1]["step"], {one["workers"] for one in steps[-20:]}) == (STEPS, sizes)
+    assert mean(one["loss"] for one in steps[-20:]) < steps[0]["loss"] / 10
+    for one in reversed(manifests):
+        remove(training, one)
 
 
 def no_step_is_lost(log: list[Json]) -> None:

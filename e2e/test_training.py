@@ -12,13 +12,14 @@ import json
 import os
 import random
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from statistics import mean, median
 
 import pytest
+import yaml
 
 from e2e.cluster import Cluster, Json, Pod
 from e2e.elastic import measured
@@ -148,15 +149,20 @@ def index_of(one: Pod) -> int:
 
 def sample(lab: Lab, folder: Path, source: Path = SAMPLE, every: int = EVERY) -> Json:
     """job.yaml with lab.yaml, as README.md does it; on a volume of this test's and without an end."""
+    job = yaml.safe_load((source / "job.yaml").read_text())
+    return fitted(lab, job, folder, source, {"STEPS": "1000000", "EVERY": str(every)})
+
+
+def fitted(lab: Lab, made: Json, folder: Path, source: Path, own: Mapping[str, str]) -> Json:
+    """A Job of a sample as lab.yaml has it, on a volume of this test's; own: other values of its variables."""
     patch = ("--type", "strategic", "--patch-file", str(source / "lab.yaml"), "-o", "json")
-    made: Json = json.loads(lab.kubectl("patch", "--local", "-f", str(source / "job.yaml"), *patch))
-    pod = made["spec"]["template"]["spec"]
+    found: Json = json.loads(lab.kubectl("patch", "--local", "-f", "-", *patch, stdin=json.dumps(made)))
+    pod = found["spec"]["template"]["spec"]
     (volume,) = (one for one in pod["volumes"] if one["name"] == "checkpoints")
     volume["hostPath"]["path"] = str(folder)
-    own = {"STEPS": "1000000", "EVERY": str(every)}
     for variable in pod["containers"][0]["env"]:
         variable["value"] = own.get(variable["name"], variable.get("value"))
-    return made
+    return found
 
 
 def guests(name: str, replicas: int) -> Json:
