@@ -677,7 +677,7 @@ def test_a_page_that_nobody_looks_at_asks_nothing(chrome: Chrome, made: Callable
 
 
 def test_when_a_job_starts_is_shown_with_how_sure_that_is(
-    chrome: Chrome, made: Callable[[View], Made]
+    chrome: Chrome, made: Callable[[View], Made], shots: Path
 ) -> None:
     now = time.time()
     jobs = [
@@ -686,17 +686,18 @@ def test_when_a_job_starts_is_shown_with_how_sure_that_is(
         made_up("never", worker=1, gpus=9),
     ]
     page = Page(chrome, made(viewed(snapshot(nodes=1, jobs=jobs, now=now))).address)
-    page.open("any")
+    page.open("admin")
     queue = page.until(lambda: found if len(found := page.rows("queue")) == 2 else None, "two jobs wait")
     sure = "by the run times that jobs declare or report; it may start sooner"
-    when, _, how = queue["team/next"][4].partition("\n")
+    when, _, how = queue["team/next"][4].partition(", ")
     assert when.startswith("in ")
     assert how == sure
+    page.picture(shots / "how-sure.png")
     assert queue["team/never"][0] == "–"
     assert queue["team/never"][4] == "never, as the cluster is now"
-    page.open("any", "job=team/next")
+    page.open("admin", "job=team/next")
     page.until(lambda: f"m, {sure}" in page.says("#job"), "so says the job")
-    page.open("any", "job=team/never")
+    page.open("admin", "job=team/never")
     page.until(lambda: "never, as the cluster is now" in page.says("#job"), "so does the one that never fits")
     assert "Place in the queue" not in page.says("#job")
     assert page.faults() == []

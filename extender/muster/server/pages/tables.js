@@ -140,7 +140,7 @@ function name(job, open) {
 function expected(job, now) {
   if (!job.eta) return { words: job.expected ?? "not known: it is not in the queue yet", class: "unknown" };
   const when = until(job.eta, now);
-  return { signature: [when, job.expected], title: clock(job.eta), make: () => [when, h("small", { class: "sure" }, job.expected)], class: "start" };
+  return { signature: [when, job.expected], title: clock(job.eta), make: () => [`${when}, `, h("small", { class: "sure" }, job.expected)], class: "start" };
 }
 
 function share(job) {
