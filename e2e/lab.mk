@@ -61,8 +61,8 @@ OPERATED = e2e/test_operators.py e2e/test_operators_lws.py e2e/test_operators_py
 OTHER_VERSIONS = jobset@v0.10.1,kueue@v0.14.8
 
 .PHONY: operators
-operators: ## Build every operator, and run the scenarios with all of them, with JobSet and Kueue in their two versions
+operators: ## Build every operator, and run the scenarios with all of them, the long ones too, with JobSet and Kueue in their two versions
 	@$(MAKE) lab-build OPERATORS=jobset,trainer,lws,kuberay,training-operator,kueue,volcano
 	@$(MAKE) lab-build OPERATORS=$(OTHER_VERSIONS)
-	@.venv/bin/pytest -v $(SIDE_BY_SIDE) $(OPERATED)
+	@E2E_LONG=true .venv/bin/pytest -v $(SIDE_BY_SIDE) $(OPERATED)
 	@E2E_OPERATORS=$(OTHER_VERSIONS) .venv/bin/pytest -v e2e/test_operators.py e2e/test_kueue.py

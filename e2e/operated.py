@@ -5,7 +5,7 @@ Trainer, LeaderWorkerSet, KubeRay and the training operator write.
     with operated("jobset", "trainer") as lab:      # in a fixture named _session_lab
     cluster.submit(jobset("llm", driver=role(1), workers=role(4, gpus=8)), namespace=namespace)
 
-e2e/operators.py plays operators instead: what they do, without them."""
+e2e/operators.py plays the others instead: what they do, without them."""
 
 from __future__ import annotations
 
@@ -120,11 +120,13 @@ def runtime(
     *,
     initializers: Mapping[str, Mapping[str, Any]] | None = None,
     job_spec: Mapping[str, Any] | None = None,
+    jobset_spec: Mapping[str, Any] | None = None,
     **what: Any,
 ) -> Json:
     """A TrainingRuntime whose nodes are pods of `what`, and start when its initializers are complete.
 
-    initializers: {"dataset-initializer": {...}}, each a pod of this template."""
+    initializers: {"dataset-initializer": {...}}, each a pod of this template; jobset_spec: what else it says of its
+    JobSet (failurePolicy)."""
     jobs = [_step(step, step, one) for step, one in (initializers or {}).items()]
     node = _step("node", "trainer", what, job_spec)
     if initializers:
@@ -135,7 +137,7 @@ def runtime(
         "metadata": {"name": name, "labels": {"trainer.kubeflow.org/framework": "torch"}},
         "spec": {
             "mlPolicy": {"numNodes": 1, "torch": {}},
-            "template": {"spec": {"replicatedJobs": [*jobs, node]}},
+            "template": {"spec": {"replicatedJobs": [*jobs, node], **(jobset_spec or {})}},
         },
     }
 
@@ -177,14 +179,16 @@ def leader_worker_set(
     *,
     replicas: int = 1,
     startup: str = "LeaderCreated",
+    restarts: str = "RecreateGroupOnPodRestart",
     leader: Mapping[str, Any] | None = None,
     **what: Any,
 ) -> Json:
-    """`replicas` groups of a leader and size - 1 workers; leader: where its template is another."""
+    """`replicas` groups of a leader and size - 1 workers; leader: where its template is another; restarts: its
+    restartPolicy, by default the one that it has."""
     what = {"restart": "Always", **what}
     spec: Json = {
         "size": size,
-        "restartPolicy": "RecreateGroupOnPodRestart",
+        "restartPolicy": restarts,
         "workerTemplate": template(**what),
     }
     if leader is not None:

@@ -1,5 +1,7 @@
 """Owners that are custom resources, and what their operators do: pods with the labels and owner references that the
 real operator writes, created again when one is gone. The operators are not here; the CRDs in crds/ have no schema.
+It is for what an operator does too quickly to be looked at, or does not do here: CI builds JobSet and Trainer only,
+and these are nowhere played (e2e/operated.py).
 
     serve(cluster)                                  # the definitions
     owner = cluster.submit(custom("PyTorchJob", "bert", spec), namespace=namespace)[0]
@@ -16,7 +18,7 @@ from typing import Any
 import yaml
 
 from e2e.cluster import Cluster, Json, Refused
-from e2e.scenario import job, looking, pod, wait_until
+from e2e.scenario import looking, pod, wait_until
 
 CRDS = {
     crd["spec"]["names"]["kind"]: crd
@@ -102,32 +104,6 @@ def pytorch_pod(owner: Json, role: str, index: int, **what: Any) -> Json:
         **what.pop("labels", {}),
     }
     return owned(pod(f"{name}-{role}-{index}", labels=labels, **what), owner)
-
-
-# ---- JobSet, and Kubeflow Trainer on top of it ----
-
-
-def jobset_job(owner: Json, replicated: str, index: int, replicas: int, pods: int, **what: Any) -> Json:
-    """The Job that the JobSet controller makes of one replica of a replicated job."""
-    name = owner["metadata"]["name"]
-    labels = {
-        "jobset.sigs.k8s.io/jobset-name": name,
-        "jobset.sigs.k8s.io/replicatedjob-name": replicated,
-        "jobset.sigs.k8s.io/replicatedjob-replicas": str(replicas),
-        "jobset.sigs.k8s.io/job-index": str(index),
-        **what.pop("labels", {}),
-    }
-    return owned(job(f"{name}-{replicated}-{index}", pods, labels=labels, **what), owner)
-
-
-def jobset(name: str, success: Json | None = None, **replicated: tuple[int, int]) -> Json:
-    """`replicated`: replicas and pods of each replicated job; success: its successPolicy."""
-    jobs = [
-        {"name": role, "replicas": replicas, "template": {"spec": {"parallelism": pods}}}
-        for role, (replicas, pods) in replicated.items()
-    ]
-    policy = {"successPolicy": success} if success is not None else {}
-    return custom("JobSet", name, {"replicatedJobs": jobs, **policy})
 
 
 # ---- Ray ----

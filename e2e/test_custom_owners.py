@@ -3,6 +3,7 @@
 
 The operators are not here. Each scenario plays one: it creates the custom resource, then pods with the labels and
 owner references that the real operator writes, one after another and not at once. The CRDs in crds/ have no schema.
+JobSet and Trainer are not played: test_operators.py.
 """
 
 from __future__ import annotations
@@ -18,8 +19,6 @@ from e2e.cluster import Cluster, Json, Pod
 from e2e.lab import Lab
 from e2e.operators import (
     custom,
-    jobset,
-    jobset_job,
     owned,
     pytorch_job,
     pytorch_pod,
@@ -29,21 +28,17 @@ from e2e.operators import (
 )
 from e2e.scenario import (
     bound,
-    but_missing,
     configured,
     gang,
     gang_versions,
     gated,
     in_state,
-    on_node,
     planned_after,
     pod,
-    said,
     show,
     stateful_set,
     stays,
     wait_until,
-    waits_because,
 )
 from e2e.test_words import metrics
 
@@ -271,56 +266,6 @@ def test_owners_and_claims_whose_names_lead_elsewhere_are_asked_for_nowhere_and_
         what="Muster's log says that one is not read",
     )
     assert "PyTorchJob x is not read" not in log(), "of a kind that nobody knows nothing is asked"
-
-
-# --- JobSet -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.usefixtures("patient")
-def test_a_jobset_starts_when_the_pods_of_all_its_jobs_exist(cluster: Cluster, namespace: str) -> None:
-    owner = cluster.submit(jobset("llm", driver=(1, 1), workers=(2, 2)), namespace=namespace)[0]
-    jobs = [
-        jobset_job(owner, "driver", 0, 1, 1),
-        *(jobset_job(owner, "workers", index, 2, 2) for index in range(2)),
-    ]
-    create_slowly(cluster, namespace, jobs[:2])
-    waits_incomplete(cluster, namespace, "jobset-llm", 3, "3 of 5 pods exist; missing: 2 workers")
-    cluster.submit(jobs[2], namespace=namespace)
-    status = runs(cluster, namespace, "jobset-llm", 5)
-    assert sizes(status) == {"driver": (1, 1), "workers": (4, 4)}
-    assert list(cluster.gangs(namespace)) == ["jobset-llm"]
-
-
-@pytest.mark.usefixtures("patient")
-def test_a_jobset_that_does_not_fit_waits_whole_and_its_owner_is_told(
-    cluster: Cluster, namespace: str
-) -> None:
-    capacity = on_node("node-00")
-    owner = cluster.submit(jobset("llm", driver=(1, 1), workers=(1, 2)), namespace=namespace)[0]
-    holder = cluster.submit(pod("holder", gpus=2, affinity=capacity), namespace=namespace)
-    wait_until(lambda: bound(cluster.pods(namespace), 1), what="the holder runs")
-    create_slowly(
-        cluster,
-        namespace,
-        [
-            jobset_job(owner, "driver", 0, 1, 1, gpus=0, affinity=capacity),
-            jobset_job(owner, "workers", 0, 1, 2, gpus=4, affinity=capacity),
-        ],
-    )
-    waits_because(cluster, namespace, "jobset-llm", "needs 8 GPUs (1 driver, 2 workers)")
-    assert len(gated(cluster.pods(namespace))) == 3
-    sentence = "Resources: needs 8 GPUs (1 driver, 2 workers); 1 of 2 workers replicas fit now"
-    wait_until(
-        lambda: sentence in but_missing(said(cluster, namespace, "llm")),
-        what="the JobSet's Event says so",
-        also=lambda: str(said(cluster, namespace, "llm")),
-    )
-    cluster.delete_pod(Pod(holder[0]))
-    wait_until(
-        lambda: in_state(cluster, namespace, "jobset-llm", "Running"),
-        what="it starts when there is room",
-        also=lambda: f"{show(cluster.pods(namespace))}\n{cluster.gangs(namespace)}",
-    )
 
 
 # --- Ray ----------------------------------------------------------------------------------------------------

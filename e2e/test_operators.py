@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from e2e.cluster import Cluster, Json, Pod, Refused
-from e2e.elastic import shared_by
+from e2e.elastic import indexes, shared_by
+from e2e.every_operator import gives_a_half_and_has_it_back
 from e2e.kind.left_out import OPERATORS
 from e2e.lab import Lab
 from e2e.lab.places import CHECKOUT
@@ -37,12 +38,17 @@ from e2e.scenario import (
     configured,
     ends_now,
     gang,
+    gated,
+    in_state,
     job,
     pod,
+    said,
     stays,
     wait_until,
     waits_because,
 )
+from e2e.test_admission import Kubectl
+from e2e.test_report import heard
 
 OWN_LAB = OPERATORS
 pytestmark = pytest.mark.lab
@@ -51,6 +57,8 @@ TIMEOUT = 8.0
 """Seconds of gang.timeout where it is what a scenario is about."""
 LONGER = 20.0
 """Seconds for which pods run, or others wait for them, where that is to be longer than the timeout."""
+MINUTES = 180.0
+"""The same for the timeout that Muster has where nobody says another, 2 minutes."""
 
 
 @pytest.fixture(scope="module", name="_session_lab")
@@ -151,6 +159,63 @@ def test_a_driver_whose_workers_come_later_waits_until_there_is_room_for_these_t
     assert restarts(cluster, namespace, name) == 0
 
 
+@pytest.fixture
+def patient(lab: Lab) -> Iterator[None]:
+    """However long JobSet takes between two Jobs, Muster takes it to be at work."""
+    with configured(lab, gang={"ownerPause": "1h"}):
+        yield
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_jobset_starts_when_the_pods_of_all_its_jobs_exist(cluster: Cluster, namespace: str) -> None:
+    """A quota of Jobs stops its controller in the middle."""
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "jobs"},
+        "spec": {"hard": {"count/jobs.batch": "2"}},
+    }
+    where = f"/api/v1/namespaces/{namespace}/resourcequotas/jobs"
+    cluster.submit(quota, namespace=namespace)
+    wait_until(lambda: (cluster.get(where).get("status") or {}).get("hard"), what="the quota is in force")
+    cluster.submit(jobset("llm", driver=role(1), workers=role(2, replicas=2)), namespace=namespace)
+    wait_until(
+        lambda: (
+            in_state(cluster, namespace, "jobset-llm", "Incomplete").get("message")
+            == "3 of 5 pods exist; missing: 2 workers"
+        ),
+        what="it says what is missing",
+        also=lambda: everything(cluster, namespace),
+    )
+    stays(cluster, lambda: len(gated(cluster.pods(namespace))) == 3, what="nothing of it starts")
+    cluster.patch(where, {"spec": {"hard": {"count/jobs.batch": "3"}}})
+    run(cluster, namespace, {"driver": 1, "workers": 4})
+    roles = has_state(cluster, namespace, "jobset-llm", "Running")["roles"]
+    assert {name: (one["min"], one["bound"]) for name, one in roles.items()} == {
+        "driver": (1, 1),
+        "workers": (4, 4),
+    }
+    assert list(cluster.gangs(namespace)) == ["jobset-llm"]
+
+
+def test_a_jobset_that_does_not_fit_waits_whole_and_its_owner_is_told(
+    cluster: Cluster, namespace: str
+) -> None:
+    holder = cluster.submit(pod("holder", gpus=8), namespace=namespace)[0]
+    wait_until(lambda: bound(cluster.pods(namespace), 1), what="the holder runs")
+    cluster.submit(jobset("llm", driver=role(1, gpus=0), workers=role(4, gpus=8)), namespace=namespace)
+    waits_because(cluster, namespace, "jobset-llm", "needs 32 GPUs (1 driver, 4 workers)")
+    assert len(gated(cluster.pods(namespace))) == 5
+    sentence = "Resources: needs 32 GPUs (1 driver, 4 workers); 3 of 4 workers replicas fit now"
+    wait_until(
+        lambda: sentence in said(cluster, namespace, "llm"),
+        what="the JobSet's Event says so",
+        also=lambda: str(said(cluster, namespace, "llm")),
+    )
+    cluster.delete_pod(Pod(holder))
+    run(cluster, namespace, {"driver": 1, "workers": 4})
+
+
 # --- whose pods aren't ours, and who comes later --------------------------------------------------------------
 
 
@@ -205,6 +270,34 @@ def test_a_driver_that_is_slow_to_be_ready_is_not_sent_back_for_workers_that_wai
     assert restarts(cluster, namespace, "slow") == 0
 
 
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_ordered_starts_of_three_minutes_go_on_under_a_timeout_of_two(
+    cluster: Cluster, namespace: str
+) -> None:
+    """With gang.timeout as it is: one whose workers come when its driver is ready, by order and by dependsOn, and one
+    whose nodes come when its initializers are complete."""
+    driver = {"gpus": 4, "annotations": {"e2e.muster.dev/start-seconds": f"{MINUTES:.0f}"}}
+    in_order = {"startupPolicy": {"startupPolicyOrder": "InOrder"}}
+    rest = role(2, gpus=4, depends_on={"head": "Ready"})
+    steps = ("dataset-initializer", "model-initializer")
+    submit(
+        cluster,
+        namespace,
+        jobset("order", in_order, driver=role(1, **driver), workers=role(2, gpus=4)),
+        jobset("depends", head=role(1, **driver), rest=rest),
+        trained_after(steps, run_seconds=MINUTES),
+        train_job("tune", "prepared", nodes=2, gpus=4),
+    )
+    first = run(cluster, namespace, {"driver": 1, "head": 1, **dict.fromkeys(steps, 1)})
+    held = {one.uid for one in first if of("driver")(one) or of("head")(one)}
+    whole = {"driver": 1, "workers": 2, "head": 1, "rest": 2, "node": 2}
+    pods = run(cluster, namespace, whole, within=MINUTES + PATIENCE)
+    assert held <= {one.uid for one in pods}
+    is_left_alone(cluster, namespace, pods, 150.0)
+    assert [restarts(cluster, namespace, name) for name in ("order", "depends", "tune")] == [0, 0, 0]
+
+
 SAMPLES = CHECKOUT / "config" / "samples" / "pytorch"
 
 
@@ -217,6 +310,27 @@ def test_a_sample_of_pytorch_takes_what_is_free_up_to_its_maximum(
     with shared_by(lab, "max-min"):
         submit(cluster, namespace, *yaml.safe_load_all(text))
         run(cluster, namespace, {role_name: 8})
+
+
+def test_a_jobset_and_a_trainjob_keep_the_size_that_they_were_made_with(
+    cluster: Cluster, namespace: str
+) -> None:
+    """So none is scaled beyond the room: JobSet's and Trainer's admission refuse it."""
+    submit(
+        cluster,
+        namespace,
+        jobset("llm", workers=role(2, gpus=8)),
+        runtime("plain"),
+        train_job("tune", "plain", nodes=2, gpus=8),
+    )
+    run(cluster, namespace, {"workers": 2, "node": 2})
+    larger = {
+        "JobSet": ("llm", jobset("llm", workers=role(9, gpus=8))["spec"]),
+        "TrainJob": ("tune", {"trainer": {"numNodes": 9}}),
+    }
+    for kind, (name, spec) in larger.items():
+        with pytest.raises(Refused, match="field is immutable"):
+            cluster.patch(path(kind, namespace, name), {"spec": spec})
 
 
 # --- ends, suspension, restarts -------------------------------------------------------------------------------
@@ -329,6 +443,39 @@ def test_a_jobset_that_its_failure_policy_ends_is_finished_and_who_waits_has_its
     assert restarts(cluster, namespace, "first") == 0
 
 
+def test_a_trainjob_that_its_runtime_restarts_keeps_its_place_until_its_restarts_are_used_up(
+    cluster: Cluster, namespace: str
+) -> None:
+    """The failurePolicy of its runtime's JobSet; Trainer has none of its own."""
+    once = {"failurePolicy": {"maxRestarts": 1}}
+    submit(
+        cluster,
+        namespace,
+        runtime("again", jobset_spec=once, job_spec={"backoffLimit": 0}),
+        train_job("tune", "again", nodes=4, gpus=8),
+    )
+    first = run(cluster, namespace, {"node": 4})
+    cluster.submit(jobset("later", workers=role(4, gpus=8)), namespace=namespace)
+    has_state(cluster, namespace, "jobset-later", "Waiting")
+    ends_now(cluster, first[-1], exit_code=1)
+    wait_until(lambda: restarts(cluster, namespace, "tune") == 1, what="JobSet has restarted it")
+    wait_until(
+        lambda: {one.uid for one in first}.isdisjoint(one.uid for one in cluster.pods(namespace)),
+        what="JobSet has made new pods",
+    )
+    again = run(cluster, namespace, {"node": 4})
+    status = gang(cluster, namespace, "jobset-later")
+    assert (status["state"], status.get("started")) == ("Waiting", None)
+    ends_now(cluster, again[-1], exit_code=1)
+    has_state(cluster, namespace, "trainjob-tune", "Finished")
+    run(cluster, namespace, {"workers": 4})
+    assert "Failed" in {
+        one["type"]
+        for one in cluster.get(path("TrainJob", namespace, "tune"))["status"]["conditions"]
+        if one["status"] == "True"
+    }
+
+
 def test_the_gang_of_a_jobset_goes_with_it(cluster: Cluster, namespace: str) -> None:
     cluster.submit(jobset("llm", workers=role(2, gpus=8)), namespace=namespace)
     run(cluster, namespace, {"workers": 2})
@@ -396,7 +543,7 @@ def test_a_jobset_and_a_trainjob_shrink_and_grow_and_nothing_is_counted_against_
             namespace=namespace,
         )
         alone = {"driver": 1, "workers": 7}
-        for _ in range(2):
+        for _ in range(5):
             grown = run(cluster, namespace, alone)
             node = {"completionMode": "Indexed", "successPolicy": {"rules": [{"succeededIndexes": "0"}]}}
             submit(
@@ -416,16 +563,107 @@ def test_a_jobset_and_a_trainjob_shrink_and_grow_and_nothing_is_counted_against_
                 name = "tune" if kind == "TrainJob" else "elastic"
                 cluster.delete(path(kind, namespace, name), propagationPolicy="Background")
         run(cluster, namespace, alone)
-    assert restarts(cluster, namespace, "llm") == 0
+        nothing_is_counted(cluster, namespace, "llm", "driver", "workers")
+
+
+def test_a_trainjob_grows_and_shrinks_and_nothing_is_counted_against_it(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    """A node that is told to leave ends as if it were done, by exit code 0."""
+    node = {"backoffLimit": 0, "successPolicy": {"rules": [{"succeededIndexes": "0"}]}}
+    elastic: dict[str, Any] = {"min_replicas": 1, "exit_on_term": 0}
+    with shared_by(lab, "max-min"):
+        submit(
+            cluster,
+            namespace,
+            runtime("elastic", job_spec=node, **elastic),
+            train_job("tune", "elastic", nodes=8, gpus=4),
+        )
+        for _ in range(2):
+            whole, again = gives_a_half_and_has_it_back(cluster, namespace, "node", {"node": 8})
+            assert len({one.uid for one in whole} & {one.uid for one in again}) == 4
+        nothing_is_counted(cluster, namespace, "tune", "node")
+        ends_now(cluster, next(one for one in again if indexes([one]) == [0]))
+        has_state(cluster, namespace, "trainjob-tune", "Finished")
+
+
+def nothing_is_counted(cluster: Cluster, namespace: str, name: str, *roles: str) -> None:
+    """Neither JobSet nor the controllers of its Jobs take what Muster ended for failures or successes."""
+    assert restarts(cluster, namespace, name) == 0
     jobs = cluster.get(f"/apis/batch/v1/namespaces/{namespace}/jobs")["items"]
-    counted = {one["metadata"]["name"]: one["status"].get("failed", 0) for one in jobs}
-    assert (
-        counted.items() >= {"llm-driver-0": 0, "llm-workers-0": 0}.items()
-    )  # the TrainJob's may not be gone yet
-    assert set(counted.values()) == {0}
+    statuses = {one["metadata"]["name"]: one.get("status") or {} for one in jobs}
+    for one in (statuses[f"{name}-{role_name}-0"] for role_name in roles):
+        assert (one.get("failed", 0), one.get("succeeded", 0)) == (0, 0)
 
 
 def evenly(pods: Sequence[Pod]) -> list[Pod]:
     """These pods, if all room is used and both jobs have half of it, whether the driver is counted or not."""
     nodes = sum(map(of("node"), pods))
     return list(pods) if len(pods) == 8 and nodes in (3, 4) else []
+
+
+# --- what admission says of JobSets --------------------------------------------------------------------------
+
+MIN: dict[str, Any] = {"min_replicas": 2}
+TOO_FEW = "replicated job workers has muster.dev/min-replicas below its parallelism"
+
+
+def decided_by(name: str) -> Json:
+    return {"successPolicy": {"operator": "All", "targetReplicatedJobs": [name]}}
+
+
+@pytest.mark.parametrize("policy", [{}, decided_by("workers")], ids=["by-all", "by-the-workers"])
+def test_a_jobset_that_waits_for_all_of_its_elastic_role_is_a_warning(cluster: Cluster, policy: Json) -> None:
+    kubectl = Kubectl(cluster.kubeconfig, "default")
+    made = jobset("llm", policy, driver=role(1), workers=role(4, **MIN))
+    wait_until(  # the API server follows its policies with a delay of its own
+        lambda: TOO_FEW in kubectl.ask(made).said,
+        what="it is let pass with a warning",
+        also=lambda: kubectl.ask(made).said,
+    )
+
+
+def in_any_order(pods: int, **what: Any) -> Json:
+    """A role whose Job is a work queue."""
+    found = role(pods, **what)
+    found["template"]["spec"]["completionMode"] = "NonIndexed"
+    return found
+
+
+@pytest.mark.parametrize(
+    ("policy", "workers"),
+    [
+        (decided_by("driver"), role(4, **MIN)),
+        ({}, role(4, success_on="0", **MIN)),
+        ({}, in_any_order(4, **MIN)),
+        ({}, role(4, scheduler=None, **MIN)),
+    ],
+    ids=["by-the-driver", "by-the-leader", "work-queue", "of-another-scheduler"],
+)
+def test_a_jobset_that_can_be_resized_passes_without_a_word(
+    cluster: Cluster, policy: Json, workers: Json
+) -> None:
+    answer = Kubectl(cluster.kubeconfig, "default").ask(
+        jobset("llm", policy, driver=role(1), workers=workers)
+    )
+    assert (answer.ok, answer.said) == (True, "")
+
+
+# --- reports ------------------------------------------------------------------------------------------------
+
+
+def test_the_status_that_kubeflow_trainer_keeps_is_a_report(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    submit(cluster, namespace, runtime("plain"), train_job("tune", "plain", nodes=2, gpus=8))
+    run(cluster, namespace, {"node": 2})
+    told = {"progressPercentage": 45, "lastUpdatedTime": "2026-11-21T23:00:00Z"}
+    loss = [{"name": "loss", "value": "0.2347"}]
+    where = f"{path('TrainJob', namespace, 'tune')}/status"
+    cluster.patch(where, {"status": {"trainerStatus": told | {"metrics": loss}}})
+    wait_until(
+        lambda: heard(lab, cluster, namespace, "trainjob-tune") == {"step": 45, "total": 100, "loss": 0.2347},
+        within=240,  # a minute until the API is looked for again
+        what="muster has heard it",
+        also=lambda: everything(cluster, namespace),
+    )

@@ -1,7 +1,7 @@
 """What admission says of owners that can't be resized, or otherwise than their authors may think; nothing is refused.
 
 Each row of the table "What to set on each kind" (charts/README.md) that a policy can see, asked with
---dry-run=server.
+--dry-run=server. What is said of JobSets is asked where JobSet's own definition is: test_operators.py.
 """
 
 from __future__ import annotations
@@ -54,15 +54,6 @@ def pytorch(restart: str | None, run_policy: Json | None = None, **what: Any) ->
     return custom("PyTorchJob", "bert", {"pytorchReplicaSpecs": specs, "runPolicy": run_policy or {}})
 
 
-def jobset(policy: Json | None = None, job_spec: Json | None = None, **what: Any) -> Json:
-    def replicated(name: str, pods: int, **more: Any) -> Json:
-        spec = {"parallelism": pods, "completions": pods, "template": template(**more), **(job_spec or {})}
-        return {"name": name, "template": {"spec": spec}}
-
-    jobs = [replicated("driver", 1), replicated("workers", 4, **(ELASTIC | what))]
-    return custom("JobSet", "llm", {"replicatedJobs": jobs} | ({"successPolicy": policy} if policy else {}))
-
-
 def ray(**head: Any) -> Json:
     spec = {
         "headGroupSpec": {"template": template(**head)},
@@ -84,7 +75,6 @@ def budget(label: str, **spec: Any) -> Json:
     }
 
 
-LEADER = {"rules": [{"succeededIndexes": "0"}]}
 ALLOWED = {"annotations": {"muster.dev/evictable": "true"}}
 
 
@@ -107,11 +97,6 @@ ALLOWED = {"annotations": {"muster.dev/evictable": "true"}}
         ),
         (pytorch("Never"), "Worker has muster.dev/min-replicas below its replicas and restartPolicy Never"),
         (pytorch("OnFailure", {"backoffLimit": 0}), "and spec.runPolicy.backoffLimit is 0"),
-        (jobset(), "replicated job workers has muster.dev/min-replicas below its parallelism"),
-        (
-            jobset({"operator": "All", "targetReplicatedJobs": ["workers"]}),
-            "replicated job workers has muster.dev/min-replicas below its parallelism",
-        ),
         (ray(), "worker group gpu has muster.dev/min-replicas below its replicas, but without its head"),
     ],
 )
@@ -140,13 +125,8 @@ def test_what_keeps_an_owner_from_being_resized_is_a_warning(
         pytorch("Never", min_replicas=4),
         pytorch("Never", **ALLOWED),
         pytorch("Never", scheduler=None),
-        jobset({"operator": "All", "targetReplicatedJobs": ["driver"]}),
-        jobset(job_spec={"successPolicy": LEADER}),
-        jobset(job_spec={"completionMode": "NonIndexed"}),
-        jobset(scheduler=None),
         ray(**ALLOWED),
         custom("PyTorchJob", "empty", {}),
-        custom("JobSet", "empty", {}),
         custom("RayCluster", "empty", {}),
     ],
 )

@@ -26,7 +26,6 @@ import muster_report.report
 from e2e.cluster import Cluster, Json
 from e2e.elastic import settles, shared_by, shares, train
 from e2e.lab import Lab, NodeGroup, Shape
-from e2e.operators import custom, jobset, jobset_job, owned, serve, withdraw
 from e2e.reports import tell, token
 from e2e.scenario import FOR_MUSTER, bound, delete_job, job, looking, pod, runs_whole, show, wait_until
 
@@ -493,27 +492,3 @@ def test_the_client_finds_the_replica_that_leads(
     code, said = sent(lab.service_url(follower))
     assert code == 1
     assert "does not lead" in said
-
-
-def test_the_status_that_kubeflow_trainer_keeps_is_a_report(
-    lab: Lab, cluster: Cluster, namespace: str
-) -> None:
-    served = serve(cluster)
-    try:
-        told = {"progressPercentage": 45, "lastUpdatedTime": "2026-11-21T23:00:00Z"}
-        loss = [{"name": "loss", "value": "0.2347"}]
-        training = custom("TrainJob", "tune", {}) | {"status": {"trainerStatus": told | {"metrics": loss}}}
-        owner = cluster.submit(training, namespace=namespace)[0]
-        below = cluster.submit(owned(jobset("tune", node=(1, 2)), owner), namespace=namespace)[0]
-        cluster.submit(jobset_job(below, "node", 0, 1, 2, run_seconds=600), namespace=namespace)
-        wait_until(
-            lambda: (
-                heard(lab, cluster, namespace, "trainjob-tune") == {"step": 45, "total": 100, "loss": 0.2347}
-            ),
-            within=240,  # a minute until the API is looked for again
-            what="muster has heard it",
-            also=lambda: f"{show(cluster.pods(namespace))}\n{cluster.gangs(namespace)}",
-        )
-    finally:
-        for name in served:
-            withdraw(cluster, name)  # the next module may make it again
