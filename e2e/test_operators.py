@@ -35,6 +35,7 @@ from e2e.operated import (
 from e2e.scenario import (
     PATIENCE,
     bound,
+    but_missing,
     configured,
     ends_now,
     gang,
@@ -208,7 +209,7 @@ def test_a_jobset_that_does_not_fit_waits_whole_and_its_owner_is_told(
     assert len(gated(cluster.pods(namespace))) == 5
     sentence = "Resources: needs 32 GPUs (1 driver, 4 workers); 3 of 4 workers replicas fit now"
     wait_until(
-        lambda: sentence in said(cluster, namespace, "llm"),
+        lambda: sentence in but_missing(said(cluster, namespace, "llm")),
         what="the JobSet's Event says so",
         also=lambda: str(said(cluster, namespace, "llm")),
     )
