@@ -74,7 +74,7 @@ NEAR: Mapping[str, float] = {
     "similarity": 0.7,
     "gavel-isolation": 1.1,
     "coach": 0.3,
-    "pollux": 3.1,
+    "pollux": -6.9,
     "reshape": 5.3,
     "reshape-restart": 11.1,
     "termination": 10.9,
