@@ -44,6 +44,7 @@ __all__ = [  # these scenarios are run here as they are, on this module's lab
     "test_owners_that_own_themselves_hang_nobody",
     "test_twenty_thousand_roles_are_refused_at_admission",
 ]
+OWN_LAB = "want a hostile tenant on a lab of their own with binder: cluster"
 pytestmark = pytest.mark.lab
 
 MARK = "muster.dev/scheduler"
