@@ -7,12 +7,17 @@ from collections.abc import Iterator
 import pytest
 
 from e2e.cluster import Cluster, Pod
+from e2e.elastic import shared_by
+from e2e.every_operator import ELASTIC
 from e2e.lab import Lab
 from e2e.operated import everything, has_state, is_left_alone, leader_worker_set, operated, path
 from e2e.scenario import (
     PATIENCE,
     bound,
     configured,
+    delete_job,
+    gang,
+    job,
     pod,
     show,
     stays,
@@ -22,11 +27,13 @@ from e2e.scenario import (
 
 pytestmark = [pytest.mark.lab, pytest.mark.operators("lws")]
 
-
+OF_ANY_SET = "leaderworkerset.sigs.k8s.io/name"
 TIMEOUT = 8.0
 """Seconds of gang.timeout where it is what a scenario is about."""
 LONGER = 20.0
 """Seconds until a leader is ready where that is to be longer."""
+MINUTES = 180.0
+"""The same where the timeout is the one that nobody has changed, 2 minutes."""
 
 
 @pytest.fixture(scope="module", name="_session_lab")
@@ -94,6 +101,136 @@ def test_a_leader_that_takes_longer_than_the_timeout_is_not_sent_back(
         pods = runs(cluster, namespace, 4, within=LONGER + PATIENCE)
         assert leader.uid in {one.uid for one in pods}
         is_left_alone(cluster, namespace, pods, 1.5 * TIMEOUT)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_leader_that_takes_three_minutes_goes_on_under_a_timeout_of_two(
+    cluster: Cluster, namespace: str
+) -> None:
+    slowly = {"annotations": {"e2e.muster.dev/start-seconds": f"{MINUTES:.0f}"}}
+    slow = leader_worker_set("slow", 4, startup="LeaderReady", leader=slowly, gpus=8)
+    cluster.submit(slow, namespace=namespace)
+    (leader,) = runs(cluster, namespace, 1)
+    pods = runs(cluster, namespace, 4, within=MINUTES + PATIENCE)
+    assert leader.uid in {one.uid for one in pods}
+    is_left_alone(cluster, namespace, pods, 150.0)
+
+
+@pytest.mark.unsound(
+    "the referee takes the size that the controller notes on each pod for that of ours",
+    "group 0 of mixed is partly bound",
+)
+@pytest.mark.parametrize("elsewhere", ["leader", "workers"])
+def test_a_group_half_of_which_another_scheduler_binds_is_left_alone(
+    lab: Lab, cluster: Cluster, namespace: str, elsewhere: str
+) -> None:
+    foreign, ours = {"scheduler": None, "gpus": 0}, {"scheduler": "muster", "gpus": 8}
+    leader, workers = (foreign, ours) if elsewhere == "leader" else (ours, foreign)
+    with configured(lab, gang={"timeout": f"{TIMEOUT:.0f}s"}):
+        cluster.submit(leader_worker_set("mixed", 4, leader=leader, **workers), namespace=namespace)
+        pods = runs(cluster, namespace, 4)
+        roles = has_state(cluster, namespace, "leaderworkerset-mixed-0", "Running")["roles"]
+        assert {one["min"] for one in roles.values()} == {1 if elsewhere == "workers" else 3}
+        is_left_alone(cluster, namespace, pods, 1.5 * TIMEOUT)
+
+
+def test_groups_beyond_the_room_wait_and_those_that_run_are_left_alone(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    where = path("LeaderWorkerSet", namespace, "serve")
+    with configured(lab, gang={"timeout": f"{TIMEOUT:.0f}s"}):
+        cluster.submit(leader_worker_set("serve", 2, gpus=8), namespace=namespace)
+        first = runs(cluster, namespace, 2)
+        cluster.patch(where, {"spec": {"replicas": 4}})
+        wait_until(lambda: len(cluster.pods(namespace)) == 8, what="the controller has made all groups")
+        full = runs(cluster, namespace, 4)
+        assert {one.uid for one in first} < {one.uid for one in full}
+        is_left_alone(cluster, namespace, full, 1.5 * TIMEOUT)
+        assert sorted(states(cluster, namespace)) == ["Running", "Running", "Waiting", "Waiting"]
+        cluster.patch(where, {"spec": {"replicas": 1}})
+        wait_until(
+            lambda: (
+                {one.uid for one in cluster.pods(namespace)} == {one.uid for one in first}
+                and states(cluster, namespace) == ["Running", *["Finished"] * 3]
+            ),
+            what="the first group is left, and the others' gangs are finished",
+            also=lambda: everything(cluster, namespace),
+        )
+
+
+def states(cluster: Cluster, namespace: str) -> list[str]:
+    """What the Gangs of the four groups say."""
+    return [
+        gang(cluster, namespace, f"leaderworkerset-serve-{number}").get("state", "") for number in range(4)
+    ]
+
+
+def test_an_elastic_group_shrinks_and_grows_while_its_leader_goes_on(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    """restartPolicy None: the StatefulSets make each pod again."""
+    with shared_by(lab, "max-min"):
+        cluster.submit(leader_worker_set("serve", 8, restarts="None", **ELASTIC), namespace=namespace)
+        before = runs(cluster, namespace, 8)
+        for _ in range(2):
+            cluster.submit(job("other", 8, success_on="0", **ELASTIC), namespace=namespace)
+            wait_until(
+                lambda: (
+                    len(bound(cluster.pods(namespace, "other"))) == 4
+                    and len(bound(cluster.pods(namespace, labels=OF_ANY_SET))) == 4
+                ),
+                what="each has its half",
+                also=lambda: everything(cluster, namespace),
+            )
+            delete_job(cluster, namespace, "other")
+            wait_until(lambda: not cluster.pods(namespace, "other"), what="the other is gone")
+            after = runs(cluster, namespace, 8)
+            kept = {one.name for one in before if one.uid in {each.uid for each in after}}
+            assert kept == {"serve-0", "serve-0-1", "serve-0-2", "serve-0-3"}
+            before = after
+
+
+def test_an_elastic_group_that_its_controller_makes_again_as_a_whole_keeps_its_size_and_says_why(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    """restartPolicy RecreateGroupOnPodRestart: whoever ends one of its pods ends all of them."""
+    with shared_by(lab, "max-min"):
+        cluster.submit(leader_worker_set("serve", 8, **ELASTIC), namespace=namespace)
+        before = runs(cluster, namespace, 8)
+        cluster.submit(job("other", 8, success_on="0", **ELASTIC), namespace=namespace)
+        has_state(cluster, namespace, "job-other", "Waiting")
+        stays(
+            cluster,
+            lambda: {one.uid for one in bound(cluster.pods(namespace))} == {one.uid for one in before},
+            what="all of it goes on",
+            also=lambda: everything(cluster, namespace),
+        )
+        assert cluster.gangs(namespace)["leaderworkerset-serve-0"]["status"]["keeps"] == (
+            "the LeaderWorkerSet makes all of a group again when one of its pods is ended (restartPolicy "
+            "RecreateGroupOnPodRestart; with None it does not); "
+            'muster.dev/evictable: "true" on those pods allows it all the same'
+        )
+
+
+def test_such_a_group_that_may_shrink_all_the_same_is_made_again_as_a_whole_each_time(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    """Which is why it keeps its size where nobody says that it may be ended."""
+    allowed = {"annotations": {"muster.dev/evictable": "true"}}
+    with shared_by(lab, "max-min"):
+        cluster.submit(leader_worker_set("serve", 8, **ELASTIC, **allowed), namespace=namespace)
+        before = {one.uid for one in runs(cluster, namespace, 8)}
+        cluster.submit(job("other", 8, success_on="0", **ELASTIC), namespace=namespace)
+        wait_until(
+            lambda: (
+                len(bound(cluster.pods(namespace, "other"))) == 4
+                and len(bound(cluster.pods(namespace, labels=OF_ANY_SET))) == 4
+                and before.isdisjoint(one.uid for one in cluster.pods(namespace))
+            ),
+            what="each has its half, and no pod of the group is the one that it was",
+            also=lambda: everything(cluster, namespace),
+        )
 
 
 def test_a_group_whose_pod_fails_comes_back_whole_and_before_what_waits(

@@ -62,6 +62,13 @@ def ray(**head: Any) -> Json:
     return custom("RayCluster", "ray", spec)
 
 
+def lws(restart: str | None = None, **what: Any) -> Json:
+    group: Json = {"size": 4, "workerTemplate": template(**(ELASTIC | what))}
+    if restart is not None:
+        group["restartPolicy"] = restart
+    return custom("LeaderWorkerSet", "serve", {"replicas": 2, "leaderWorkerTemplate": group})
+
+
 def elastic(**what: Any) -> Json:
     return job("train", 4, min_replicas=2, **what)
 
@@ -97,6 +104,7 @@ ALLOWED = {"annotations": {"muster.dev/evictable": "true"}}
         ),
         (pytorch("Never"), "Worker has muster.dev/min-replicas below its replicas and restartPolicy Never"),
         (pytorch("OnFailure", {"backoffLimit": 0}), "and spec.runPolicy.backoffLimit is 0"),
+        (lws(), "the end of one pod is the end of its group: Muster treats it as rigid"),
         (ray(), "worker group gpu has muster.dev/min-replicas below its replicas, but without its head"),
     ],
 )
@@ -126,8 +134,13 @@ def test_what_keeps_an_owner_from_being_resized_is_a_warning(
         pytorch("Never", **ALLOWED),
         pytorch("Never", scheduler=None),
         ray(**ALLOWED),
+        lws("None"),
+        lws(min_replicas=4),
+        lws(**ALLOWED),
+        lws(scheduler=None),
         custom("PyTorchJob", "empty", {}),
         custom("RayCluster", "empty", {}),
+        custom("LeaderWorkerSet", "empty", {}),
     ],
 )
 def test_what_can_be_resized_passes_without_a_word(kubectl: Kubectl, manifest: Json) -> None:

@@ -256,6 +256,7 @@ def record(data: bytes | msgspec.Raw, api_version: str, kind: str, scheduler: st
             named_after=named_after,
             created=quantities.seconds(meta.creation_timestamp),
             fragile=restart_policies.reasons(kind, spec),
+            remade=restart_policies.remade(kind, spec),
             optional=restart_policies.optional(kind, spec),
         )
     except (msgspec.DecodeError, AttributeError, KeyError, TypeError, ValueError):

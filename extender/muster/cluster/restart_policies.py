@@ -6,7 +6,8 @@ what cluster.evict does with its finalizer.
 
 Sources: kubeflow/training-operator v1 pkg/controller.v1 (common/job.go ReconcileJobs, common/pod.go ReconcilePods,
 pytorch/pytorchjob_controller.go UpdateJobStatus) and the default restart policies of its API; ray-project/kuberay
-raycluster_controller.go; volcano.sh lifecycle policies.
+raycluster_controller.go; volcano.sh lifecycle policies; kubernetes-sigs/lws pkg/controllers/pod_controller.go
+handleRestartPolicy.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ RESTARTED_BY_DEFAULT = frozenset({"PyTorchJob", "PaddleJob"})
 have Never."""
 WHOLE_JOB = frozenset({"AbortJob", "RestartJob", "TerminateJob", "CompleteJob"})
 """Actions of a Volcano policy that end or restart all of a job."""
+
+REMADE = "RecreateGroupOnPodRestart"
+"""The restartPolicy of a LeaderWorkerSet that says nothing."""
 
 
 def replicas_of_kubeflow(kind: str, spec: Json) -> Reasons:
@@ -81,6 +85,19 @@ def reasons(kind: str, spec: Json) -> Reasons:
     """Why replicas of this owner are not ended by us, by role."""
     found = FRAGILE.get(kind)
     return found(kind, spec) if found is not None else ()
+
+
+def remade(kind: str, spec: Json) -> str:
+    """Why one replica can't leave alone, though nothing fails: its owner makes the others again, too. "" = it can."""
+    if kind != "LeaderWorkerSet":
+        return ""
+    policy = (spec.get("leaderWorkerTemplate") or {}).get("restartPolicy") or REMADE
+    if policy != REMADE:
+        return ""
+    return (
+        f"the {kind} makes all of a group again when one of its pods is ended (restartPolicy {policy}; with None it "
+        "does not)"
+    )
 
 
 def optional(kind: str, spec: Json) -> tuple[str, ...]:

@@ -118,7 +118,8 @@ class OwnerRecord:
     `ordered` is true where it creates a pod only after the one before is ready (OrderedReady); `whole` where it
     ends only when every one of its replicas has run to its end (an Indexed Job without a successPolicy); `prefix` is
     how many of the lowest indexes its successPolicy needs. `fragile` says by role ("" = every one) in words what a
-    replica that we end would do to the owner; `optional` are roles without which it can end well.
+    replica that we end would do to the owner; `remade`, in words too, that it would make all of the job again, which
+    hurts it no more than when all of it is ended; `optional` are roles without which it can end well.
     `suspended`: it wants no pods for now; `over`: how it has ended, in its own word. `named_after`: whom its job is
     named after, and belongs to, while the roles are its own (a JobSet's TrainJob); None: itself.
     """
@@ -138,6 +139,7 @@ class OwnerRecord:
     whole: bool = False
     prefix: int = 0
     fragile: tuple[tuple[str, str], ...] = ()
+    remade: str = ""
     optional: tuple[str, ...] = ()
     suspended: bool = False
     over: str = ""

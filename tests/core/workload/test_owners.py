@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from muster.cluster.restart_policies import optional, reasons
+from muster.cluster.restart_policies import optional, reasons, remade
 from muster.core.workload import success_policy
 from muster.core.workload.disruption_budgets import allows, named, words
 from muster.points import Profile
@@ -133,11 +133,13 @@ def test_a_role_that_its_jobset_does_not_wait_for_is_elastic() -> None:
     assert roles(jobset(()), "jobset-llm") == [(4, 4)]
 
 
-def pytorch(fragile: tuple[tuple[str, str], ...], **annotations: str) -> Muster:
+def pytorch(fragile: tuple[tuple[str, str], ...], remade: str = "", **annotations: str) -> Muster:
     """A PyTorchJob of four workers that run."""
     cluster = FakeCluster()
     owner = Owner("kubeflow.org/v1", "PyTorchJob", "bert", "pt")
-    cluster.owners["pt"] = OwnerRecord(owner, "team", roles=(DeclaredRole("worker", 4),), fragile=fragile)
+    cluster.owners["pt"] = OwnerRecord(
+        owner, "team", roles=(DeclaredRole("worker", 4),), fragile=fragile, remade=remade
+    )
     for index in range(4):
         notes = {"min_replicas": "1", "max_replicas": "4", **annotations}
         made = cluster.pod(owner, index, annotations=notes)
@@ -160,6 +162,28 @@ def test_a_job_that_fails_with_one_of_its_pods_is_rigid_and_never_ended_unless_i
         found = allowed.ledger.snapshot(allowed.cluster.now).jobs[allowed.key("pytorchjob-bert")]
         assert [(r.min, r.max) for r in found.roles] == [(1, 4)]
         assert {m.evictable for r in found.roles for m in r.members} == {True}
+
+
+REMADE = "the LeaderWorkerSet makes all of a group again"
+
+
+def test_a_job_that_is_made_again_with_one_of_its_pods_is_rigid_and_may_be_ended_whole() -> None:
+    for allowed, sizes in (("false", (4, 4)), ("true", (1, 4))):
+        muster = pytorch((), REMADE, evictable=allowed)
+        found = muster.ledger.snapshot(muster.cluster.now).jobs[muster.key("pytorchjob-bert")]
+        assert [(r.min, r.max) for r in found.roles] == [sizes]
+        assert found.rigid.startswith(REMADE) is (allowed == "false")
+        assert {m.evictable for r in found.roles for m in r.members} == {True}
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [(None, True), ("RecreateGroupOnPodRestart", True), ("None", False), ("Default", False)],
+)
+def test_which_leaderworkersets_make_a_group_again_with_one_pod(policy: str | None, *, said: bool) -> None:
+    spec = {"leaderWorkerTemplate": {"size": 4, **({"restartPolicy": policy} if policy else {})}}
+    assert bool(remade("LeaderWorkerSet", spec)) is said
+    assert remade("PyTorchJob", spec) == ""
 
 
 def kubeflow(restart: str | None, **run_policy: int) -> dict[str, object]:

@@ -366,7 +366,7 @@ class Owners:
         """Why a role of these pods has one size only, in words; "" where it may have fewer replicas than its owner
         declares: the owner waits for every one of them, or fails when one is ended (design §1)."""
         for pod in pods:
-            why = self.fragile(pod)
+            why = self.fragile(pod) or self._remade(pod)
             if why:
                 return f'{why}; {identity.EVICTABLE}: "true" on those pods allows it all the same'
             record = self.records.get(pod.controller.uid) if pod.controller is not None else None
@@ -387,6 +387,14 @@ class Owners:
             return ""
         reasons = dict(record.fragile)
         return reasons.get("", "") or reasons.get(identity.role_of(pod), "")
+
+    def _remade(self, pod: PodRecord) -> str:
+        """Why its owner would make the pods beside it again if we ended it; "" = it would not, or that is allowed."""
+        if pod.annotations.get(identity.EVICTABLE) == "true":
+            return ""
+        top = self.topmost(pod)
+        record = self.records.get(top.uid) if top is not None else None
+        return record.remade if record is not None else ""
 
     def _needed(self, record: OwnerRecord, pod: PodRecord) -> bool:
         """Whether what controls this owner waits for it, too: a JobSet's successPolicy may leave its role out."""
