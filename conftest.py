@@ -43,6 +43,7 @@ LONGEST_FIRST = (
     "e2e/test_say_why.py",
     "e2e/test_operators_ray.py",
     "e2e/test_operators_lws.py",
+    "e2e/test_operators_pytorch.py",
     "e2e/test_frameworks_in_place.py",
     "e2e/test_admission.py",
     "e2e/test_words.py",

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import yaml
 
 from e2e.cluster import Cluster, Json
 from e2e.elastic import shared_by
@@ -17,9 +18,11 @@ from e2e.every_operator import (
     starts_whole_or_not_at_all,
 )
 from e2e.lab import Lab
-from e2e.operated import everything, has_state, of, operated, path, pytorch_job, run
+from e2e.lab.places import CHECKOUT
+from e2e.operated import everything, has_state, is_left_alone, of, operated, path, pytorch_job, run
 from e2e.scenario import (
     bound,
+    configured,
     ends_now,
     job,
     planned_after,
@@ -29,6 +32,9 @@ from e2e.scenario import (
 )
 
 pytestmark = [pytest.mark.lab, pytest.mark.operators("training-operator")]
+
+TIMEOUT = 8.0
+"""Seconds of gang.timeout where it is what a scenario is about."""
 
 
 @pytest.fixture(scope="module", name="_session_lab")
@@ -82,6 +88,52 @@ def test_a_pytorchjob_that_has_succeeded_is_finished_though_a_replica_of_it_wait
         ends_now(cluster, *filter(of("worker"), running))
         has_state(cluster, namespace, "kubeflow-bert", "Finished")
         stays(cluster, lambda: bound(cluster.pods(namespace)) == [], what="what waited of it gets no GPU")
+
+
+@pytest.mark.parametrize("profile", ["fifo", "max-min"])
+def test_a_pytorchjob_that_is_scaled_beyond_the_room_keeps_what_runs(
+    lab: Lab, cluster: Cluster, namespace: str, profile: str
+) -> None:
+    timeout = {"gang": {"timeout": f"{TIMEOUT:.0f}s"}}
+    with configured(lab, profile=profile, resizeCost=False, **timeout):
+        cluster.submit(
+            pytorch_job("bert", Master=(1, {"gpus": 0}), Worker=(3, {"gpus": 8})), namespace=namespace
+        )
+        before = run(cluster, namespace, {"master": 1, "worker": 3})
+        more = {"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 9}}}}
+        cluster.patch(path("PyTorchJob", namespace, "bert"), more)
+        wait_until(lambda: len(cluster.pods(namespace)) == 10, what="the operator has made nine workers")
+        after = run(cluster, namespace, {"master": 1, "worker": 4})
+        assert {one.uid for one in before} < {one.uid for one in after}
+        is_left_alone(cluster, namespace, after, 1.5 * TIMEOUT)
+
+
+def test_a_pytorchjob_whose_master_another_scheduler_binds_is_left_alone(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    with configured(lab, gang={"timeout": f"{TIMEOUT:.0f}s"}):
+        elsewhere = {"scheduler": None, "gpus": 0}
+        cluster.submit(
+            pytorch_job("bert", Master=(1, elsewhere), Worker=(4, {"gpus": 8})), namespace=namespace
+        )
+        pods = run(cluster, namespace, {"master": 1, "worker": 4})
+        assert has_state(cluster, namespace, "kubeflow-bert", "Running")["roles"].keys() == {"worker"}
+        is_left_alone(cluster, namespace, pods, 1.5 * TIMEOUT)
+
+
+def test_the_sample_of_pytorch_takes_what_is_free_up_to_its_maximum(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    """As it is shipped, but for its volume: no claim is bound here. The operator tells torchrun the same sizes."""
+    file = CHECKOUT / "config" / "samples" / "pytorch" / "pytorchjob.yaml"
+    text = file.read_text().replace("persistentVolumeClaim: {claimName: pytorch}", "emptyDir: {}")
+    with shared_by(lab, "max-min"):
+        cluster.submit(yaml.safe_load(text), namespace=namespace)
+        pods = run(cluster, namespace, {"worker": 8})
+    told = [
+        {one["name"]: one.get("value") for one in each.raw["spec"]["containers"][0]["env"]} for each in pods
+    ]
+    assert {(env["PET_NNODES"], env["PET_RDZV_BACKEND"]) for env in told} == {("1:8", "c10d")}
 
 
 def test_a_suspended_pytorchjob_says_so_and_comes_back_whole(cluster: Cluster, namespace: str) -> None:
