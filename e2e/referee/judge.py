@@ -161,6 +161,12 @@ class Referee:
                     self._rekey(pod_uid, at)
         for key in self._hang(seen.uid):
             self._judge(key, at)
+        for uid in (
+            seen.uid,
+            *self._children.get(seen.uid, ()),
+        ):  # who was thought to be on top may be no more
+            if self._top(uid) != uid:
+                self._open.pop(("lost", uid), None)
         if (top := self._top(seen.uid)) is not None:
             self._lost(top, at)
 

@@ -338,3 +338,15 @@ def test_an_owner_of_a_shape_that_nobody_expects_says_nothing() -> None:
     h.pod("one", "odd")
     h.binds("one", "n0")
     assert (h.faults, h.referee.open()) == ([], [])
+
+
+def test_an_owner_that_is_seen_before_the_one_above_it_is_not_lost_for_that() -> None:
+    told, h = History(), History()
+    told.apps("web", 1)
+    for name in ("web-rs", "web"):
+        h.referee.saw(told._there[name]["kind"], told._there[name], h.at)
+    h._there.update(told._there)
+    h.pod("web-0", "web-rs")
+    h.binds("web-0", "n0")
+    h.passes(1000)
+    assert h.faults == []
