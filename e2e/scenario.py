@@ -476,8 +476,10 @@ def _reload(lab: Lab, file: Path, text: str) -> None:
         return
     seen = lab.log("muster-0").stat().st_size
     lab.write_configuration(text)
+    wanted = {"profile": "fifo", "order": "backfill"} | yaml.safe_load(text)
+    told = f"profile {wanted['profile']}, order {wanted['order']} now in force"  # no word of an earlier one's
     wait_until(
-        lambda: "now in force" in lab.log("muster-0").read_text()[seen:] or not lab.alive("muster-0"),
+        lambda: told.encode() in lab.log("muster-0").read_bytes()[seen:] or not lab.alive("muster-0"),
         what="muster has read its changed configuration",
     )
 

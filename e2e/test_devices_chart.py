@@ -325,7 +325,11 @@ def test_a_pod_that_may_share_a_gpu_meets_the_daemon_of_mps_or_is_told_why_it_ca
     shm = {"volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}]}
     own = sharing(**shm)
     own["spec"]["volumes"] = [{"name": "shm", "emptyDir": {"medium": "Memory"}}]
-    assert "container main: volumeMounts: expected nothing at /dev/shm" in ask(own).said
+    wait_until(  # the two policies come into force one after another
+        lambda: "container main: volumeMounts: expected nothing at /dev/shm" in ask(own).said,
+        what="a mount of its own is refused",
+        also=lambda: ask(own).said,
+    )
     [main] = [one for one in own["spec"]["containers"] if one["name"] == "main"]
     aside = sharing()
     main["volumeMounts"][0]["mountPath"] += "/"

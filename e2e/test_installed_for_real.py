@@ -319,6 +319,11 @@ def test_an_uninstall_runs_its_hooks_as_pods_and_takes_all_along_but_gangs_which
         what="gang sixth is gated",
         also=installed.said,
     )
+    wait_until(
+        lambda: {"job-fifth", "job-sixth"} <= installed.cluster.gangs("default").keys(),
+        what="both have their Gangs",
+        also=installed.said,
+    )
     gangs = _gangs(installed.cluster, "fifth", "sixth")
     installed.lab.helm("uninstall", "muster", "-n", SPACE, "--timeout", f"{SLOW:.0f}s")
     assert gated(installed.cluster.pods("default", "sixth")) == []
