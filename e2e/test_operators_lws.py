@@ -94,13 +94,7 @@ def test_a_leader_that_takes_longer_than_the_timeout_is_not_sent_back(
     lab: Lab, cluster: Cluster, namespace: str
 ) -> None:
     with configured(lab, gang={"timeout": f"{TIMEOUT:.0f}s"}):
-        slowly = {"annotations": {"e2e.muster.dev/start-seconds": f"{LONGER:.0f}"}}
-        slow = leader_worker_set("slow", 4, startup="LeaderReady", leader=slowly, gpus=8)
-        cluster.submit(slow, namespace=namespace)
-        (leader,) = runs(cluster, namespace, 1)
-        pods = runs(cluster, namespace, 4, within=LONGER + PATIENCE)
-        assert leader.uid in {one.uid for one in pods}
-        is_left_alone(cluster, namespace, pods, 1.5 * TIMEOUT)
+        goes_on_after_a_slow_leader(cluster, namespace, LONGER, alone=1.5 * TIMEOUT)
 
 
 @pytest.mark.long
@@ -108,13 +102,18 @@ def test_a_leader_that_takes_longer_than_the_timeout_is_not_sent_back(
 def test_a_leader_that_takes_three_minutes_goes_on_under_a_timeout_of_two(
     cluster: Cluster, namespace: str
 ) -> None:
-    slowly = {"annotations": {"e2e.muster.dev/start-seconds": f"{MINUTES:.0f}"}}
+    goes_on_after_a_slow_leader(cluster, namespace, MINUTES, alone=150.0)
+
+
+def goes_on_after_a_slow_leader(cluster: Cluster, namespace: str, seconds: float, *, alone: float) -> None:
+    """The leader is ready after so many seconds, its workers come then; nothing of it ends, for `alone` s."""
+    slowly = {"annotations": {"e2e.muster.dev/start-seconds": f"{seconds:.0f}"}}
     slow = leader_worker_set("slow", 4, startup="LeaderReady", leader=slowly, gpus=8)
     cluster.submit(slow, namespace=namespace)
     (leader,) = runs(cluster, namespace, 1)
-    pods = runs(cluster, namespace, 4, within=MINUTES + PATIENCE)
+    pods = runs(cluster, namespace, 4, within=seconds + PATIENCE)
     assert leader.uid in {one.uid for one in pods}
-    is_left_alone(cluster, namespace, pods, 150.0)
+    is_left_alone(cluster, namespace, pods, alone)
 
 
 @pytest.mark.unsound(

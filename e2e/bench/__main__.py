@@ -201,7 +201,7 @@ def elastic(simulate_only: bool, seeds: int, **options: Any) -> None:
     "--family",
     "families",
     multiple=True,
-    type=click.Choice([*all_policies.FAMILIES, *all_policies.OTHERS, "all"]),
+    type=click.Choice([*all_policies.ALL, "all"]),
     help="May be given again.  [default: those that these jobs are enough for]",
 )
 @click.option(
@@ -212,10 +212,8 @@ def elastic(simulate_only: bool, seeds: int, **options: Any) -> None:
 @_keep
 def policies(**options: Any) -> None:
     """Each family of policies, live and simulated; plans replayed; needs TRACES. Goes on where it was cut off."""
-    every = (*all_policies.FAMILIES, *all_policies.OTHERS)
-    options["families"] = (
-        every if "all" in options["families"] else options["families"] or all_policies.FAMILIES
-    )
+    asked = options["families"] or all_policies.FAMILIES
+    options["families"] = all_policies.ALL if "all" in asked else asked
     _finish(all_policies.measure, **options)
 
 

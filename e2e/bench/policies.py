@@ -27,6 +27,7 @@ FAMILIES = (
 """Policies for which these jobs are enough."""
 OTHERS = ("similarity", "gavel-isolation", "pollux", "coach", "termination", "tide")
 """Run only where asked for: rounds, as compressed as the jobs, jobs that report, roles, or hours of these jobs."""
+ALL = (*FAMILIES, *OTHERS)
 SPEED = 40.0
 
 

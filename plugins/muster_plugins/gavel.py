@@ -196,8 +196,8 @@ class Gavel:
 
     def _order(self, names: Sequence[str], kept: Sequence[Kept], snapshot: Snapshot) -> list[str]:
         """Products as they are handed out: `products` first; without `perf` shuffled again for each round."""
-        first = [name.lower() for name in self.products]
-        ordered = sorted(names, key=lambda name: (*(name.lower() != one for one in first), name))
+        place = {name.lower(): i for i, name in enumerate(self.products)}
+        ordered = sorted(names, key=lambda name: (place.get(name.lower(), len(place)), name))
         if self.perf:
             return ordered
         last: Kept = max((m for m in kept if m), key=lambda m: m["at"], default={})
