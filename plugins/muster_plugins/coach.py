@@ -43,6 +43,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from muster.core.placement.reservations import placed
 from muster.core.progress.fits import Surface
 from muster.memory import Memory, remembers
 from muster.points import Estimation
@@ -276,9 +277,5 @@ def at_boundary(job: Job) -> bool:
 
 
 def _placed(job: Job, name: str) -> int:
-    role = next((r for r in job.roles if r.name == name), None)
-    return (
-        0
-        if role is None
-        else max(role.bound, sum(1 for reservation in job.reservations if reservation.role == name))
-    )
+    """Replicas of a role that are bound, or about to be."""
+    return next((placed(role, job.reservations) for role in job.roles if role.name == name), 0)

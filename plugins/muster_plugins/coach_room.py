@@ -44,9 +44,12 @@ def unused(snapshot: Snapshot) -> IntArray:
 
 
 def give_back(free: IntArray, job: Job, nodes: Nodes) -> None:
-    """What a job at a boundary uses counts as free for it."""
+    """What a job at a boundary uses counts as free for it, with places that replicas of it are about to take."""
     for role in job.roles:
         ask = _request(role, nodes)
-        for member in role.members:
-            if member.phase.on_node and member.node in nodes.index:
-                free[nodes.index[member.node]] += ask
+        on = {member.uid for member in role.members if member.phase.on_node}
+        places = [member.node for member in role.members if member.uid in on]
+        places += [held.node for held in job.reservations if held.role == role.name and held.uid not in on]
+        for node in places:
+            if node in nodes.index:
+                free[nodes.index[node]] += ask

@@ -12,7 +12,7 @@ from muster.core.cycle import cycle
 from muster.core.progress.fits import fit_surface
 from muster.points import load
 from muster.profiles import build
-from muster.types import Config, Facts, Job, Plan, Report
+from muster.types import Config, Facts, Job, Phase, Plan, Report
 from muster_plugins.coach import DESIGN, Coach, gain
 from muster_plugins.coach_memory import Epochs
 from tests.scenario import NOW, asks, job, key, node, role, snapshot
@@ -134,6 +134,27 @@ def test_a_job_that_is_too_large_shrinks_at_its_boundary() -> None:
 
 
 # ---- what is free ----
+
+
+def test_a_replica_that_was_just_granted_keeps_its_place_while_it_starts_though_nothing_else_is_free() -> (
+    None
+):
+    """On a cluster a place is taken some cycles before its pod is bound there, and the boundary lasts until the next
+    report. It was taken back there, at each boundary again."""
+    plan = planned(learner("a", (1, 1), points=KNOWN), cpu=4)
+    (place,) = plan.reservations[key("a")]
+    assert place.role == "worker"
+    again = learner("a", (1, 1), points=KNOWN)
+    roles = tuple(
+        replace(one, members=tuple(replace(m, node="", phase=Phase.UNGATED) if m.uid == place.uid else m
+                                   for m in one.members))
+        for one in again.roles
+    )  # fmt: skip
+    starting = replace(again, roles=roles, reservations=(place,), grant=plan.grants[key("a")])
+    after = planned(starting, cpu=4)
+    assert counts(after, "a") == (2, 1)
+    assert not after.shrinks
+    assert after.reservations[key("a")] == (place,)
 
 
 def test_what_is_not_free_is_pruned_by_marginal_utility() -> None:
