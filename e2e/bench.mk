@@ -2,7 +2,7 @@
 
 LONG =
 
-.PHONY: bench inplace peers policies workload-one
+.PHONY: bench inplace papers peers policies workload-one
 bench: lab-build ## Measure: tables on stdout, JSON in out/bench (LONG=1: the long ones too; one: python -m e2e.bench --help)
 	@$(lab_python) -m e2e.bench all $(if $(filter 1,$(LONG)),--long)
 
@@ -14,6 +14,9 @@ peers: lab-build ## Measure: Kueue, Volcano, native gangs, the stock scheduler a
 
 policies: lab-build ## Measure: each family of policies, live and simulated, on the same jobs; goes on where it was cut off
 	@$(lab_python) -m e2e.bench policies $(POLICIES)
+
+papers: lab-build ## Measure: policies on the jobs of their own papers, which report, live and simulated (PAPERS=options); goes on where it was cut off
+	@$(lab_python) -m e2e.bench papers $(PAPERS)
 
 workload-one: lab-build ## Measure: the SideCar paper's Workload One, four profiles live and simulated (25 minutes; WORKLOAD_ONE=options); goes on where it was cut off
 	@$(lab_python) -m e2e.bench workload-one $(WORKLOAD_ONE)

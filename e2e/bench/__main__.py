@@ -19,6 +19,7 @@ from e2e.bench import crowd as crowds
 from e2e.bench import elastic as elastic_jobs
 from e2e.bench import gangs as many_gangs
 from e2e.bench import in_place as hand_overs_in_place
+from e2e.bench import papers as paper_jobs
 from e2e.bench import peers as all_peers
 from e2e.bench import planning as plans
 from e2e.bench import policies as all_policies
@@ -28,6 +29,7 @@ from e2e.bench import sizes as all_sizes
 from e2e.bench import verbs as both_verbs
 from e2e.bench import workload_one as sidecar_jobs
 from e2e.bench.course import VARIANTS
+from e2e.bench.paper import PAPERS
 from e2e.bench.report import Progress, Result, show
 from e2e.lab.errors import LabError
 
@@ -46,7 +48,7 @@ def main() -> None:
     All:          make bench            (LONG=1: with the crowds, about an hour)
     One, small:   python -m e2e.bench gangs --nodes 200 --gangs 100 --rounds 1
 
-    Ended by Ctrl-C or SIGTERM it takes its labs down; peers, policies and workload-one keep what is done.
+    Ended by Ctrl-C or SIGTERM it takes its labs down; peers, policies, papers and workload-one keep what is done.
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
@@ -205,6 +207,9 @@ def elastic(simulate_only: bool, seeds: int, **options: Any) -> None:
     help="May be given again.  [default: those that these jobs are enough for]",
 )
 @click.option(
+    "--resize-cost", is_flag=True, help="A change has to gain more than it costs: the default of a cluster."
+)
+@click.option(
     "--results",
     type=click.Path(file_okay=False, path_type=Path),
     help="Where runs are kept, and found again.  [default: out/bench/policies]",
@@ -215,6 +220,28 @@ def policies(**options: Any) -> None:
     asked = options["families"] or all_policies.FAMILIES
     options["families"] = all_policies.ALL if "all" in asked else asked
     _finish(all_policies.measure, **options)
+
+
+@main.command()
+@click.option("--rounds", default=1, show_default=True, type=click.IntRange(1), help="Runs of each profile.")
+@click.option("--beside", default=2, show_default=True, type=click.IntRange(1), help="Labs at the same time.")
+@click.option(
+    "--profile",
+    "names",
+    multiple=True,
+    type=click.Choice(list(PAPERS)),
+    help="May be given again.  [default: all]",
+)
+@click.option(
+    "--results",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where runs are kept, and found again.  [default: out/bench/papers]",
+)
+@_keep
+def papers(**options: Any) -> None:
+    """Policies on the jobs of their own papers, which report: live and simulated. Goes on where it was cut off."""
+    options["names"] = options["names"] or tuple(PAPERS)
+    _finish(paper_jobs.measure, **options)
 
 
 @main.command()

@@ -84,25 +84,31 @@ def wave(
     """A run of each (side, number), at the same time, each on a lab of its own; all labs are up before any begins,
     and they begin APART. labs_named: how the labs' names begin; made: told of each as it ends. LabError where one
     failed, when the others have ended."""
+
+    def one(place: int, lab: Lab, later: float) -> Run:
+        side, number = todo[place]
+        pause = PAUSE / drawing.speed
+        run = _run(going, lab, side, drawn, pause, folder / f"{side.name}-{number}", later)
+        if made is not None:
+            made(side, number, run)
+        return run
+
+    shapes = [(f"{labs_named}-{side.name}-{number}", _shape(side, drawing, folder)) for side, number in todo]
+    return side_by_side(going, shapes, one, keep)
+
+
+def side_by_side(
+    going: Going,
+    shapes: Sequence[tuple[str, Shape]],
+    one: Callable[[int, Lab, float], Run],
+    keep: bool = False,
+) -> list[Run]:
+    """A run on each of these labs (name and shape), at the same time: `one(place, lab, later)`, which begins so much
+    later (s) that they begin APART. All labs are up before. LabError where one failed, when the others have ended."""
     with contextlib.ExitStack() as labs:
-        ready = [
-            labs.enter_context(
-                lab_of(f"{labs_named}-{side.name}-{number}", _shape(side, drawing, folder), keep)
-            )
-            for side, number in todo
-        ]
-        with ThreadPoolExecutor(len(todo)) as several:
-
-            def one(place: int) -> Run:
-                side, number = todo[place]
-                name = f"{side.name}-{number}"
-                pause, later = PAUSE / drawing.speed, place * APART
-                run = _run(going, ready[place], side, drawn, pause, folder / name, later)
-                if made is not None:
-                    made(side, number, run)
-                return run
-
-            runs = [several.submit(one, place) for place in range(len(todo))]
+        ready = [labs.enter_context(lab_of(name, shape, keep)) for name, shape in shapes]
+        with ThreadPoolExecutor(len(ready)) as several:
+            runs = [several.submit(one, place, lab, place * APART) for place, lab in enumerate(ready)]
             try:
                 wait(runs)
             except BaseException:
@@ -136,15 +142,16 @@ def trains(
     submit: Callable[[Trained], None],
     finish: Callable[[str], None],
     meanwhile: Callable[[float, Trainings], object],
+    reads: Callable[[Pod, bool], Seen] | None = None,
 ) -> tuple[Trainings, float]:
     """Jobs are submitted as they come, counted as they train, and told to end when they are done; how they went, and
     how long it took (s of this machine). who: whose run it is; trainings: which count them, of no jobs yet;
-    meanwhile: called at each step. LabError where they are not done within LIMIT."""
+    meanwhile: called at each step; reads: of a pod, else `seen`. LabError where they are not done within LIMIT."""
     waiting = list(jobs)
     now = 0.0
-    with Watch(cluster, namespace, seen) as watch, ThreadPoolExecutor(8) as callers:
+    with Watch(cluster, namespace, reads or seen) as watch, ThreadPoolExecutor(8) as callers:
         calls: list[Future[None]] = []
-        began = time.monotonic()
+        trainings.began, began = time.time(), time.monotonic()
         while not going.over.is_set():
             now = time.monotonic() - began
             while waiting and waiting[0].at <= now:
@@ -188,7 +195,7 @@ def _run(
                 last = now
                 if ended := one.ended():
                     raise LabError("bench: " + "\n".join(ended))
-                dump = dumper.submit(_dump, one, token, folder, dumps)
+                dump = dumper.submit(dump_of, one, token, folder, dumps)
 
         trainings, seconds = trains(
             going,
@@ -196,9 +203,9 @@ def _run(
             cluster,
             namespace,
             [side.has(job) for job in drawn],
-            Trainings(pause),
+            Trainings(pause, side.round),
             submit=lambda job: _submit(cluster, manifest(job), namespace),
-            finish=lambda name: _finish(cluster, namespace, name),
+            finish=lambda name: finish(cluster, namespace, name),
             meanwhile=snapshot,
         )
     return {
@@ -220,7 +227,7 @@ def _submit(cluster: Cluster, body: dict[str, Any], namespace: str) -> None:
     cluster.submit(body, namespace=namespace)
 
 
-def _finish(cluster: Cluster, namespace: str, name: str) -> None:
+def finish(cluster: Cluster, namespace: str, name: str) -> None:
     """Its leader ends well, once it runs where it was just placed again; the Job's successPolicy ends the rest."""
 
     def leaders() -> list[Pod]:
@@ -230,7 +237,8 @@ def _finish(cluster: Cluster, namespace: str, name: str) -> None:
     ends_now(cluster, *wait_until(leaders, what=f"index 0 of {name} runs"))
 
 
-def _dump(one: Lab, token: str, folder: Path, dumps: dict[float, Path]) -> None:
+def dump_of(one: Lab, token: str, folder: Path, dumps: dict[float, Path]) -> None:
+    """The newest snapshot and its plan, kept in the folder, if it is another one than before."""
     answer = httpx.get(
         f"{one.service_url()}/debug/snapshot",
         headers={"Authorization": f"Bearer {token}"},

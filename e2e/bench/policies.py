@@ -41,19 +41,22 @@ def measure(
     load: float = LOAD,
     speed: float = SPEED,
     beside: int = 2,
+    resize_cost: bool = False,
     results: Path | None = None,
     keep: bool = False,
     labs_named: str = "bench",
 ) -> Result:
-    """A row a family, means of `rounds` runs, `beside` labs at a time. results: where runs are kept; those with the
-    same jobs are not run again. LabError where the traces are missing or a run comes to no end."""
+    """A row a family, means of `rounds` runs, `beside` labs at a time. resize_cost: a change has to gain more than it
+    costs, as by default on a cluster. results: where runs are kept; those with the same jobs are not run again.
+    LabError where the traces are missing or a run comes to no end."""
     drawing = Drawing(jobs, seed, load, speed=speed)
     folder = results or OUT / "policies"
     folder.mkdir(parents=True, exist_ok=True)
     drawn = draw(drawing, measured())
     write(drawn, folder / "jobs.csv")
-    kept = Kept(folder, {"jobs": jobs, "seed": seed, "load": load, "speed": speed})
-    sides = [Side(name, name, hurried=speed) for name in families]
+    asked: dict[str, Any] = {"jobs": jobs, "seed": seed, "load": load, "speed": speed}
+    kept = Kept(folder, asked | ({"resizeCost": True} if resize_cost else {}))
+    sides = [Side(name, name, resize_cost=resize_cost, hurried=speed) for name in families]
     todo = [(side, n) for n in range(rounds) for side in sides if kept.run(side.name, n) is None]
     if len(todo) < rounds * len(sides):
         progress.say(f"{rounds * len(sides) - len(todo)} runs are in {folder} and are not run again")

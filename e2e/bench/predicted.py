@@ -37,7 +37,7 @@ HOURS: Mapping[str, Mapping[str, float]] = {
     "afs-s": {"quantum": 7200.0},
     "gavel-isolation": {"round": 360.0, "interval": 1920.0},
     "pollux": {"delay": 30.0},
-    "specon": {"interval": 30.0},
+    "specon": {"interval": 30.0, "smoothing": 120.0},
     "themis": {"lease": 1200.0},
     "tiresias-l": {"threshold": 180_000.0},
 }
@@ -80,6 +80,11 @@ class Side:
         own["resize"] = recipe.resize
         name = f"{self.profile}-hurried"
         return made | {"profile": name, "profiles": [{"name": name, **own}]}
+
+    @property
+    def round(self) -> float:
+        """Seconds of this machine between two rounds; 0 = none."""
+        return profiles.NAMED[self.profile].round / self.hurried
 
     def has(self, job: Trained) -> Trained:
         """The job as this side may have it: gangs keep the size they ask for where nothing is shared."""

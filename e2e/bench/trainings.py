@@ -7,6 +7,7 @@ rendezvous, restart), as `muster simulate --restart` has it; the first start cos
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -87,11 +88,13 @@ class Training:
 class Trainings:
     """All jobs of a run. pause: see above. delays: s from a place set free (or a pod made) to the next bind there.
     releases: of each start or growth on places that others gave up since its job came, s from when the last of these
-    was given up until it was taken: what `muster simulate --release` stands for. course: (s, what, job, node) in the
-    order seen; what: submitted, bound, over, done."""
+    was given up until it was taken: what `muster simulate --release` stands for, which waits for a round besides, so
+    what of it was a wait for one is left out. round: s of this machine, 0 = none; began: when the run did, Unix time
+    (rounds begin at its whole multiples). course: (s, what, job, node) in the order seen; what: submitted, bound,
+    over, done."""
 
-    def __init__(self, pause: float) -> None:
-        self.pause = pause
+    def __init__(self, pause: float, round: float = 0.0) -> None:
+        self.pause, self.round, self.began = pause, round, 0.0
         self.jobs: dict[str, Training] = {}
         self.delays: list[float] = []
         self.releases: list[float] = []
@@ -124,7 +127,7 @@ class Trainings:
             left = self._place(seen.node)
             waited = now - max(self._made[seen.pod], left.free)
             self.delays.append(max(0.0, waited))
-            self._taken(training, left.given_up, now)
+            self._taken(training, left, now)
         else:
             del training.on[seen.pod]
             self._left.setdefault(seen.node, []).append(Left(now, now))
@@ -167,8 +170,9 @@ class Trainings:
         """Median of `releases`, s; 0 where nobody waited for others to leave."""
         return statistics.median(self.releases) if self.releases else 0.0
 
-    def _taken(self, training: Training, given_up: float, now: float) -> None:
+    def _taken(self, training: Training, left: Left, now: float) -> None:
         """A place is taken: of those of one start or growth the one that was given up last counts."""
+        given_up = left.given_up
         if now > training.took + STARTS:
             training.took, training.waited_for = now, -1.0
         if given_up < training.submitted or given_up <= training.waited_for:
@@ -176,7 +180,14 @@ class Trainings:
         if training.waited_for >= 0.0:
             self.releases.pop()
         training.waited_for = given_up
-        self.releases.append(now - given_up)
+        self.releases.append(now - given_up - self._for_a_round(left, now))
+
+    def _for_a_round(self, left: Left, now: float) -> float:
+        """Seconds from when a place came free to the next round, or until it was taken before that."""
+        if not self.round:
+            return 0.0
+        free = self.began + left.free
+        return min(math.ceil(free / self.round) * self.round - free, now - left.free)
 
     def _note(self, now: float, what: str, job: str, node: str = "") -> None:
         self.course.append((round(now, 3), what, job, node))

@@ -1,0 +1,101 @@
+"""Policies, each on a workload that its paper made for it: settings for a cluster, and what the simulator says.
+
+Nothing is declared there: live and in the simulator a policy knows what was reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from e2e.bench.predicted import HOURS, Side
+from e2e.lab.errors import LabError
+from muster import live_recipes, profiles
+from muster.sim import presets
+from muster.sim.engine import simulate
+from muster.sim.options import Options
+from muster.sim.physics import Cost, Standard
+from muster.sim.workload import Workload
+
+ESTIMATE = "reported"
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A profile on a preset's jobs. parameters: of the preset; speed: trace seconds in one of this machine's; places:
+    pods of jobs with roles on a node."""
+
+    profile: str
+    preset: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    speed: float = 20.0
+    places: int = 1
+
+    def workload(self) -> Workload:
+        """Its jobs (seed 0), of which nothing is known beforehand, and which may start again elsewhere."""
+        made = presets.load(self.preset, 0, self.parameters)
+        submissions = [
+            replace(
+                one,
+                known=False,
+                tags={k: v for k, v in one.tags.items() if k != "profiled"}
+                | ({} if len(one.roles) > 1 else {"resize": "restart"}),
+            )
+            for one in made.submissions
+        ]
+        return replace(made, submissions=submissions)
+
+    def settings(self) -> dict[str, Any]:
+        """The keys of a muster.yaml, its rounds and seconds as compressed as the jobs."""
+        return Side(self.profile, self.profile, hurried=self.speed).settings() | {"estimate": ESTIMATE}
+
+    @property
+    def round(self) -> float:
+        """Seconds of this machine between two rounds; 0 = none."""
+        return profiles.NAMED[self.profile].round / self.speed
+
+
+MIXED = {"experiment": "mixed-30"}
+CNNS = {"span": 900.0}
+PAPERS = {
+    one.profile: one
+    for one in (
+        Paper("specon", "specon", MIXED, 8.0),
+        Paper("specon-default", "specon", MIXED, 8.0),
+        Paper("similarity", "similarity", CNNS, 20.0),
+        Paper("gavel-isolation", "similarity", CNNS, 20.0),
+        Paper("gavel-max-min", "similarity", CNNS, 20.0),
+        Paper("coach", "coach", {"experiment": "dynamic"}, 5.0, places=4),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Of a run, live or simulated: mean JCT and makespan (trace s), changes of running jobs."""
+
+    jct: float
+    makespan: float
+    changes: float
+
+
+def foretold(paper: Paper, release: float, delay: float, seed: int = 0) -> Figures:
+    """By the simulator, under the profile as a cluster has it. release: trace s until GPUs that are given up can be
+    used; delay: trace s that each change takes longer than the paper says. LabError where a job does not end."""
+    made = paper.workload()
+    assert made.cluster is not None
+    assert isinstance(made.physics, Standard)
+    costs = {kind: Cost(pause=cost.pause + delay) for kind, cost in made.physics.costs.items()}
+    made = replace(made, physics=replace(made.physics, costs=costs))
+    recipe = live_recipes.on_a_cluster(profiles.recipe(paper.profile), False, ESTIMATE)
+    given = {paper.profile: HOURS[paper.profile]} if paper.profile in HOURS else {}
+    built = profiles.build(paper.profile, given, {paper.profile: recipe})
+    options = Options(seed=seed, release=release, release_spread=1.0 if release else 0.0)
+    result = simulate(made, made.cluster, built, options)
+    took = result.ended - result.submitted
+    if result.cut or not (took > 0.0).all():
+        raise LabError(f"papers: {paper.profile}: not every job ended in the simulator")
+    return Figures(
+        float(took.mean()), float(result.ended.max() - result.submitted.min()), float(result.restarts.sum())
+    )

@@ -1,0 +1,209 @@
+"""A run of a paper's own workload on a lab: its jobs train by its models and report what these tell."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import yaml
+
+from e2e.bench.by_physics import WORKER, ByPhysics, roles_of
+from e2e.bench.live import DUMP_EVERY, Going, Run, dump_of, finish, seen, trains
+from e2e.bench.paper import Paper
+from e2e.bench.trainings import Seen, Trained, Trainings
+from e2e.cluster import Cluster, Json, Pod
+from e2e.demo.drive import under_way
+from e2e.elastic import reader
+from e2e.lab import Lab, NodeGroup, Shape
+from e2e.lab.errors import LabError
+from e2e.lab.shape import CPU
+from e2e.reports import token
+from e2e.scenario import a_namespace, delete_job, job
+from muster.policylib.references import PAPER
+from muster.sim.presets.similarity import parts
+from muster.sim.submission import Submission
+from muster.sim.workload import Workload
+
+ROLE = "muster.dev/role"
+PRODUCT = "nvidia.com/gpu.product"
+EVERY = 1.0
+"""Seconds between two reports of a job."""
+
+
+def shape(paper: Paper, folder: Path) -> Shape:
+    """Nodes like the workload's; Muster's settings as values of the chart, in a file there."""
+    given, workload = paper.settings(), paper.workload()
+    values = {key: given.pop(key) for key in ("profile", "order")} | {"config": given}
+    file = folder.resolve() / "values.yaml"
+    file.write_text(yaml.safe_dump(values, sort_keys=False))
+    assert workload.cluster is not None
+    groups = tuple(
+        NodeGroup(g.nodes, max(1, g.gpus), g.product or "gpu", g.memory or 16384)
+        for g in workload.cluster.groups
+    )
+    return Shape(groups=groups, racks=0, values=(str(file),))
+
+
+def trained(workload: Workload, speed: float) -> list[Trained]:
+    """Its jobs, from the first submission on, in seconds of this machine; work in iterations."""
+    first = workload.submissions[0].submitted
+    return [
+        Trained(
+            one.name, (one.submitted - first) / speed, one.request, one.min, one.max, one.work, (), one.model
+        )
+        for one in workload.submissions
+    ]
+
+
+def manifests(one: Submission, places: int) -> list[Json]:
+    """The Job of a submission, or one for each of its roles. places: pods of a job with roles that fit on a node."""
+    notes: dict[str, str] = {}
+    if one.tags.get("resize") == "restart":
+        notes["muster.dev/resize"] = "restart"
+    if one.tags.get("resize_at") == "boundary":
+        notes["muster.dev/resize-at"] = "boundary"
+    common: dict[str, Any] = {"success_on": "0", "labels": {"bench/job": one.name}, "stop_seconds": 0}
+    if not one.roles:
+        model, batch = parts(one.model)
+        layers, parameters = PAPER.characteristics[model]
+        notes |= {
+            "muster.dev/request": str(one.request),
+            "muster.dev/model": f"layers={layers},parameters={parameters}",
+            "muster.dev/batch-sizes": str(batch),
+        }
+        return [
+            job(one.name, one.max, min_replicas=one.min, max_replicas=one.max, annotations=notes, **common)
+        ]
+    if len(one.roles) == 1:
+        (role,) = one.roles
+        return [
+            job(one.name, role.max, min_replicas=role.min, max_replicas=role.max, annotations=notes,
+                gpus=role.gpus, cpu=f"{role.cpu}m", **common)
+        ]  # fmt: skip
+    said = ",".join(f"{role.name}={role.max}" for role in one.roles)
+    return [
+        job(f"{one.name}-{role.name}s", role.max, min_replicas=role.min, max_replicas=role.max, job=one.name,
+            role=role.name, roles=said, gpus=role.gpus, cpu=str(int(CPU) // places), annotations=notes, **common)
+        for role in one.roles
+    ]  # fmt: skip
+
+
+@dataclass
+class Reporting:
+    """Reports of the jobs that run, each with the token of a pod of it, at most once in EVERY. pods: by name."""
+
+    url: str
+    cluster: Cluster
+    pods: dict[str, Pod]
+    last: dict[str, float] = field(default_factory=dict)
+    bearers: dict[str, str] = field(default_factory=dict)
+    sent: int = 0
+    refused: int = 0
+
+    def __post_init__(self) -> None:
+        self.http = httpx.Client(trust_env=False, timeout=30.0)
+
+    def due(self, trainings: ByPhysics, now: float) -> list[tuple[str, Pod, Json]]:
+        """Who reports now what: a job's first pod that runs; of several roles, a worker."""
+        found = []
+        for name, one in trainings.paced.items():
+            if now - self.last.get(name, -EVERY) < EVERY:
+                continue
+            body = trainings.tells(name, now)
+            if body is None:
+                continue
+            speakers = [
+                pod for pod in sorted(one.on) if self.pods[pod].annotations.get(ROLE, WORKER) == WORKER
+            ]
+            self.last[name] = now
+            found.append((name, self.pods[speakers[0]], body))
+        return found
+
+    def tell(self, trainings: ByPhysics, name: str, pod: Pod, body: Json) -> None:
+        if pod.uid not in self.bearers:
+            self.bearers[pod.uid] = token(self.cluster, pod, pod.namespace)
+        answer = self.http.post(
+            f"{self.url}/v1/report", json=body, headers={"Authorization": f"Bearer {self.bearers[pod.uid]}"}
+        )
+        self.sent += 1
+        if answer.status_code != 200:  # it has ended meanwhile, or tells more often than it may
+            self.refused += 1
+        elif "epoch" in body:
+            trainings.heard(name, int(body["epoch"]))
+
+
+def run(going: Going, lab: Lab, paper: Paper, folder: Path, later: float) -> Run:
+    """All jobs of the workload, begun so much later (s): seconds of this machine. LabError where they come to no
+    end."""
+    name, speed, workload = paper.profile, paper.speed, paper.workload()
+    going.over.wait(later)
+    cluster = Cluster(lab.kubeconfig)
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("*.json"):
+        old.unlink()
+    dumps: dict[float, Path] = {}
+    bearer = reader(cluster)
+    pods: dict[str, Pod] = {}
+    products = {
+        node["metadata"]["name"]: node["metadata"]["labels"].get(PRODUCT, "")
+        for node in cluster.get("/api/v1/nodes")["items"]
+    }
+    submissions = {one.name: one for one in workload.submissions}
+    reports = Reporting(lab.service_url(), cluster, pods)
+    counting = ByPhysics(
+        workload, speed, paper.round, products, lambda pod: pods[pod].annotations.get(ROLE, WORKER)
+    )
+    with a_namespace(cluster, f"bench-{name}") as namespace, ThreadPoolExecutor(6) as several:
+        calls: list[Future[None]] = []
+        dump: Future[None] | None = None
+        last = 0.0
+
+        def saw(pod: Pod, gone: bool) -> Seen:
+            pods[pod.name] = pod
+            return seen(pod, gone)
+
+        def meanwhile(now: float, _: Trainings) -> None:
+            nonlocal calls, dump, last
+            calls += [several.submit(reports.tell, counting, *one) for one in reports.due(counting, now)]
+            calls = under_way(calls)
+            if (dump is None or dump.done()) and now - last >= DUMP_EVERY:
+                last = now
+                if ended := lab.ended():
+                    raise LabError("bench: " + "\n".join(ended))
+                dump = several.submit(dump_of, lab, bearer, folder, dumps)
+
+        def submit(one: Trained) -> None:
+            for body in manifests(submissions[one.name], paper.places):
+                cluster.submit(body, namespace=namespace)
+
+        def end(which: str) -> None:
+            roles = submissions[which].roles
+            if len(roles) < 2:
+                finish(cluster, namespace, which)
+                return
+            for role in roles_of(submissions[which]):
+                delete_job(cluster, namespace, f"{which}-{role.name}s")
+
+        _, seconds = trains(
+            going, name, cluster, namespace, trained(workload, speed), counting,
+            submit=submit, finish=end, meanwhile=meanwhile, reads=saw,
+        )  # fmt: skip
+    ended = [t.ended for t in counting.jobs.values() if t.ended is not None]
+    return {
+        "jct_s": round(counting.jct(), 3),
+        "makespan_s": round(max(ended), 3),
+        "delay_s": round(counting.delay(), 3),
+        "usual_delay_s": round(counting.usual_delay(), 3),
+        "release_s": round(counting.release(), 3),
+        "wait_s": round(counting.wait(), 3),
+        "changes": sum(t.changes for t in counting.jobs.values()),
+        "reports": reports.sent,
+        "refused": reports.refused,
+        "seconds": round(seconds, 1),
+        "dumps": [str(path) for path in dumps.values()],
+        "jobs": {n: round((t.ended or 0.0) - t.submitted, 3) for n, t in counting.jobs.items()},
+        "course": counting.course,
+    }
