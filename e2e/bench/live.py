@@ -21,7 +21,7 @@ from e2e.bench.course import lab_of
 from e2e.bench.drawn import Drawing
 from e2e.bench.predicted import GPUS_A_NODE, PAUSE, Side
 from e2e.bench.trainings import Seen, Trained, Trainings
-from e2e.cluster import Cluster, Pod
+from e2e.cluster import Cluster, Pod, Refused
 from e2e.demo.drive import TICK, Watch, under_way
 from e2e.elastic import INDEX, reader
 from e2e.lab import Lab, NodeGroup, Shape
@@ -230,11 +230,18 @@ def _submit(cluster: Cluster, body: dict[str, Any], namespace: str) -> None:
 def finish(cluster: Cluster, namespace: str, name: str) -> None:
     """Its leader ends well, once it runs where it was just placed again; the Job's successPolicy ends the rest."""
 
-    def leaders() -> list[Pod]:
+    def ends() -> bool:
         found = [pod for pod in cluster.pods(namespace, name) if pod.labels.get(INDEX) == "0"]
-        return [pod for pod in found if pod.node and not pod.deleted]
+        leaders = [pod for pod in found if pod.node and not pod.deleted]
+        try:
+            ends_now(cluster, *leaders)
+        except Refused as refused:
+            if refused.status != 404:
+                raise
+            return False  # it is placed once more
+        return bool(leaders)
 
-    ends_now(cluster, *wait_until(leaders, what=f"index 0 of {name} runs"))
+    wait_until(ends, what=f"index 0 of {name} runs, and ends")
 
 
 def dump_of(one: Lab, token: str, folder: Path, dumps: dict[float, Path]) -> None:

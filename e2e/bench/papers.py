@@ -44,8 +44,8 @@ def measure(
         words = ", ".join(f"{name} {number}" for name, number in part)
         with progress.reading(f"{words}: jobs done", count) as reading:
             _wave(Going(reading), part, kept, folder, keep)
-        for name, number in part:
-            replayed(progress, [(Side(name, name), number)], kept[name])
+    for name in names:
+        replayed(progress, [(Side(name, name), number) for number in range(rounds)], kept[name])
     result = Result("papers", "policies on the jobs of their papers")
     found = {name: _row(PAPERS[name], [kept[name].of(name, n) for n in range(rounds)]) for name in names}
     for name, row in found.items():

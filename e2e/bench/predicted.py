@@ -36,6 +36,7 @@ HOURS: Mapping[str, Mapping[str, float]] = {
     "afs-p": {"quantum": 7200.0},
     "afs-s": {"quantum": 7200.0},
     "gavel-isolation": {"round": 360.0, "interval": 1920.0},
+    "gavel-max-min": {"round": 360.0, "interval": 1920.0},
     "pollux": {"delay": 30.0},
     "specon": {"interval": 30.0, "smoothing": 120.0},
     "themis": {"lease": 1200.0},

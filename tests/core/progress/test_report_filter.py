@@ -292,6 +292,17 @@ def test_a_job_that_never_reports_pays_until_all_of_its_replicas_are_bound_again
     assert report_filter.costs(changed(track, on(2), 109.0, "resize")) == (7.0,)
 
 
+def test_what_a_change_costs_a_job_that_never_reports_is_not_known_where_some_replicas_go_on() -> None:
+    """That others are bound after 0.4 s says nothing of the checkpoint and the rendezvous: it was taken for the cost,
+    and what a change costs kept nobody from changing again."""
+    track = started(on(4))
+    for count, at in ((2, 100.0), (4, 130.0)):
+        track = changed(track, on(3), at, "resize", whole=False)
+        track = changed(track, on(count), at + 0.4, "resize")
+        assert track.change is None
+    assert report_filter.costs(track) == ()
+
+
 def test_a_first_start_is_no_change() -> None:
     track = steady(started(on(2), 50.0), on(2), 90.0, 5.0, 60.0)
     assert report_filter.costs(track) == ()

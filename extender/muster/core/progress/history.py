@@ -41,9 +41,9 @@ class Point(NamedTuple):
 class Change(NamedTuple):
     """A change of the bound replicas whose cost is still being measured.
 
-    cause: of its first step, or "stop" if any was one. began: s. before: the last report before it (None: the job
-    never reported), speed: iterations/s until then. idle: s without a replica that are no cost (it was stopped to
-    wait). passed: the first report beyond `before` since.
+    cause: of its first step, or "stop" if any was one, else "restart" if no replica ran meanwhile. began: s. before:
+    the last report before it (None: the job never reported), speed: iterations/s until then. idle: s without a
+    replica that are no cost (it was stopped to wait). passed: the first report beyond `before` since.
     """
 
     cause: str

@@ -18,7 +18,8 @@
 - *The cost of a change*: from the last report before it (at most RECENT seconds before) until the first that has
   passed its step, less what those steps would have taken: at the old speed as far as the time before the change
   goes, the others at the new one. Changes before that are one change. Time spent waiting after a stop is not
-  counted. A job that never reports: until all of its replicas are bound again.
+  counted. A job that never reports: until all of its replicas are bound again, if it had none meanwhile; where some
+  went on, nobody knows how long training stood still.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ BESIDE = 5
 TOLD = 0.02
 RECENT = 60.0
 LEAST_COST, MOST_COST = 0.1, 3600.0
+RESTART = "restart"
+"""Cause of a change in which all replicas ended, though not to wait."""
 
 
 def _counts(config: Config) -> set[int]:
@@ -160,6 +163,8 @@ def changed(track: Track, config: Config, now: float, cause: str, whole: bool = 
                 change = change._replace(idle=change.idle + max(0.0, now - track.since))
             if cause == "stop":
                 change = change._replace(cause=cause)
+        if change is not None and change.cause != "stop" and not config.replicas:
+            change = change._replace(cause=RESTART)
         newest = track.newest
         if newest is not None and (newest.speed or newest.boundary):
             newest = replace(newest, speed=0.0, boundary=False)
@@ -177,7 +182,7 @@ def changed(track: Track, config: Config, now: float, cause: str, whole: bool = 
             old=_old(track, config),
         )
     if change is not None and change.before is None and whole and config.replicas:
-        taken = now - change.began - change.idle
+        taken = now - change.began - change.idle if change.cause in ("stop", RESTART) else 0.0
         spent = (*track.costs, min(MOST_COST, taken))[-COSTS:] if taken > LEAST_COST else track.costs
         track = replace(track, change=None, costs=spent)
     return track
