@@ -15,10 +15,11 @@ from typing import Any, cast
 
 import pytest
 
-from muster import live
+from muster import live, points
 from muster.cluster import lease
 from muster.cluster.action_executor import ActionExecutor
 from muster.cluster.api import NOT_SENT, Api, Errand, TermOverError
+from muster.cluster.reader import Reader
 from muster.core.ledger import Ledger
 from muster.core.views.view import Board, empty_view
 from muster.device_driver import DeviceDriver
@@ -149,6 +150,23 @@ def test_a_leader_sends_what_it_planned(driver: Driver, api: Silent) -> None:
     turned(driver, lambda: bool(api.sent))
     assert driver._board.view.leading
     assert api.sent[0].startswith("PATCH train-0")
+
+
+def test_what_nodes_use_is_read_by_the_leader_alone_and_only_where_a_plugin_asks_for_it(
+    driver: Driver,
+) -> None:
+    policy = points.load("specon")
+    asks = Profile(rebalance=(policy,), named=(("specon", policy),))
+    wanted: list[frozenset[tuple[str]]] = []
+    driver._use = cast(Reader[tuple[str]], SimpleNamespace(want=wanted.append, stop=lambda: None))
+    driver._turn(None)
+    leads(driver)
+    driver._turn(driver._now())
+    driver.use(asks)
+    driver._turn(driver._now())
+    driver._turn(None)
+    assert wanted == [frozenset(), frozenset(), live.USE, frozenset()]
+    assert len(live.USE) == 1, "one look at all nodes and pods, however many there are"
 
 
 def test_nothing_is_sent_before_the_verbs_are_answered_by_the_view_that_has_its_places(

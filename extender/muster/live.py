@@ -28,6 +28,7 @@ from muster.cluster.owner_watches import Owners
 from muster.cluster.quota_reader import quotas
 from muster.cluster.reader import Reader
 from muster.cluster.resources import watched
+from muster.cluster.use_reader import usage
 from muster.cluster.watch import Reflector
 from muster.core.ledger import Ledger
 from muster.core.state.quarantine import stumbled
@@ -62,6 +63,8 @@ took 8 ms, and kube-scheduler has one thread (measured by `python -m e2e.bench v
 OWNERS_READ = 10.0
 """Seconds that the first plan waits for the sizes that custom owners declare: without them a running job would look
 whole, and one that is not there yet would start in part."""
+USE: frozenset[tuple[str]] = frozenset({("",)})
+"""What the reader of use is asked for: one look at all nodes and pods."""
 LEASE_EVERY = 1.0
 """Seconds between looks at the scheduler's Lease."""
 FAILED_PAUSE = 1.0
@@ -109,6 +112,7 @@ class Driver:
         self._claims = Reader("claims", claims(api), self.take, workers=2)
         self._quotas = Reader("quotas", quotas(api), self.take)
         self._budgets = Reader("budgets", budgets(api), self.take)
+        self._use = Reader("use", usage(api), self.take)
         self._host = socket.gethostname()
         self._following = lease.Following(self._host)
         self._stop = threading.Event()
@@ -185,6 +189,7 @@ class Driver:
         self._claims.start()
         self._quotas.start()
         self._budgets.start()
+        self._use.start()
         supervised("lease", self._follow_lease, within=STALLED)
 
     def stop(self) -> None:
@@ -194,6 +199,7 @@ class Driver:
         self._claims.stop()
         self._quotas.stop()
         self._budgets.stop()
+        self._use.stop()
         self._inbox.put([])
 
     def use(self, profile: Profile) -> None:
@@ -444,6 +450,7 @@ class Driver:
             self._next_profile = None
         began = time.monotonic()
         leads = term is not None
+        self._use.want(USE if leads and self._ledger.profile.reads_use else frozenset())
         snapshot = self._ledger.snapshot(time.time())
         self._between()
         plan = self._ledger.plan(snapshot)

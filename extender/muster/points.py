@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from muster.asking import Asking
 from muster.errors import ConfigurationError
@@ -149,6 +149,15 @@ class Fold(Protocol):
 
 
 @runtime_checkable
+class ReadsUse(Protocol):
+    """A plugin whose class variable READS_USE is true looks at `Snapshot.use`: what nodes and pods really use. Only
+    then does a cluster's driver read it; None is what a plugin finds where nobody tells, and it has to go on by
+    requests."""
+
+    READS_USE: ClassVar[bool]
+
+
+@runtime_checkable
 class Wake(Protocol):
     """When the next cycle is needed although nothing happens (a quantum, a lease, a round), None = never."""
 
@@ -217,6 +226,7 @@ class Profile:
     asking: Asking = field(default_factory=Asking)
     observers: tuple[tuple[str, Observe], ...] = field(default=(), init=False, repr=False, compare=False)
     wakers: tuple[Wake, ...] = field(default=(), init=False, repr=False, compare=False)
+    reads_use: bool = field(default=False, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Which plugins fold and wake, found out once: asking a protocol is slow."""
@@ -228,6 +238,8 @@ class Profile:
         observers = tuple((name, plugin) for name, plugin in self.named if isinstance(plugin, Observe))
         object.__setattr__(self, "observers", observers)
         object.__setattr__(self, "wakers", tuple(p for _, p in self.named if isinstance(p, Wake)))
+        reads_use = any(isinstance(p, ReadsUse) and p.READS_USE for _, p in self.named)
+        object.__setattr__(self, "reads_use", reads_use)
 
 
 def installed() -> dict[str, Any]:

@@ -25,10 +25,11 @@ Choices: t_m are the multiples of the interval, one clock for all. E is normalis
 job, the only scale that is known while it trains. E is smoothed: what training reports is often the loss of one
 minibatch, whose noise alone is above alpha for ever (the paper plots smooth curves of log files and does not say
 how they came about). Each report moves E towards it by 1 - exp(-dt / smoothing), dt = s since the report before.
-The first gain is of a whole interval, has nothing to be compared with and decides nothing but line 19. R(w, t) is
-the largest *requested* share of a node's cpu, memory or GPUs, ties by the node's name: the paper's is use, which no
-snapshot has. Only jobs of one replica move, and of those only who may be placed again at all (`muster.dev/resize:
-restart`); a node that has no room is no candidate.
+The first gain is of a whole interval, has nothing to be compared with and decides nothing but line 19. Only jobs of
+one replica move, and of those only who may be placed again at all (`muster.dev/resize: restart`); a node that has no
+room is no candidate.
+
+R(w, t), by which nodes with the same score are ranked, is what specon_nodes.py says.
 """
 
 from __future__ import annotations
@@ -36,13 +37,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from muster.core.sharing.moving import can_change, on_shared_gpus
+from muster.core.sharing.moving import can_change
 from muster.memory import Memory, remembers
-from muster.types import GPU, BoolArray, IntArray, Job, Move, Phase, Shape, SharingSnapshot, Snapshot
+from muster.types import Job, Move, SharingSnapshot, Snapshot
+from muster_plugins.specon_nodes import Board, home
 
 PC, WC, CC = "progressing", "watching", "converged"
 SLACK = 1e-6
@@ -84,6 +86,8 @@ class SpeCon:
     line 15 counts the whole cluster (as printed) or the container's own node. smoothing: time constant (s) with which
     reported values are averaged, 0 = as they are.
     """
+
+    READS_USE: ClassVar[bool] = True
 
     alpha: float = 0.01
     interval: float = 30.0
@@ -152,15 +156,16 @@ class SpeCon:
 
     def moves(self, snapshot: SharingSnapshot) -> Sequence[Move]:
         """Algorithm 2 for every container that has just asked, in the order of keys, then Algorithm 3."""
-        board = Board(snapshot, self.memory, {PC: self.w_pc, WC: self.w_wc, CC: self.w_cc})
+        board = Board(snapshot, self._weight)
         result = []
         for key, job in sorted(snapshot.jobs.items()):
             last = self.memory.of(job)
             if last is not None and last.asked is not None and not last.settled and self._movable(job, board):
-                to = board.lightest(board.row[key], job.roles[0].shape)
-                if to is not None:
-                    words = f"its gain has stayed below {self.alpha:g}; {board.name(to)} has the least score"
-                    result.append(board.move(job, to, self.cost, words))
+                found = board.lightest(board.row[key], job.roles[0].shape)
+                if found is not None:
+                    to, words = found
+                    why = f"its gain has stayed below {self.alpha:g}; {words}"
+                    result.append(board.move(job, to, self.cost, why))
         if self.rebalance:
             result += self._rebalanced(snapshot, board)
         return result
@@ -191,6 +196,10 @@ class SpeCon:
                     break
         return result
 
+    def _weight(self, job: Job) -> float:
+        last = self.memory.of(job)
+        return {PC: self.w_pc, WC: self.w_wc, CC: self.w_cc}[PC if last is None else last.category]
+
     def _others(self, job: Job, snapshot: Snapshot) -> bool:
         """Line 15: more than one container that still makes progress (a new one is progressing, line 2)."""
         here = home(job)
@@ -207,80 +216,3 @@ class SpeCon:
             and job.facts.moves < self.most_moves
             and can_change(job, board.on_shared_gpus)
         )
-
-
-def home(job: Job) -> str:
-    """The node of a job of one replica, "" of any other."""
-    on = [m.node for role in job.roles for m in role.members if m.phase is Phase.BOUND]
-    return on[0] if len(on) == 1 and len(job.roles) == 1 else ""
-
-
-class Board:
-    """The nodes while moves are made up: counts and scores follow each move at once.
-
-    count: (N,) containers; score: (N,) S of Algorithm 2; used: (N,) R; row: node of each job that could move.
-    """
-
-    def __init__(self, snapshot: Snapshot, memory: Memory[Seen | None], weights: Mapping[str, float]) -> None:
-        nodes = snapshot.nodes
-        self.nodes, self.memory, self.weights = nodes, memory, weights
-        self.open: BoolArray = nodes.open
-        self.free: IntArray = snapshot.free.copy()
-        self.count: IntArray = np.zeros(len(nodes), dtype=np.int64)
-        self.score = np.zeros(len(nodes), dtype=np.float64)
-        self.row: dict[object, int] = {}
-        self.moved: set[object] = set()
-        self.on_shared_gpus = on_shared_gpus(snapshot)
-        for key, job in snapshot.jobs.items():
-            on = {m.node for role in job.roles for m in role.members if m.phase is Phase.BOUND}
-            for row in (nodes.index[name] for name in on if name in nodes.index):
-                self.count[row] += 1
-                self.score[row] += self.weight(job)
-                if home(job):
-                    self.row[key] = row
-
-    def weight(self, job: Job) -> float:
-        last = self.memory.of(job)
-        return self.weights[PC if last is None else last.category]
-
-    def name(self, row: int) -> str:
-        return self.nodes.names[row]
-
-    def fits(self, shape: Shape) -> BoolArray:
-        """(N,) nodes in use that have room for one more of a shape."""
-        result: BoolArray = self.open.copy()
-        for resource, amount in shape.requests:
-            result &= self.free[:, self.nodes.resource_index[resource]] >= amount
-        return result
-
-    def used(self) -> list[float]:
-        """(N,) R(w, t)."""
-        columns = [
-            self.nodes.resource_index[r] for r in ("cpu", "memory", GPU) if r in self.nodes.resource_index
-        ]
-        total = np.maximum(self.nodes.total[:, columns], 1)
-        shares = np.where(self.nodes.total[:, columns] > 0, 1.0 - self.free[:, columns] / total, 0.0)
-        most: list[float] = shares.max(axis=1).tolist()
-        return most
-
-    def lightest(self, here: int, shape: Shape) -> int | None:
-        """Lines 2 to 21: the node with the least score, None where the container's own is among them."""
-        fits = self.fits(shape)
-        fits[here] = True
-        least = self.score[fits].min()
-        candidates = [int(row) for row in np.flatnonzero(fits & (self.score == least))]
-        if here in candidates:
-            return None
-        used = self.used()
-        return min(candidates, key=lambda row: (used[row], row))
-
-    def move(self, job: Job, to: int, cost: float, why: str) -> Move:
-        here, shape = self.row[job.key], job.roles[0].shape
-        for row, sign in ((here, 1), (to, -1)):
-            self.count[row] -= sign
-            self.score[row] -= sign * self.weight(job)
-            for resource, amount in shape.requests:
-                self.free[row, self.nodes.resource_index[resource]] += sign * amount
-        self.row[job.key] = to
-        self.moved.add(job.key)
-        return Move(job.key, job.roles[0].name, (self.name(to),), cost=cost, why=why)

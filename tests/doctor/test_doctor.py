@@ -307,6 +307,23 @@ def test_nodes_with_other_devices_count_where_the_configuration_lists_them() -> 
         assert ("tpu-0" in found(cluster)["nodes"].says) is said
 
 
+def test_a_profile_that_weighs_nodes_by_use_wants_a_metrics_server_and_others_ask_for_none() -> None:
+    where = "/apis/metrics.k8s.io/v1beta1/nodes"
+    plain = Cluster()
+    assert "use" not in found(plain)
+    assert where not in {path for _, path, _ in plain.asked}
+    cluster = Cluster("profile: specon")
+    told = only_bad(cluster)
+    assert (told.level, told.says) == (
+        Level.WARN,
+        "metrics.k8s.io is not served: specon weighs nodes by what pods request",
+    )
+    cluster.answers[where] = (503, "the server is currently unable to handle the request")
+    assert "unable to handle the request: specon weighs" in only_bad(cluster).says
+    cluster.answers[where] = {"items": [{}]}
+    assert found(cluster)["use"] == Finding(Level.OK, "use", "metrics.k8s.io tells it of 1 node")
+
+
 def test_long_lists_are_read_to_their_end() -> None:
     cluster = Cluster()
     pages = iter([{"items": [node("gpu-8")], "metadata": {"continue": "more"}}, {"items": [node("gpu-9")]}])

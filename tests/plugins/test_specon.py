@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.points import Profile, load
-from muster.types import Facts, Job, Move, Report, Snapshot
+from muster.types import Facts, Job, Move, Report, Snapshot, Use
 from muster_plugins.specon import CC, PC, WC, Seen, SpeCon
 from tests.scenario import NOW, asks, job, key, plan, snapshot
 
 CPU = asks(cpu=1000)
+GIB = 1 << 30
 POLICY = load("specon", {"smoothing": 0.0})
 """As printed."""
 PROFILE = Profile(rebalance=(POLICY,), scores=((load("round-robin"), 1.0),), named=(("specon", POLICY),))
@@ -164,6 +165,81 @@ def test_among_equal_scores_the_node_that_is_used_least_is_taken_then_the_first(
     one = job("h", worker=1, on=["n1"], shape=heavy)
     others = [container("y", "n2"), container("z", "n3")]
     assert moves([*jobs, one, *others]) == {"ask": "n2"}
+
+
+def test_where_use_is_measured_it_decides_and_not_what_is_requested() -> None:
+    heavy, light = asks(cpu=8000), asks(cpu=100)
+    jobs = [container("ask", "n0", CC, asked=NOW), container("x", "n0")]
+    idle = job("h", worker=1, on=["n1"], shape=heavy)
+    busy = job("l", worker=1, on=["n2"], shape=light)
+    assert least_used([*jobs, idle, busy], None) == (
+        "n2",
+        "of 2 nodes with the least score n2 has the least requested",
+    )
+    use = Use(NOW, {"n0": (0, 0), "n1": (1000, GIB), "n2": (30000, GIB)})
+    assert least_used([*jobs, idle, busy], use) == ("n1", "of 2 nodes with the least score n1 is used least")
+
+
+def test_a_node_that_was_not_measured_is_compared_by_requests_and_so_are_those_it_is_compared_with() -> None:
+    jobs = [container("ask", "n0", CC, asked=NOW), container("x", "n0")]
+    others = [job("h", worker=1, on=["n1"], shape=asks(cpu=8000)), container("y", "n2")]
+    use = Use(NOW, {"n0": (0, 0), "n1": (0, 0)})
+    assert least_used([*jobs, *others], use) == (
+        "n2",
+        "of 2 nodes with the least score n2 has the least requested",
+    )
+
+
+def test_of_three_shares_the_largest_decides_then_the_next() -> None:
+    jobs = [
+        container("ask", "n0", CC, asked=NOW),
+        container("x", "n0"),
+        container("y", "n1"),
+        container("z", "n2"),
+    ]
+    cpu, memory = (int(snapshot(1).nodes.total[0][i]) for i in (0, 1))
+    half = Use(NOW, {"n0": (0, 0), "n1": (cpu // 2, memory // 4), "n2": (cpu // 8, memory // 2)})
+    assert least_used(jobs, half)[0] == "n2"
+    more = replace(half, nodes={**half.nodes, "n1": (cpu // 4, memory // 3)})
+    assert least_used(jobs, more)[0] == "n1"
+
+
+def test_gpus_that_are_requested_stand_in_for_their_use() -> None:
+    jobs = [
+        container("ask", "n0", CC, asked=NOW), container("x", "n0"),
+        job("a", worker=1, on=["n1"], shape=asks(8)), job("b", worker=1, on=["n2"], shape=asks(1)),
+    ]  # fmt: skip
+    use = Use(NOW, {"n0": (0, 0), "n1": (0, 0), "n2": (4000, 0)})
+    assert least_used(jobs, use, gpus=8)[0] == "n2"
+
+
+def test_who_is_moved_takes_along_what_it_was_measured_to_use() -> None:
+    jobs = [container(n, "n0", CC, asked=NOW) for n in ("p", "q")]
+    jobs += [container("x", "n0"), container("y", "n0"), container("a", "n1", CC), container("b", "n2", CC)]
+    policy = load("specon", {"smoothing": 0.0, "w_cc": 0.0})
+    before = replace(
+        snapshot(3, gpus=0, jobs=jobs), use=Use(NOW, {"n0": (0, 0), "n1": (10, 0), "n2": (500, 0)})
+    )
+    assert {m.job.name: m.to[0] for m in policy.moves(before)} == {"p": "n1", "q": "n2"}, (
+        "1,000 m as requested"
+    )
+    assert before.use is not None
+    (member,) = jobs[0].roles[0].members
+    little = replace(before.use, pods={(jobs[0].key.namespace, member.pod): (1, 0)})
+    assert {m.job.name: m.to[0] for m in policy.moves(replace(before, use=little))} == {"p": "n1", "q": "n1"}
+
+
+def test_it_asks_for_use_and_others_do_not() -> None:
+    assert PROFILE.reads_use
+    assert not Profile(
+        scores=((load("round-robin"), 1.0),), named=(("round-robin", load("round-robin")),)
+    ).reads_use
+
+
+def least_used(jobs: Sequence[Job], use: Use | None, gpus: int = 0) -> tuple[str, str]:
+    """Where the one that asks is moved on three nodes, and why there."""
+    (move,) = POLICY.moves(replace(snapshot(3, gpus=gpus, jobs=jobs), use=use))
+    return move.to[0], move.why.removeprefix("its gain has stayed below 0.01; ")
 
 
 def test_two_that_ask_at_once_see_each_other_s_move() -> None:

@@ -31,13 +31,13 @@ K = TypeVar("K", bound=tuple[Any, ...])
 
 
 class Reader(Generic[K]):
-    """The threads that read `kind`. `read` gives the event of a key, whose first part is its namespace, and the
-    seconds until it is due again; gone: the event that would tell its end, where it can end."""
+    """The threads that read `kind`. `read` gives the event of a key (None: nothing to tell), whose first part is its
+    namespace, and the seconds until it is due again; gone: the event that would tell its end, where it can end."""
 
     def __init__(
         self,
         kind: str,
-        read: Callable[[K], tuple[Event, float]],
+        read: Callable[[K], tuple[Event | None, float]],
         sink: Sink,
         workers: int = 1,
         gone: Callable[[K], Gone | None] = lambda key: None,  # noqa: ARG005
@@ -90,7 +90,8 @@ class Reader(Generic[K]):
             pause = LATER
             try:
                 event, pause = self._read(key)
-                self._sink([event])
+                if event is not None:
+                    self._sink([event])
             except ClusterError as error:
                 pause = SOON
                 log.warning("reading %s %s: %s", self._kind, _words(key), error)

@@ -12,6 +12,7 @@ from muster.core.progress.measure import unmeasured
 from muster.core.state.blockers import budgets_seen
 from muster.core.state.job_state import JobState
 from muster.core.state.neighbours import trains_beside
+from muster.core.state.node_use import use_seen
 from muster.core.state.pods import claim_seen, join, place_orphans, pod_gone, pod_seen, rejoin
 from muster.core.state.quarantine import set_aside, stumbled
 from muster.core.state.restore import gang_gone, gang_seen
@@ -45,6 +46,7 @@ from muster.types import (
     Reported,
     TurnsSeen,
     Unreadable,
+    UseSeen,
 )
 
 
@@ -148,6 +150,8 @@ def _learn(state: LedgerState, event: Event, now: float) -> None:
                 state.dirty |= {key for key in waits if key.namespace == namespace}
         case BudgetsSeen(namespace, found):
             budgets_seen(state, namespace, found, now)
+        case UseSeen(use):
+            use_seen(state, use)
         case Unreadable():
             unreadable(state, event, partial(join, state), now)
         case Reported(uid, report):

@@ -21,7 +21,7 @@ from muster.core.plain_values import built_of, fields_of, plain_of
 from muster.core.views.view import View
 from muster.errors import UsageError
 from muster.points import Profile
-from muster.types import DEVICES, DeviceNames, Job, JobKey, NodeRecord, Nodes, Port, Shape, Snapshot
+from muster.types import DEVICES, DeviceNames, Job, JobKey, NodeRecord, Nodes, Port, Shape, Snapshot, Use
 
 VERSION = 2
 """Raised when a dump can no longer be read by the code before."""
@@ -50,6 +50,7 @@ def dump(view: View) -> dict[str, Any]:
                 else {}
             ),
             "free": snapshot.free.tolist(),
+            **({"use": plain_of(snapshot.use, shapes)} if snapshot.use is not None else {}),
             "ours_on": snapshot.ours_on.tolist(),
             "ports": [[row, [list(p) for p in sorted(ports)]] for row, ports in snapshot.ports.items()],
             "node_backoffs": [
@@ -97,6 +98,7 @@ def _snapshot(plain: Mapping[str, Any]) -> Snapshot:
             for key, role, until in plain.get("node_backoffs", plain.get("barred", ()))
         },
         ours_on=np.array(plain["ours_on"], dtype=np.int64),
+        use=built_of(plain["use"], Use, ()) if "use" in plain else None,
     )
 
 

@@ -1,7 +1,7 @@
 """What Muster's account has to be allowed: the ClusterRole and Role of the chart, as questions to the API server.
 
-A test compares them with the chart. Owners of kinds that may not be there, and what only some settings need, are left
-out."""
+A test compares them with the chart. Owners of kinds that may not be there, what only some settings need, and what
+Muster can do without (use of nodes, metrics.k8s.io) are left out."""
 
 from __future__ import annotations
 

@@ -43,9 +43,10 @@ from muster.types.events import (
     Reported,
     TurnsSeen,
     Unreadable,
+    UseSeen,
 )
 from muster.types.job import SHARES_KEPT, Config, Facts, Grant, Job, Member, Report, Role, elastic_role
-from muster.types.kube import Budget, DeclaredRole, NodeRecord, OwnerRecord, Phase, PodRecord, Quota
+from muster.types.kube import Budget, DeclaredRole, NodeRecord, OwnerRecord, Phase, PodRecord, Quota, Use
 from muster.types.plan import Grants, Move, Plan, Shrink, Unpin
 from muster.types.records import GangRecord
 from muster.types.snapshot import Nodes, SharingSnapshot, Snapshot, Table
@@ -192,6 +193,8 @@ __all__ = [
     "Ungate",
     "Unpin",
     "Unreadable",
+    "Use",
+    "UseSeen",
     "WriteGang",
     "WriteLearned",
     "device_names",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from muster.types.actions import Action
 from muster.types.job import Report
-from muster.types.kube import Budget, NodeRecord, OwnerRecord, PodRecord, Quota
+from muster.types.kube import Budget, NodeRecord, OwnerRecord, PodRecord, Quota, Use
 from muster.types.records import GangRecord
 from muster.types.status import Turn
 from muster.types.values import JobKey
@@ -109,6 +109,13 @@ class BudgetsSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class UseSeen:
+    """What nodes and pods use was read. No reason for a cycle: whoever weighs nodes by it does so in the next one."""
+
+    use: Use
+
+
+@dataclass(frozen=True, slots=True)
 class Unreadable:
     """An object as it is now can't be decoded, or what was read of it can't.
 
@@ -176,6 +183,7 @@ Event = (
     | ClaimSeen
     | QuotasSeen
     | BudgetsSeen
+    | UseSeen
     | Unreadable
     | Reported
     | LearnedSeen

@@ -169,3 +169,15 @@ class Budget(NamedTuple):
     allowed: int
     number: int = -1
     failed: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What is really used, as metrics.k8s.io told it at `at` (s): cpu (millicores) and memory (bytes).
+
+    nodes: by name, all that runs there; pods: by namespace and name. Whoever is not there was not measured.
+    """
+
+    at: float
+    nodes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    pods: Mapping[tuple[str, str], tuple[int, int]] = field(default_factory=dict)

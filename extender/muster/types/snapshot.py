@@ -11,7 +11,7 @@ import numpy as np
 
 from muster.cached import MIB, Cache
 from muster.types.job import Config, Job
-from muster.types.kube import NodeRecord
+from muster.types.kube import NodeRecord, Use
 from muster.types.values import (
     DEVICES,
     GPU,
@@ -234,6 +234,8 @@ class Snapshot:
     ports: host ports in use by node row. ours_on: (N,) int64 pods of ours on each node.
     barred: node names left out for (job, role) since a pin there was refused, with the time until.
     shared_at: when shares were last computed (a profile with rounds does so at whole multiples of its length).
+    use: what nodes and pods really use, where a plugin of the profile asks for it (`READS_USE`) and it is known; None
+    else, and in simulations.
     """
 
     now: float
@@ -245,6 +247,7 @@ class Snapshot:
     ours_on: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     seed: int = 0
     shared_at: float = 0.0
+    use: Use | None = None
 
     def rng(self, plugin: str) -> np.random.Generator:
         """Random numbers that are the same for the same seed, plugin and time (design §3)."""
@@ -262,6 +265,7 @@ class Snapshot:
             self.ours_on,
             self.seed,
             self.shared_at,
+            self.use,
             table=table,
         )
 

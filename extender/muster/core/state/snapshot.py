@@ -9,6 +9,7 @@ from muster.core.placement.feasibility import static_mask
 from muster.core.state.job_builder import is_alive
 from muster.core.state.job_facts import lived, sizes_in_place
 from muster.core.state.job_state import JobState
+from muster.core.state.node_use import known_use
 from muster.core.state.pods import place_orphans
 from muster.core.state.quarantine import bare_job, put_aside, set_aside
 from muster.core.state.queue_time import seniority
@@ -53,6 +54,7 @@ def snapshot_of(state: LedgerState, now: float) -> Snapshot:
         node_backoffs=node_backoffs,
         ours_on=state.charges.ours_on(),
         shared_at=state.shared_at,
+        use=known_use(state, now),
     )
 
 

@@ -46,6 +46,7 @@ from muster.types import (
     State,
     Status,
     Turn,
+    Use,
 )
 
 HEARD = 5.0
@@ -122,6 +123,8 @@ class LedgerState:
         self.guarded_jobs: set[JobKey] = set()  # a budget has refused an eviction of theirs
         self.guarded: frozenset[tuple[str]] = frozenset()
         """Namespaces where a PodDisruptionBudget keeps a job from becoming smaller: its budgets are to be read."""
+        self.node_use: Use | None = None
+        """What nodes and pods use, as it was last told; None while nobody has (core.state.node_use)."""
         # what the next cycle looks at, and when it is due
         self.dirty: set[JobKey] = set()
         self.heard: set[JobKey] = set()  # dirty, too, but no reason for a cycle
