@@ -77,16 +77,24 @@ def not_on_a_cluster(
 
 def _of_no_use(plugin: str, known: Recipe, given: Mapping[str, Any]) -> list[str]:
     """Faults: arguments of a Share plugin that a cluster would not follow: what leaves GPUs idle (its LEAVES_IDLE),
-    and another round than the profile's."""
+    what is looked at only with another argument (its ONLY_WITH), and another round than the profile's."""
     if plugin not in points.installed():
         return []  # `build` says so
     made = points.installed()[plugin].load()
     faults = [
         f"pluginArgs.{plugin}.{key}: {IDLES}" for key in getattr(made, "LEAVES_IDLE", ()) if key in given
     ]
-    default = {field.name: field.default for field in fields(made)}.get("round")
-    counted = given.get("round", known.arguments.get(plugin, {}).get("round", default))
-    if known.round and default is not None and counted != known.round:
+    defaults = {field.name: field.default for field in fields(made)}
+    whole = {**defaults, **known.arguments.get(plugin, {}), **given}
+    faults += [
+        f"pluginArgs.{plugin}.{key}: is looked at only with {needed}: true; leave it out"
+        for key, needed in getattr(made, "ONLY_WITH", {}).items()
+        if key in given and whole.get(needed) is not True
+    ]
+    counted = whole.get("round")
+    if counted is not None and not known.round:
+        faults.append(f"profile: {plugin} works in rounds; give the profile its round, {counted!r} s")
+    elif counted is not None and counted != known.round:
         faults.append(
             f"pluginArgs.{plugin}.round: must be the round of the profile, {known.round:g} s; found {counted!r}"
         )

@@ -28,16 +28,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from muster.core.progress.curves import alone
-from muster.core.progress.estimate import left_of
 from muster.memory import Memory, remembers
 from muster.policylib.lp import Market
 from muster.types import (
-    PRODUCT,
     FloatArray,
     Grant,
     Grants,
@@ -45,17 +42,13 @@ from muster.types import (
     JobKey,
     SharingSnapshot,
     Snapshot,
-    elastic_role,
 )
 from muster_plugins.gavel_draws import Draws
+from muster_plugins.gavel_facts import Kept, asked, capacity_of, owed, received, speeds
 from muster_plugins.gavel_pairs import rode, there, with_pairs
 
-Kept = Mapping[str, Any]
-"""One job's part of the last allocation, with what its policy asked to be told again; empty: nothing yet."""
 TURNS = 5
 """Gavel's simulator shuffles products with the seed plus this."""
-HOUR = 3600.0
-"""Seconds on one replica that a job of unknown length is taken to need."""
 
 
 @dataclass(frozen=True)
@@ -95,8 +88,25 @@ class Gavel:
         default_factory=list, init=False, repr=False, compare=False
     )
     LEAVES_IDLE: ClassVar[tuple[str, ...]] = ("idle",)
+    ONLY_WITH: ClassVar[Mapping[str, str]] = {"untried": "packed"}
+    """Arguments that are looked at only where another one is true."""
+    pairs: ClassVar[bool] = True
+    """Whether its policy can give time to pairs (`packed`)."""
     granted_only: ClassVar[bool] = False
     """Whether a job never runs on a product of which it has no share."""
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.round < math.inf:
+            raise ValueError(f"round: must be above 0; found {self.round!r}")
+        for name in ("interval", "untried"):
+            if not 0.0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name}: must be 0 or more; found {getattr(self, name)!r}")
+        if not self.products:
+            raise ValueError("products: must name one at least")
+        if self.packed and not self.pairs:
+            raise ValueError("packed: must be false, this policy gives no time to pairs")
+        if self.packed and not self.perf:
+            raise ValueError("packed: wants perf: true, pairs are weighed by speeds")
 
     def allocate(self, asking: Asking) -> tuple[FloatArray, Sequence[Kept]]:
         """(J + Q, P) shares of time, and what the policy wants to be told of each job next time."""
@@ -242,59 +252,3 @@ class Gavel:
                 spent += kept[other].get("rode", {}).get(str(job.key), {}).get(product, 0.0)
                 queue.append((-part / (0.5 * self.round + spent), 0.0, -part, (row, other)))
         return [(rows, -priority) for priority, _, _, rows in sorted(queue)]
-
-
-def asked(job: Job) -> int:
-    """GPUs that it asks for; 0 for a job without GPUs, or whose replicas have all ended."""
-    role = job.elastic
-    return (min(job.request or role.max, role.max) * role.shape.gpus) if role is not None else 0
-
-
-def capacity_of(snapshot: Snapshot) -> dict[str, int]:
-    """GPUs of open nodes by product; "" where nodes carry none."""
-    nodes = snapshot.nodes
-    gpus = np.where(nodes.open, nodes.gpus(nodes.total), 0)
-    ids, names = nodes.domains(PRODUCT)
-    found = {name: int(gpus[ids == i].sum()) for i, name in enumerate(names)}
-    return {name: count for name, count in found.items() if count} or {"": int(gpus.sum())}
-
-
-def speeds(job: Job, names: Sequence[str]) -> list[float]:
-    """iterations/s on each product at the replicas that it asks for; 1 where nothing was measured at all."""
-    count = job.request or elastic_role(job).max
-    found = {config.product: speed for config, speed in alone(job.samples) if config.replicas == count}
-    best = max(found.values(), default=1.0)
-    return [found.get(name, best) for name in names]
-
-
-def received(job: Job, product: str, now: float, length: float) -> float:
-    """Seconds that it has spent on iterations on a product in all: in a round of `length` s only whole ones are
-    made, and the authors' simulator counts no more than those."""
-    meter = job.facts.by_product.get(product)
-    if meter is None:
-        return 0.0
-    made = speeds(job, [product])[0] * length
-    return meter.at(now) * (math.floor(made + 1e-9) / made if made >= 1.0 else 1.0)
-
-
-def owed(
-    job: Job, kept: Kept, names: Sequence[str], now: float, since: float, length: float
-) -> dict[str, float]:
-    """By product: what its shares came to, less what it received, over all allocations so far (s)."""
-    if not kept:
-        return dict.fromkeys(names, 0.0)
-    return {
-        name: kept["owed"].get(name, 0.0)
-        + kept["share"].get(name, 0.0) * since
-        - (received(job, name, now, length) - kept["had"].get(name, 0.0))
-        for name in names
-    }
-
-
-def steps_left(job: Job, now: float) -> float:
-    """Iterations to do: what the job reports, else what its owner declared, in seconds at its best speed."""
-    if (report := job.report) is not None and report.total > 0.0:
-        return max(0.0, report.total - report.step)
-    work = HOUR if job.remaining_work is None else left_of(job, now)
-    best = max((speed for _, speed in alone(job.samples)), default=1.0)
-    return work * best if math.isfinite(best) else work

@@ -25,8 +25,9 @@ from typing import ClassVar
 import numpy as np
 
 from muster.types import FloatArray
-from muster_plugins.gavel import Asking, Gavel, Kept
+from muster_plugins.gavel import Asking, Gavel
 from muster_plugins.gavel_draws import Draws
+from muster_plugins.gavel_facts import Kept
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,10 @@ class GavelFifo(Gavel):
     pick: str = "published"
 
     granted_only: ClassVar[bool] = True
+    pairs: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
+        Gavel.__post_init__(self)
         if self.pick not in ("published", "random"):
             raise ValueError(f"pick must be published or random; found {self.pick!r}")
 

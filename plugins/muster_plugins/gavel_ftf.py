@@ -17,7 +17,8 @@ import numpy as np
 
 from muster.policylib.lp import finish_time_fair, isolated
 from muster.types import FloatArray
-from muster_plugins.gavel import Asking, Gavel, Kept, steps_left
+from muster_plugins.gavel import Asking, Gavel
+from muster_plugins.gavel_facts import Kept, steps_left
 
 
 @dataclass(frozen=True)

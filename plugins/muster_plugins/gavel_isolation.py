@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from muster.policylib.lp import isolated
 from muster.types import FloatArray
-from muster_plugins.gavel import Asking, Gavel, Kept
+from muster_plugins.gavel import Asking, Gavel
+from muster_plugins.gavel_facts import Kept
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,8 @@ class GavelIsolation(Gavel):
     """Equal parts of every product, in rounds."""
 
     perf: bool = False
+
+    pairs: ClassVar[bool] = False
 
     def allocate(self, asking: Asking) -> tuple[FloatArray, Sequence[Kept]]:
         """(J, P) shares of time."""

@@ -16,7 +16,8 @@ import numpy as np
 
 from muster.policylib.lp import max_min
 from muster.types import FloatArray
-from muster_plugins.gavel import Asking, Gavel, Kept
+from muster_plugins.gavel import Asking, Gavel
+from muster_plugins.gavel_facts import Kept
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,9 @@ from muster.sim.result import Result
 from muster.sim.submission import Submission
 from muster.sim.workload import Cluster, Group, Workload
 from muster.types import PRODUCT, Config, Facts, Grant, Job, Meter, Plan
-from muster_plugins.gavel import Asking, Gavel, speeds, steps_left
+from muster_plugins.gavel import Asking, Gavel
 from muster_plugins.gavel_draws import Draws
+from muster_plugins.gavel_facts import speeds, steps_left
 from muster_plugins.gavel_fifo import GavelFifo
 from muster_plugins.gavel_pairs import BEST, TRIED, rode, with_pairs
 from tests.scenario import NOW, job, node, plan, snapshot

@@ -279,6 +279,25 @@ def test_a_named_profile_runs_on_a_cluster_or_names_what_does(
             "profile: own\nprofiles: [{name: own, shares: [gavel-ftf], round: 60}]",
             "pluginArgs.gavel-ftf.round: must be the round of the profile, 60 s; found 360.0",
         ),
+        (
+            "profile: own\nprofiles: [{name: own, shares: [gavel-ftf]}]",
+            "profile: gavel-ftf works in rounds; give the profile its round, 360.0 s",
+        ),
+        (
+            "profile: gavel-ftf-perf\npluginArgs: {gavel-ftf: {untried: 0}}",
+            "pluginArgs.gavel-ftf.untried: is looked at only with packed: true; leave it out",
+        ),
+        *(
+            (
+                f"profile: {name}\ndevices: {{enabled: true}}\npluginArgs: {{{name}: {{packed: true}}}}",
+                f"pluginArgs.{name}: packed: must be false, this policy gives no time to pairs",
+            )
+            for name in ("gavel-isolation", "gavel-fifo")
+        ),
+        (
+            "profile: gavel-max-min\ndevices: {enabled: true}\npluginArgs: {gavel-max-min: {packed: true}}",
+            "pluginArgs.gavel-max-min: packed: wants perf: true, pairs are weighed by speeds",
+        ),
     ],
 )
 def test_what_only_the_simulator_can_do_is_refused_with_what_to_take(
