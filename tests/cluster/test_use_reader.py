@@ -9,6 +9,7 @@ import pytest
 
 from muster.cluster.api import Api
 from muster.cluster.use_reader import ABSENT, EVERY, nodes_of, pods_of, usage
+from muster.core.bounds import AMOUNT
 from muster.errors import ClusterError
 
 NODES = {
@@ -61,6 +62,12 @@ def test_what_nodes_and_pods_use_is_read_in_the_planners_units() -> None:
         "n2": (0, 0),
     }
     assert pods_of(json.dumps(PODS).encode()) == {("team", "train-0"): (101, (10 << 20) + 1024)}
+
+
+@pytest.mark.parametrize("most", ["9e30", "999999999999999999Ki", "9E"])
+def test_what_nobody_believes_is_bounded(most: str) -> None:
+    told = {"items": [{"metadata": {"name": "n0"}, "usage": {"cpu": most, "memory": most}}]}
+    assert max(nodes_of(json.dumps(told).encode())["n0"]) <= AMOUNT.most
 
 
 def test_one_look_is_two_lists_whatever_there_is() -> None:

@@ -17,6 +17,7 @@ import msgspec
 from muster.cluster.api import Api, message
 from muster.cluster.paths import path
 from muster.cluster.quantities import quantity
+from muster.core.bounds import AMOUNT
 from muster.errors import ClusterError
 from muster.types import Use, UseSeen
 
@@ -118,10 +119,11 @@ def pods_of(data: bytes) -> dict[tuple[str, str], tuple[int, int]]:
 
 
 def _amounts(usage: dict[str, str]) -> tuple[int, int]:
-    """As `quantity`; in the units that a metrics server writes without its cache, since hardly two are the same."""
+    """As `quantity`, within bounds; what a metrics server writes is hardly ever the same twice, and kept nowhere."""
     cpu, memory = usage.get("cpu", "0"), usage.get("memory", "0")
     nano, kibi = cpu.removesuffix("n"), memory.removesuffix("Ki")
-    return (
+    used = (
         -(-int(nano) // 1_000_000) if nano != cpu and NUMBER.fullmatch(nano) else quantity("cpu", cpu),
         int(kibi) * 1024 if kibi != memory and NUMBER.fullmatch(kibi) else quantity("memory", memory),
     )
+    return min(used[0], AMOUNT.most), min(used[1], AMOUNT.most)
