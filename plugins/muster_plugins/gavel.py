@@ -90,8 +90,8 @@ class Gavel:
     LEAVES_IDLE: ClassVar[tuple[str, ...]] = ("idle",)
     ONLY_WITH: ClassVar[Mapping[str, str]] = {"untried": "packed"}
     """Arguments that are looked at only where another one is true."""
-    pairs: ClassVar[bool] = True
-    """Whether its policy can give time to pairs (`packed`)."""
+    agnostic: ClassVar[bool] = False
+    """Whether its policy looks at no speeds, whoever asks it to, and so at no pairs."""
     granted_only: ClassVar[bool] = False
     """Whether a job never runs on a product of which it has no share."""
 
@@ -103,8 +103,9 @@ class Gavel:
                 raise ValueError(f"{name}: must be 0 or more; found {getattr(self, name)!r}")
         if not self.products:
             raise ValueError("products: must name one at least")
-        if self.packed and not self.pairs:
-            raise ValueError("packed: must be false, this policy gives no time to pairs")
+        for name in ("perf", "packed"):
+            if self.agnostic and getattr(self, name):
+                raise ValueError(f"{name}: must be false, this policy looks at no speeds and at no pairs")
         if self.packed and not self.perf:
             raise ValueError("packed: wants perf: true, pairs are weighed by speeds")
 

@@ -38,7 +38,7 @@ class GavelFifo(Gavel):
     pick: str = "published"
 
     granted_only: ClassVar[bool] = True
-    pairs: ClassVar[bool] = False
+    agnostic: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         Gavel.__post_init__(self)

@@ -22,7 +22,7 @@ class GavelIsolation(Gavel):
 
     perf: bool = False
 
-    pairs: ClassVar[bool] = False
+    agnostic: ClassVar[bool] = True
 
     def allocate(self, asking: Asking) -> tuple[FloatArray, Sequence[Kept]]:
         """(J, P) shares of time."""

@@ -289,10 +289,11 @@ def test_a_named_profile_runs_on_a_cluster_or_names_what_does(
         ),
         *(
             (
-                f"profile: {name}\ndevices: {{enabled: true}}\npluginArgs: {{{name}: {{packed: true}}}}",
-                f"pluginArgs.{name}: packed: must be false, this policy gives no time to pairs",
+                f"profile: {name}\ndevices: {{enabled: true}}\npluginArgs: {{{name}: {{{switch}: true}}}}",
+                f"pluginArgs.{name}: {switch}: must be false, this policy looks at no speeds and at no pairs",
             )
             for name in ("gavel-isolation", "gavel-fifo")
+            for switch in ("perf", "packed")
         ),
         (
             "profile: gavel-max-min\ndevices: {enabled: true}\npluginArgs: {gavel-max-min: {packed: true}}",
