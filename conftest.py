@@ -53,6 +53,7 @@ LONGEST_FIRST = (
     "e2e/test_tls.py",
     "e2e/test_real_node.py",
     "e2e/test_elastic_idle.py",
+    "e2e/test_specon_use.py",
     "e2e/test_kueue.py",
 )
 """Files that take minutes, longest first: side by side (xdist, --no-loadscope-reorder) a file that begins last

@@ -168,6 +168,7 @@ def test_specon_moves_a_converged_job_and_gives_an_idle_node_one_of_the_marked(
             )
         moved = {name: one.facts.moves for name, one in jobs_of(lab, cluster, namespace).items()}
         assert moved == {"job-idle": 1, "job-busy": 1, "job-more": 0, "job-rest": 0}
+        assert b"metrics.k8s.io/v1beta1: it is not served" in lab.log("muster-0").read_bytes()
         replayed(lab, cluster)
 
 

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from e2e.lab import audit, credentials, rights
+from e2e.lab import audit, credentials, metrics_server, rights
 from e2e.lab.credentials import Authority, Signed
 from e2e.lab.limits import CLIENT_BURST, CLIENT_QPS
+from e2e.lab.metrics_server import USE
 from e2e.lab.shape import Shape
 
 STAGES = Path(__file__).resolve().parent.parent / "kwok" / "stages.yaml"
@@ -199,6 +200,7 @@ class ControlPlane:
         return [
             f"--kubeconfig={self.kubeconfig('kwok')}",
             f"--config={STAGES}",
+            *([f"--config={USE}"] if metrics_server.NAME in self.shape.operators else ()),
             # Real nodes have a kubelet, and are Ready through it alone.
             "--manage-nodes-with-label-selector=type!=real" if self.shape.real else "--manage-all-nodes=true",
             f"--node-lease-duration-seconds={LEASE if self.shape.real else 0}",

@@ -23,9 +23,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from e2e.lab import build, complaints, daemon, operators, places, ports, realnode, rights
+from e2e.lab import build, complaints, daemon, metrics_server, operators, places, ports, realnode, rights
 from e2e.lab import chart as charts
 from e2e.lab import nodes as fake_nodes
 from e2e.lab import shape as shapes
@@ -434,7 +434,8 @@ class Lab:
             if not self.alive(name):
                 self._start(name)
                 self.wait_ready(name)
-        fake_nodes.restore(self.kubeconfig, self.shape, keep={node.name for node in self.real_nodes})
+        real = {node.name for node in self.real_nodes}
+        fake_nodes.restore(self.kubeconfig, self.shape, keep=real, made=self._read_by)
         if self.pairs:
             self._wait(lambda: self.leader() is not None, "nobody leads", self.processes[-1])
 
@@ -517,13 +518,16 @@ class Lab:
         with Api(self.kubeconfig, timeout=60) as api:
 
             def create(node: shapes.NodeSpec) -> None:
-                api.post("/api/v1/nodes", node.manifest(now))
+                api.post("/api/v1/nodes", self._read_by(node.manifest(now)))
 
             with ThreadPoolExecutor(8) as several:
                 for number, _ in enumerate(several.map(create, wanted), start=1):
                     if number % 1000 == 0 and number < len(wanted):
                         say(f"  {number} of {len(wanted)} nodes")
         say(f"{len(wanted)} nodes created in {time.monotonic() - began:.1f} s")
+
+    def _read_by(self, node: dict[str, Any]) -> dict[str, Any]:
+        return metrics_server.read_by(node, self.shape.operators, self.ports)
 
     def _wait_usable(self) -> None:
         for name in self.processes[2:]:

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from e2e.lab import build, credentials, manifests
+from e2e.lab import build, credentials, manifests, metrics_server
 from e2e.lab.api import Api, Json, answers
 from e2e.lab.credentials import Authority
 from e2e.lab.errors import BadRequestError, LabError
@@ -56,6 +56,7 @@ class Operator:
     of: str = ""  # the operator that it is a part of, whose module it is built from; "": one by itself
     parts: tuple[str, ...] = ()  # other processes of it, which run with it
     health: str = "readyz"  # its own path; "": it is ready when its webhooks are listened for
+    scheme: str = "http"  # of that
     version: str = ""  # "v0.10.1", pinned in e2e/binaries/NAME-VERSION; "": the one of e2e/binaries/NAME
 
     @property
@@ -76,6 +77,7 @@ _KUBERAY = "github.com/ray-project/kuberay/ray-operator"
 _TRAINING = "github.com/kubeflow/training-operator"
 _KUEUE = "sigs.k8s.io/kueue"
 _VOLCANO = "volcano.sh/volcano"
+_METRICS = "sigs.k8s.io/metrics-server"
 
 OPERATORS: Mapping[str, Operator] = {
     one.name: one
@@ -106,6 +108,12 @@ OPERATORS: Mapping[str, Operator] = {
             webhook_patches="config/components/webhook/kustomization.yaml",
             # Its certificate for metrics is read from there, served or not, unless it makes certificates itself.
             etc="kueue/metrics/certs",
+        ),
+        # No operator, but one that runs like them; it is `readyz` only when it has read nodes, which are made later.
+        Operator(
+            *(metrics_server.NAME, _METRICS, f"{_METRICS}/cmd/metrics-server", ""),
+            health="livez",
+            scheme="https",
         ),
         # Three processes, admission first: the scheduler creates its queues through it.
         Operator(
@@ -220,6 +228,9 @@ class Operators:
                     self._call_webhooks(api, self._chosen[name], authority.certificate)
                 if name == "training-operator":
                     _training_operator_wants(api)
+                if name == metrics_server.NAME:
+                    module, port = _module(self._chosen[name]), self.ports[name]
+                    metrics_server.aggregate(api, module, port, authority.certificate)
 
     def command(self, name: str) -> list[str]:
         """The argv of one operator."""
@@ -241,6 +252,9 @@ class Operators:
                 "--metrics-bind-address=0",
                 f"--health-probe-bind-address={health}",
             ],
+            metrics_server.NAME: metrics_server.command(
+                self.ports[name], self._kubeconfig(name), self._certificates(name)
+            ),
             "kueue": [f"--config={self._config(name)}", "--feature-gates=VisibilityOnDemand=false"],
             "volcano-admission": [
                 f"--kubeconfig={self._kubeconfig(name)}",
@@ -278,7 +292,7 @@ class Operators:
     def ready(self, name: str) -> bool:
         """Its own word, and that its webhooks are listened for (some say so before)."""
         one = self._chosen[name]
-        well = not one.health or answers(f"http://127.0.0.1:{self.ports[name]}/{one.health}")
+        well = not one.health or answers(f"{one.scheme}://127.0.0.1:{self.ports[name]}/{one.health}")
         return well and (not one.webhooks or _listens(self.ports[f"{name}-webhook"]))
 
     # --- files ------------------------------------------------------------------------------------------------
@@ -303,7 +317,8 @@ class Operators:
     def _prepare(self, one: Operator, authority: Authority) -> None:
         """Certificate, kubeconfig file and configuration of one operator."""
         name = one.name
-        serving = authority.server(name, ("127.0.0.1",))
+        hosts = metrics_server.HOSTS if name == metrics_server.NAME else ("127.0.0.1",)
+        serving = authority.server(name, hosts)
         for folder in [self._certificates(name), *([self._etc(name) / one.etc] if one.etc else [])]:
             credentials.write(folder / "tls.crt", serving.certificate)
             credentials.write(folder / "tls.key", serving.key)

@@ -38,6 +38,7 @@ OPTIONAL = (
     "kubeflow.org/pytorchjobs",
     "batch.volcano.sh/",
     "scheduling.volcano.sh/",
+    "metrics.k8s.io/",
 )
 """What rules are about that only scenarios of operators use which not every machine has built."""
 

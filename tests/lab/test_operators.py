@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from e2e.lab import build, operators
+from e2e.lab import build, metrics_server, operators
 from e2e.lab.errors import BadRequestError
 from e2e.lab.operator_config import configuration, kueue_api
+from e2e.lab.shape import Shape, nodes
 
 
 def test_an_operator_of_several_processes_is_asked_for_by_its_one_name() -> None:
@@ -36,3 +37,14 @@ def test_kueue_is_told_in_the_newest_version_that_it_reads(version: str, expecte
     assert kueue_api(version) == expected
     told = configuration("kueue", 1, 2, Path("certificates"), version)
     assert told["apiVersion"] == f"config.kueue.x-k8s.io/{expected}"
+
+
+def test_nodes_say_where_a_metrics_server_reads_their_use_only_where_there_is_one() -> None:
+    first = next(nodes(Shape()))
+    assert metrics_server.read_by(first.manifest("now"), ("jobset",), {"kwok": 7}) == first.manifest("now")
+    node = metrics_server.read_by(first.manifest("now"), ("metrics-server",), {"kwok": 7})
+    where = node["metadata"]["annotations"][metrics_server.READ_BY]
+    assert where == "/metrics/nodes/node-00/metrics/resource"
+    assert "/metrics/nodes/{nodeName}/metrics/resource" in metrics_server.USE.read_text(), "what kwok serves"
+    assert node["status"]["daemonEndpoints"] == {"kubeletEndpoint": {"Port": 7}}
+    assert not first.differs({**node, "metadata": {**node["metadata"], "labels": dict(first.labels)}})
