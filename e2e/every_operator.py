@@ -7,11 +7,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from e2e.cluster import Cluster, Json, Pod
-from e2e.operated import everything, gives_all_back, has_state, of, path, run
-from e2e.scenario import bound, delete_job, job, pod, stays, wait_until, waits_because
+from e2e.lab import Lab
+from e2e.operated import everything, gives_all_back, has_state, is_left_alone, of, path, run
+from e2e.scenario import bound, configured, delete_job, job, pod, stays, wait_until, waits_because
 
 ELASTIC: dict[str, Any] = {"gpus": 4, "min_replicas": 1, "max_replicas": 8}
 """Of a job that has room for 8 pods, and half of it beside another one."""
+TIMEOUT = 8.0
+"""Seconds of gang.timeout where it is what a scenario is about."""
 
 
 def starts_whole_or_not_at_all(
@@ -29,6 +32,29 @@ def starts_whole_or_not_at_all(
     )
     cluster.delete_pod(Pod(holder))
     run(cluster, namespace, roles)
+
+
+def is_scaled_beyond_the_room_and_keeps_what_runs(
+    lab: Lab,
+    cluster: Cluster,
+    namespace: str,
+    profile: str,
+    owner: Json,
+    head: str,
+    role: str,
+    nine: Json,
+) -> None:
+    """Beside its head, which has no GPU, 3 pods of this role have a node each. nine: the spec by which these are 9,
+    and there is room for one more."""
+    timeout = {"gang": {"timeout": f"{TIMEOUT:.0f}s"}}
+    with configured(lab, profile=profile, resizeCost=False, **timeout):
+        cluster.submit(owner, namespace=namespace)
+        before = run(cluster, namespace, {head: 1, role: 3})
+        cluster.patch(path(owner["kind"], namespace, owner["metadata"]["name"]), {"spec": nine})
+        wait_until(lambda: len(cluster.pods(namespace)) == 10, what="its operator has made nine of them")
+        after = run(cluster, namespace, {head: 1, role: 4})
+        assert {one.uid for one in before} < {one.uid for one in after}
+        is_left_alone(cluster, namespace, after, 1.5 * TIMEOUT)
 
 
 def is_suspended_and_comes_back_whole(

@@ -12,7 +12,9 @@ from e2e.cluster import Cluster, Json
 from e2e.elastic import shared_by
 from e2e.every_operator import (
     ELASTIC,
+    TIMEOUT,
     gives_a_half_and_has_it_back,
+    is_scaled_beyond_the_room_and_keeps_what_runs,
     is_suspended_and_comes_back_whole,
     loses_one_that_comes_again_to_its_place,
     starts_whole_or_not_at_all,
@@ -32,9 +34,6 @@ from e2e.scenario import (
 )
 
 pytestmark = [pytest.mark.lab, pytest.mark.operators("training-operator")]
-
-TIMEOUT = 8.0
-"""Seconds of gang.timeout where it is what a scenario is about."""
 
 
 @pytest.fixture(scope="module", name="_session_lab")
@@ -94,18 +93,11 @@ def test_a_pytorchjob_that_has_succeeded_is_finished_though_a_replica_of_it_wait
 def test_a_pytorchjob_that_is_scaled_beyond_the_room_keeps_what_runs(
     lab: Lab, cluster: Cluster, namespace: str, profile: str
 ) -> None:
-    timeout = {"gang": {"timeout": f"{TIMEOUT:.0f}s"}}
-    with configured(lab, profile=profile, resizeCost=False, **timeout):
-        cluster.submit(
-            pytorch_job("bert", Master=(1, {"gpus": 0}), Worker=(3, {"gpus": 8})), namespace=namespace
-        )
-        before = run(cluster, namespace, {"master": 1, "worker": 3})
-        more = {"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 9}}}}
-        cluster.patch(path("PyTorchJob", namespace, "bert"), more)
-        wait_until(lambda: len(cluster.pods(namespace)) == 10, what="the operator has made nine workers")
-        after = run(cluster, namespace, {"master": 1, "worker": 4})
-        assert {one.uid for one in before} < {one.uid for one in after}
-        is_left_alone(cluster, namespace, after, 1.5 * TIMEOUT)
+    three = pytorch_job("bert", Master=(1, {"gpus": 0}), Worker=(3, {"gpus": 8}))
+    nine = {"pytorchReplicaSpecs": {"Worker": {"replicas": 9}}}
+    is_scaled_beyond_the_room_and_keeps_what_runs(
+        lab, cluster, namespace, profile, three, "master", "worker", nine
+    )
 
 
 def test_a_pytorchjob_whose_master_another_scheduler_binds_is_left_alone(

@@ -10,7 +10,9 @@ from e2e.cluster import Cluster, Json
 from e2e.elastic import shared_by
 from e2e.every_operator import (
     ELASTIC,
+    TIMEOUT,
     gives_a_half_and_has_it_back,
+    is_scaled_beyond_the_room_and_keeps_what_runs,
     is_suspended_and_comes_back_whole,
     loses_one_that_comes_again_to_its_place,
     starts_whole_or_not_at_all,
@@ -31,9 +33,6 @@ from e2e.operated import (
 from e2e.scenario import bound, configured, gated, job, runs_whole, stays, wait_until
 
 pytestmark = [pytest.mark.lab, pytest.mark.operators("kuberay")]
-
-TIMEOUT = 8.0
-"""Seconds of gang.timeout where it is what a scenario is about."""
 
 
 @pytest.fixture(scope="module", name="_session_lab")
@@ -63,15 +62,11 @@ def test_a_raycluster_starts_whole_or_not_at_all(cluster: Cluster, namespace: st
 def test_a_raycluster_that_is_scaled_beyond_the_room_keeps_what_runs(
     lab: Lab, cluster: Cluster, namespace: str, profile: str
 ) -> None:
-    timeout = {"gang": {"timeout": f"{TIMEOUT:.0f}s"}}
-    with configured(lab, profile=profile, resizeCost=False, **timeout):
-        cluster.submit(ray_cluster("ray", worker_group("small", 3, gpus=8)), namespace=namespace)
-        before = run(cluster, namespace, {"headgroup": 1, "small": 3})
-        resize(cluster, namespace, "ray", worker_group("small", 9, gpus=8))
-        wait_until(lambda: len(cluster.pods(namespace)) == 10, what="KubeRay has made nine workers")
-        after = run(cluster, namespace, {"headgroup": 1, "small": 4})
-        assert {one.uid for one in before} < {one.uid for one in after}
-        is_left_alone(cluster, namespace, after, 1.5 * TIMEOUT)
+    three = ray_cluster("ray", worker_group("small", 3, gpus=8))
+    nine = {"workerGroupSpecs": [worker_group("small", 9, gpus=8)]}
+    is_scaled_beyond_the_room_and_keeps_what_runs(
+        lab, cluster, namespace, profile, three, "headgroup", "small", nine
+    )
 
 
 def test_a_raycluster_whose_head_another_scheduler_binds_is_left_alone(
