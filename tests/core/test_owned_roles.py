@@ -309,6 +309,25 @@ def test_a_job_whose_pods_take_long_to_end_and_come_one_by_one_keeps_its_gpus_fr
     assert (it.bound, it.cluster.bound("later")) == (2, [])
 
 
+def test_a_job_whose_owner_is_slow_to_remove_its_jobs_and_to_make_others_keeps_its_gpus_from_a_later_one() -> (
+    None
+):
+    it = restarting()
+    take(it, *[uid for uid, pod in it.cluster.pods.items() if pod.name.startswith("llm")])
+    job = OwnerRecord(Owner("batch/v1", "Job", "llm-worker-0", "job-1"), "team", size=2, parent=it.owner)
+    it.cluster.owners["job-1"] = replace(job, size=0, over="Failed")
+    it.settle(25)
+    it.settle(25)
+    del it.cluster.owners["job-1"]
+    it.settle(25)
+    it.cluster.owners["job-2"] = replace(job, owner=job.owner._replace(uid="job-2"))
+    it.settle(25)
+    assert it.cluster.bound("later") == []
+    it.settle(31)
+    it.settle()
+    assert len(it.cluster.bound("later")) == 1, "but not for ever"
+
+
 def test_a_job_of_which_a_pod_never_ends_does_not_hold_others_for_ever() -> None:
     it = restarting()
     for _ in range(100):

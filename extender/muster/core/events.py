@@ -125,7 +125,7 @@ def _learn(state: LedgerState, event: Event, now: float) -> None:
         case OwnerSeen(owner):
             _owner_seen(state, state.counting.owner(owner), now)
         case OwnerGone(uid):
-            _touch_owned(state, uid)
+            _touch_owned(state, uid, now)
             state.owners.gone(uid)
         case GangSeen(gang):
             gang_seen(state, gang, now)
@@ -191,7 +191,7 @@ def _owner_seen(state: LedgerState, owner: OwnerRecord, now: float) -> None:
             now,
         )
     if before != owner:
-        _touch_owned(state, owner.owner.uid)
+        _touch_owned(state, owner.owner.uid, now)
 
 
 def _follow(state: LedgerState, pod: PodRecord) -> None:
@@ -199,12 +199,13 @@ def _follow(state: LedgerState, pod: PodRecord) -> None:
     join(state, pod)
 
 
-def _touch_owned(state: LedgerState, owner_uid: str) -> None:
+def _touch_owned(state: LedgerState, owner_uid: str, now: float) -> None:
     """Jobs with pods below the owner are made again."""
-    state.dirty.update(state.owners.jobs_of(owner_uid))
     record = state.owners.records.get(owner_uid)
-    if record is not None and record.parent is not None:
-        state.dirty.update(state.owners.jobs_of(record.parent.uid))
+    above = record.parent.uid if record is not None and record.parent is not None else ""
+    for key in state.owners.jobs_of(owner_uid) | state.owners.jobs_of(above):
+        state.dirty.add(key)
+        state.entries[key].owner_moved = now
     for uid in state.owners.pods_below(owner_uid):
         if uid in state.job_of:
             state.dirty.add(state.job_of[uid])

@@ -212,6 +212,7 @@ class JobState:
     short_told: bool = False  # that it was so for too long
     recreated_at: float = 0.0  # its owner has taken all of it back and makes it again: since when
     recreated_until: float = 0.0  # and until when that is believed
+    owner_moved: float = 0.0  # when its owner, or what that owns, was last seen to change or to go
     returning: float = 0.0  # when we last evicted a pod that an owner makes again
     # the state that it is in (core.actions.transitions)
     state: str = ""

@@ -82,7 +82,8 @@ def room(nodes: Nodes) -> Callable[[Job, int], int]:
 def _recreated(state: LedgerState, job_state: JobState, job: Job, now: float) -> Job:
     """A job that ran and of which nothing does any more, not by our hand, while its owner wants all of it (a JobSet's
     failurePolicy, a LeaderWorkerSet's group): it has its place in the queue at once, for its pods are about to come.
-    Its owner makes them when the last one has ended, so RETURN counts from that, and from each that comes."""
+    Its owner makes them when the last one has ended, so RETURN counts from that, and from each that comes; and as an
+    owner may have to remove what it has made before (a JobSet its Jobs), from each time that it is seen at that."""
     before = state.jobs.get(job_state.key)
     if job.started or not state.owners.lives(job_state.key, job_state.owner):
         job_state.recreated_until = 0.0
@@ -96,7 +97,7 @@ def _recreated(state: LedgerState, job_state: JobState, job: Job, now: float) ->
         ends = any(
             m.phase is Phase.ENDING for one in (before, job) if one for r in one.roles for m in r.members
         )
-        sign = now if ends else job_state.newest_pod
+        sign = now if ends else max(job_state.newest_pod, job_state.owner_moved)
         most = job_state.recreated_at + state.profile.incomplete
         job_state.recreated_until = max(job_state.recreated_until, min(sign + RETURN, most))
     if now >= job_state.recreated_until:
