@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from e2e.cluster import Cluster, Json, Pod
@@ -18,19 +18,28 @@ TIMEOUT = 8.0
 
 
 def starts_whole_or_not_at_all(
-    cluster: Cluster, namespace: str, owner: Json, gang: str, needs: str, roles: Mapping[str, int]
+    cluster: Cluster,
+    namespace: str,
+    owner: Json,
+    gang: str,
+    needs: str,
+    roles: Mapping[str, int],
+    held: Sequence[int] = (8,),
 ) -> None:
-    """It needs all four nodes, and a pod has one of them for a while."""
-    holder = cluster.submit(pod("holder", gpus=8), namespace=namespace)[0]
-    wait_until(lambda: bound(cluster.pods(namespace), 1), what="the holder runs")
+    """By default it needs all four nodes. held: GPUs that pods have for a while, too many for all of it."""
+    holders = [pod(f"holder-{number}", gpus=gpus) for number, gpus in enumerate(held)]
+    made = cluster.submit(*holders, namespace=namespace)
+    names = [one["metadata"]["name"] for one in made]
+    wait_until(lambda: bound(cluster.pods(namespace), len(names)), what="the holders run")
     cluster.submit(owner, namespace=namespace)
     waits_because(cluster, namespace, gang, needs)
     stays(
         cluster,
-        lambda: [one.name for one in bound(cluster.pods(namespace))] == ["holder"],
+        lambda: [one.name for one in bound(cluster.pods(namespace))] == names,
         what="nothing of it starts",
     )
-    cluster.delete_pod(Pod(holder))
+    for one in made:
+        cluster.delete_pod(Pod(one))
     run(cluster, namespace, roles)
 
 
@@ -79,15 +88,16 @@ def is_suspended_and_comes_back_whole(
 
 
 def gives_a_half_and_has_it_back(
-    cluster: Cluster, namespace: str, role: str, roles: Mapping[str, int]
+    cluster: Cluster, namespace: str, role: str, roles: Mapping[str, int], gpus: int = 4
 ) -> tuple[list[Pod], list[Pod]]:
-    """Its 8 elastic pods of this role share with an elastic Job for a while. Its pods before and after that."""
-    before = run(cluster, namespace, roles)
-    cluster.submit(job("other", 8, success_on="0", **ELASTIC), namespace=namespace)
+    """Its elastic pods of this role, each of so many GPUs, share with an elastic Job of as many for a while. All of
+    its pods before and after that."""
+    before, most = run(cluster, namespace, roles), roles[role]
+    cluster.submit(job("other", most, success_on="0", gpus=gpus, min_replicas=1), namespace=namespace)
     wait_until(
         lambda: (
-            len(bound(cluster.pods(namespace, "other"))) == 4
-            and len([one for one in bound(cluster.pods(namespace)) if of(role)(one)]) == 4
+            len(bound(cluster.pods(namespace, "other"))) == most // 2
+            and len([one for one in bound(cluster.pods(namespace)) if of(role)(one)]) == most // 2
         ),
         what="each has its half",
         also=lambda: everything(cluster, namespace),

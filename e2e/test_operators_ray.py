@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
+import yaml
 
 from e2e.cluster import Cluster, Json
-from e2e.elastic import shared_by
+from e2e.elastic import only, shared_by
 from e2e.every_operator import (
     ELASTIC,
     TIMEOUT,
@@ -18,6 +19,7 @@ from e2e.every_operator import (
     starts_whole_or_not_at_all,
 )
 from e2e.lab import Lab
+from e2e.lab.places import CHECKOUT
 from e2e.operated import (
     custom,
     everything,
@@ -30,7 +32,7 @@ from e2e.operated import (
     run,
     worker_group,
 )
-from e2e.scenario import bound, configured, gated, job, runs_whole, stays, wait_until
+from e2e.scenario import bound, configured, gated, job, pod, runs_whole, stays, wait_until
 
 pytestmark = [pytest.mark.lab, pytest.mark.operators("kuberay")]
 
@@ -120,6 +122,55 @@ def test_a_raycluster_shrinks_and_grows_while_its_head_goes_on(
         whole, again = gives_a_half_and_has_it_back(cluster, namespace, "small", {"headgroup": 1, "small": 8})
     heads = [[one.uid for one in pods if of("headgroup")(one)] for pods in (whole, again)]
     assert heads[0] == heads[1]
+
+
+@pytest.fixture
+def one_node(lab: Lab, cluster: Cluster) -> None:
+    """Room for 8 GPUs."""
+    only(lab, cluster, lab.nodes[0])
+
+
+def ray_train() -> list[Json]:
+    """The sample of Ray Train as it is shipped: the script, and the cluster for it, of 4 GPUs."""
+    return list(yaml.safe_load_all((CHECKOUT / "config/samples/pytorch/ray-train.yaml").read_text()))
+
+
+RAY_TRAIN = {"headgroup": 1, "workers": 4}
+
+
+@pytest.mark.usefixtures("one_node")
+def test_the_sample_of_ray_train_starts_whole_or_not_at_all_and_gives_its_gpus_to_who_waits_when_it_is_deleted(
+    cluster: Cluster, namespace: str
+) -> None:
+    """A RayCluster has no other end, and no Ray runs here that would train."""
+    script, ray = ray_train()
+    cluster.submit(script, namespace=namespace)
+    needs = "needs 4 GPUs (1 headgroup, 4 workers)"
+    starts_whole_or_not_at_all(cluster, namespace, ray, "raycluster-pytorch", needs, RAY_TRAIN, held=[5])
+    cluster.submit(job("later", 8), namespace=namespace)
+    has_state(cluster, namespace, "job-later", "Waiting")
+    cluster.delete(path("RayCluster", namespace, "pytorch"), propagationPolicy="Background")
+    runs_whole(cluster, namespace, "later", 8)
+    wait_until(lambda: [*cluster.gangs(namespace)] == ["job-later"], what="its Gang is gone with it")
+
+
+@pytest.mark.usefixtures("one_node")
+def test_the_sample_of_ray_train_shrinks_and_grows_by_the_annotations_that_it_names(
+    lab: Lab, cluster: Cluster, namespace: str, new_namespace: Callable[[], str]
+) -> None:
+    elsewhere = new_namespace()
+    cluster.submit(pod("holder", gpus=4), namespace=elsewhere)
+    wait_until(lambda: bound(cluster.pods(elsewhere), 1), what="4 GPUs are left")
+    script, ray = ray_train()
+    (group,) = ray["spec"]["workerGroupSpecs"]
+    group["template"]["metadata"] = {"annotations": {"muster.dev/min-replicas": "1"}}
+    ray["spec"]["headGroupSpec"]["template"]["metadata"] = {"annotations": {"muster.dev/evictable": "true"}}
+    with shared_by(lab, "max-min"):
+        cluster.submit(script, ray, namespace=namespace)
+        whole, again = gives_a_half_and_has_it_back(cluster, namespace, "workers", RAY_TRAIN, gpus=1)
+    assert (
+        len({one.uid for one in whole} & {one.uid for one in again}) == 3
+    )  # its head, and half of its workers
 
 
 def test_the_hosts_of_a_worker_of_ray_multiply(cluster: Cluster, namespace: str) -> None:
