@@ -13,6 +13,7 @@ from e2e.lab import operators
 
 LONGEST_FIRST = (
     "e2e/test_gangs.py",
+    "e2e/test_pytorch_by_name.py",
     "e2e/test_failures.py",
     "e2e/test_alive.py",
     "e2e/test_resize_owners.py",

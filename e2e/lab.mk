@@ -57,7 +57,8 @@ lab-build: ## Build the lab's programs into the cache now (K8S=1.34 for the olde
 		$(if $(OPERATORS),--operators '$(OPERATORS)') $(if $(ONLY),--only '$(ONLY)')
 
 # Those that CI doesn't build, and other versions that users may have; about 20 minutes to build once, and as long to run.
-OPERATED = e2e/test_operators.py e2e/test_operators_lws.py e2e/test_operators_pytorch.py e2e/test_operators_ray.py e2e/test_kueue.py e2e/test_volcano.py e2e/test_specon_use.py
+OPERATED = e2e/test_operators.py e2e/test_operators_lws.py e2e/test_operators_pytorch.py e2e/test_operators_ray.py e2e/test_pytorch_by_name.py \
+	e2e/test_kueue.py e2e/test_volcano.py e2e/test_specon_use.py
 OTHER_VERSIONS = jobset@v0.10.1,kueue@v0.14.8
 
 .PHONY: operators

@@ -65,9 +65,9 @@ LACKS: Mapping[str, Lack] = {
         "what real nodes need",
         lambda: why_not() or podnet.why_not(),
         "a real node needs|a pod network needs",
-        "e2e/test_real_node.py, e2e/test_training.py, e2e/test_pytorch.py, e2e/test_installed_for_real.py, "
-        "e2e/test_device_plugin.py, e2e/test_agent_on_devices.py, e2e/test_devices_in_place.py, "
-        "e2e/test_frameworks_in_place.py, e2e/test_holders_tell.py",
+        "e2e/test_real_node.py, e2e/test_training.py, e2e/test_pytorch.py, e2e/test_pytorch_by_name.py, "
+        "e2e/test_installed_for_real.py, e2e/test_device_plugin.py, e2e/test_agent_on_devices.py, "
+        "e2e/test_devices_in_place.py, e2e/test_frameworks_in_place.py, e2e/test_holders_tell.py",
     ),
     "namespaces": Lack(
         "PID namespaces (root)",
@@ -79,7 +79,8 @@ LACKS: Mapping[str, Lack] = {
         "Debian's torch (python3-torch)",
         lambda: "" if Path("/usr/bin/torchrun").exists() else "no /usr/bin/torchrun",
         "python3-torch",
-        "e2e/test_pytorch.py, e2e/test_report_callbacks.py, e2e/test_frameworks_in_place.py in part",
+        "e2e/test_pytorch.py, e2e/test_pytorch_by_name.py, e2e/test_report_callbacks.py, "
+        "e2e/test_frameworks_in_place.py in part",
     ),
     "traces": Lack(
         "traces",

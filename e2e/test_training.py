@@ -99,6 +99,11 @@ class Training:
         return self.cluster.pods(SPACE, self.name)
 
     @property
+    def gang(self) -> str:
+        """The name of its Gang."""
+        return f"job-{self.name}"
+
+    @property
     def indexes(self) -> list[int]:
         """Of the workers that are bound."""
         return sorted(index_of(one) for one in bound(self.pods))
@@ -116,10 +121,10 @@ class Training:
 
     def said(self) -> str:
         """For `also=`: pods, the Gang, the end of the log and of what containers said."""
-        texts = [show(self.cluster.pods(SPACE)), str(gang(self.cluster, SPACE, f"job-{self.name}"))]
+        texts = [show(self.cluster.pods(SPACE)), str(gang(self.cluster, SPACE, self.gang))]
         texts += [json.dumps(entry) for entry in self.log[-3:]]
         for node in self.lab.real_nodes:
-            for file in sorted(node.logs.glob(f"*{self.name}*/worker/*.log")):
+            for file in sorted(node.logs.glob(f"*{self.name}*/*/*.log")):
                 texts.append(f"{node.name} {file.parts[-3]}: {file.read_text()[-300:]}")
         return "\n".join(texts)
 
@@ -136,7 +141,7 @@ class Training:
     def has_told_its_speed(self, workers: int) -> None:
         """Wait until Muster has measured it on so many, from its reports."""
         wait_until(
-            lambda: workers in measured(self.lab, self.cluster, SPACE, f"job-{self.name}"),
+            lambda: workers in measured(self.lab, self.cluster, SPACE, self.gang),
             within=SLOW,
             what=f"Muster has measured its speed on {workers} workers",
             also=self.said,

@@ -38,7 +38,7 @@ from e2e.lab.operators import Operators
 from e2e.lab.realnode import RealNode
 from e2e.lab.say import say
 from e2e.lab.shape import Shape
-from e2e.lab.versions import binaries, real_binaries
+from e2e.lab.versions import binaries, coredns, real_binaries
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -623,6 +623,8 @@ class Lab:
         wanted = binaries(self.shape.kubernetes)
         if self.shape.real:
             wanted |= real_binaries(self.shape.kubernetes)
+        if self.shape.dns:
+            wanted |= {"coredns": coredns()}
         wanted |= operators.binaries(self.shape.operators)
         return build.find_all(wanted.values())
 

@@ -3,7 +3,8 @@
 Nothing of the machine's own network changes, and any number of labs have the same addresses. In the node's namespace
 the API is where a cluster has it, at 10.96.0.1:443 (the `kubernetes` Service; there is no kube-proxy), and where the
 node's kubeconfig looks for it; Muster's service port is where the machine has it. The machine reaches the kubelet's
-ports. Not there: names (DNS), other Services, other nodes, the rest of the world.
+ports. With `Shape.dns` pods reach each other, by names, too: CoreDNS in the node's namespace, at 10.96.0.10:53, knows
+the cluster's headless Services. Not there: other Services, other nodes, the rest of the world.
 
     python podnet.py FD LISTEN=TO ...     as the node's first process: FD is the machine's network namespace,
                                           LISTEN and TO are in:HOST:PORT in the node's namespace or out:HOST:PORT"""
@@ -22,6 +23,8 @@ from pathlib import Path
 
 NODE = "10.88.0.1"  # the node's own address, and its pods' gateway
 SERVICE = "10.96.0.1"  # of the Service `kubernetes`: the first address of the lab's range
+DNS = "10.96.0.10"  # where CoreDNS answers
+DOMAIN = "cluster.local"
 
 PLUGIN = f"""\
 #!/bin/sh
@@ -63,9 +66,31 @@ def why_not() -> str:
     return f"a pod network needs veth pairs: {done.stderr.strip()}" if done.returncode else ""
 
 
-def set_up() -> list[str]:
-    """Commands for the node's namespace before anything runs in it."""
-    return ["ip link set lo up", *(f"ip addr add {address}/32 dev lo" for address in (NODE, SERVICE))]
+def set_up(*, dns: bool = False) -> list[str]:
+    """Commands for the node's namespace before anything runs in it. dns: its pods reach each other, by names."""
+    own = (f"ip addr add {address}/32 dev lo" for address in (NODE, SERVICE, *([DNS] if dns else [])))
+    return ["ip link set lo up", *own, *(["echo 1 > /proc/sys/net/ipv4/ip_forward"] if dns else [])]
+
+
+def corefile(kubeconfig: Path, health: int) -> str:
+    """CoreDNS' configuration. Names of no Service are nobody's, at once; health: a port of the node's loopback."""
+    return f"""\
+{DOMAIN}:53 {{
+  bind {DNS}
+  errors
+  ready 127.0.0.1:{health}
+  kubernetes {{
+    kubeconfig {kubeconfig} lab
+    ttl 1
+  }}
+}}
+.:53 {{
+  bind {DNS}
+  template ANY ANY {{
+    rcode NXDOMAIN
+  }}
+}}
+"""
 
 
 def command(api: int, kubelet: tuple[int, ...], services: tuple[int, ...] = ()) -> list[str]:

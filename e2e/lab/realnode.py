@@ -72,10 +72,11 @@ class RealNode:
 
     @property
     def processes(self) -> tuple[str, ...]:
-        """In the order of starting: what holds the namespace, containerd, the device plugin where it has GPUs,
-        kubelet."""
-        holder, containerd, plugin, kubelet = process_names(self.name)
-        return (holder, containerd, *([plugin] if self.spec.group.gpus else []), kubelet)
+        """In the order of starting: what holds the namespace, containerd, CoreDNS where pods are to find names, the
+        device plugin where it has GPUs, kubelet."""
+        holder, containerd, dns, plugin, kubelet = process_names(self.name)
+        names, devices = [dns] if self.shape.dns else [], [plugin] if self.spec.group.gpus else []
+        return (holder, containerd, *names, *devices, kubelet)
 
     @property
     def devices(self) -> Devices:
@@ -117,6 +118,12 @@ class RealNode:
         credentials.write(self.kubeconfig, credentials.kubeconfig(self.server, authority.certificate, user))
         self._write("base.json", self._base_spec())
         self._write("kubelet.yaml", self._kubelet())
+        if self.shape.dns:  # with all rights, as the lab's operators
+            *_, health = port_names(self.name)
+            user = authority.client("system:serviceaccount:kube-system:coredns", ("system:masters",))
+            text = credentials.kubeconfig(self.server, authority.certificate, user)
+            own = credentials.write(self.folder / "kubeconfig" / f"{self.name}-dns", text)
+            credentials.write(self.home / "Corefile", podnet.corefile(own, self.ports[health]))
         credentials.write(self.home / "containerd.toml", self._containerd())
         if self.shape.pod_network:
             self._write("cni/10-pods.conflist", podnet.NETWORK)
@@ -129,14 +136,14 @@ class RealNode:
 
     def command(self, process: str) -> list[str]:
         """The argv of one of them."""
-        holder, containerd, plugin, _ = process_names(self.name)
+        holder, containerd, dns, plugin, _ = process_names(self.name)
         if process == holder:
             empty = [f"mkdir -p {hole} && mount -t tmpfs -o mode=755 lab {hole}" for hole in HARD_CODED]
             alone = " && ".join((f"exec 9>{HOLES_LOCK}", "flock 9", *empty, "exec 9>&-"))
             private = ["unshare", "--mount", "--propagation", "private"]
             if not self.shape.pod_network:
                 return [*self.cgroup.enter(), *private, "sh", "-c", f"{alone} && exec sleep infinity"]
-            alone = " && ".join((alone, *podnet.set_up(), 'exec "$@"'))
+            alone = " && ".join((alone, *podnet.set_up(dns=self.shape.dns), 'exec "$@"'))
             kept = ["sh", "-c", 'exec 8< /proc/self/ns/net && exec "$@"', "kept"]
             kubelet = tuple(self.ports[name] for name in port_names(self.name))
             services = tuple(self.ports[pair.ports[0]] for pair in chart.pairs(self.shape))
@@ -144,6 +151,8 @@ class RealNode:
             return [*self.cgroup.enter(), *kept, *private, "--net", "sh", "-c", alone, "alone", *own]
         if process == containerd:
             own = [str(self.programs["containerd"]), f"--config={self.home / 'containerd.toml'}"]
+        elif process == dns:
+            own = [str(self.programs["coredns"]), "-conf", str(self.home / "Corefile")]
         elif process == plugin:
             path = f"PYTHONPATH={places.CHECKOUT}"
             own = ["env", path, sys.executable, "-m", "e2e.lab.device_plugin", str(self.devices.path)]
@@ -170,14 +179,17 @@ class RealNode:
 
     def ready(self, process: str) -> bool:
         """What the process says of itself, now; of a kubelet: and that its node is Ready, with its GPUs."""
-        holder, containerd, plugin, _ = process_names(self.name)
+        holder, containerd, dns, plugin, _ = process_names(self.name)
+        _, health, names = (self.ports[name] for name in port_names(self.name))
         if process == holder:
             return self._is_private()
         if process == containerd:
             return self._listens()
+        if process == dns:
+            return answers(f"http://127.0.0.1:{names}/ready")
         if process == plugin:
             return self._devices_told()
-        if not answers(f"http://127.0.0.1:{self.ports[port_names(self.name)[1]]}/healthz"):
+        if not answers(f"http://127.0.0.1:{health}/healthz"):
             return False
         with Api(self.folder / "kubeconfig" / "admin") as api:
             return self._is_ready(api)
@@ -185,7 +197,7 @@ class RealNode:
     def _devices_told(self) -> bool:
         """Whether the kubelet has heard of the devices from the plugin that runs now. The node's status follows
         seconds later. True without a kubelet: it comes after the plugin."""
-        _, _, plugin, kubelet = process_names(self.name)
+        _, _, _, plugin, kubelet = process_names(self.name)
         found = daemon.recorded(self.folder)
         if kubelet not in found or not found[kubelet].alive:
             return True
@@ -243,8 +255,9 @@ class RealNode:
     # --- what they are told -------------------------------------------------------------------------------
 
     def _kubelet(self) -> dict[str, Any]:
-        api, health = (self.ports[name] for name in port_names(self.name))
-        return {
+        api, health, _ = (self.ports[name] for name in port_names(self.name))
+        names = {"clusterDNS": [podnet.DNS], "clusterDomain": podnet.DOMAIN} if self.shape.dns else {}
+        return names | {
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
             "kind": "KubeletConfiguration",
             "address": "127.0.0.1",
@@ -337,13 +350,13 @@ Root = "{self.home / "state" / "runc"}"
         credentials.write(self.home / name, json.dumps(content, indent=1))
 
 
-def process_names(node: str) -> tuple[str, str, str, str]:
-    return node, f"{node}-containerd", f"{node}-devices", f"{node}-kubelet"
+def process_names(node: str) -> tuple[str, str, str, str, str]:
+    return node, f"{node}-containerd", f"{node}-dns", f"{node}-devices", f"{node}-kubelet"
 
 
-def port_names(node: str) -> tuple[str, str]:
-    """The kubelet's API and its health, as ports of the lab."""
-    return f"{node}-kubelet", f"{node}-kubelet-health"
+def port_names(node: str) -> tuple[str, str, str]:
+    """The kubelet's API, its health, and CoreDNS' health, as ports of the lab."""
+    return f"{node}-kubelet", f"{node}-kubelet-health", f"{node}-dns"
 
 
 def why_not() -> str:

@@ -54,6 +54,7 @@ class Shape:
     real: int = 0  # nodes that really run containers, besides those of `groups`
     real_gpus: int = 4  # what each of them says it has; the CPU stands in for the device
     pod_network: bool = False  # their pods have addresses (podnet.py); without, they need hostNetwork: true
+    dns: bool = False  # and find headless Services by their names (CoreDNS)
     operators: tuple[str, ...] = ()  # real controllers of jobs that run in it (operators.py)
     audit: bool = False  # kube-apiserver keeps who wrote what (lab/audit.py)
 
@@ -65,6 +66,8 @@ class Shape:
         if not 1 <= self.replicas <= 9:
             raise BadRequestError(f"REPLICAS={self.replicas}: from 1 to 9")
         operators.chosen(self.operators)
+        if self.dns and not self.pod_network:
+            raise BadRequestError("dns: names are those of pods with addresses, so it needs pod_network, too")
         if not 0 <= self.real <= 9 or self.real_gpus < 0:
             raise BadRequestError(
                 f"REAL={self.real} REAL_GPUS={self.real_gpus}: 0 to 9 nodes, GPUs not negative"

@@ -140,7 +140,6 @@ def kind_binaries(kubernetes: str = DEFAULT_KUBERNETES) -> dict[str, Binary]:
     plugins = "github.com/containernetworking/plugins"
     cni = pinned("cni-plugins", plugins)
     crictl = "sigs.k8s.io/cri-tools"
-    coredns = "github.com/coredns/coredns"
     found = [
         kind_itself(),
         *(
@@ -152,7 +151,7 @@ def kind_binaries(kubernetes: str = DEFAULT_KUBERNETES) -> dict[str, Binary]:
             for path in ("main/ptp", "main/loopback", "ipam/host-local", "meta/portmap")
         ),
         Binary("crictl", pinned("crictl", crictl), "crictl", f"{crictl}/cmd/crictl"),
-        Binary("coredns", pinned("coredns", coredns), "coredns", coredns),
+        coredns(),
     ]
     return control | real_binaries(kubernetes) | {binary.name: binary for binary in found}
 
@@ -160,6 +159,12 @@ def kind_binaries(kubernetes: str = DEFAULT_KUBERNETES) -> dict[str, Binary]:
 def kind_itself() -> Binary:
     """The command `kind`."""
     return Binary("kind", pinned("kind", "sigs.k8s.io/kind"), "kind", "sigs.k8s.io/kind")
+
+
+def coredns() -> Binary:
+    """What pods ask for names: kind's, and those of real nodes with `Shape.dns`."""
+    path = "github.com/coredns/coredns"
+    return Binary("coredns", pinned("coredns", path), "coredns", path)
 
 
 def actionlint() -> Binary:
