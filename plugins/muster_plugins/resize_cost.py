@@ -143,7 +143,8 @@ class ResizeCost:
             job = snapshot.jobs.get(table.keys[row])
             if job is None:
                 continue
-            if row not in rows and (shares.details[row] == job.grant or _places_nothing(shares.details[row])):
+            grant, has = shares.details.get(row, Grant()), job.grant and job.grant.whole
+            if row not in rows and (grant == has or _places_nothing(grant)):
                 continue
             end = self.rests(table, row, self.cost_of(job))
             if end > now + SLACK:

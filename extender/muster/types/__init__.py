@@ -45,7 +45,8 @@ from muster.types.events import (
     Unreadable,
     UseSeen,
 )
-from muster.types.job import SHARES_KEPT, Config, Facts, Grant, Job, Member, Report, Role, elastic_role
+from muster.types.grant import Grant
+from muster.types.job import SHARES_KEPT, Config, Facts, Job, Member, Report, Role, elastic_role
 from muster.types.kube import Budget, DeclaredRole, NodeRecord, OwnerRecord, Phase, PodRecord, Quota, Use
 from muster.types.plan import Grants, Move, Plan, Shrink, Unpin
 from muster.types.records import GangRecord

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from muster.types.grant import Grant
 from muster.types.kube import Phase
 from muster.types.status import EndReason
 from muster.types.values import NOTHING, JobKey, Meter, Owner, Reservation, Shape
@@ -270,26 +271,6 @@ class Job:
                 first = next((r for r in ranges if r.shape.gpus), ranges[0] if ranges else first)
             object.__setattr__(self, "elastic", first)
         object.__setattr__(self, "gpus", sum([role.min * role.shape.gpus for role in roles]))
-
-
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """What a Share plugin grants a job beside a number of replicas; an empty field asks for nothing.
-
-    roles: replicas by role, where the job has several that change; product: the GPU product; max_nodes: at
-    most so many nodes (0 = any); batch: the global batch size; beside: the job whose GPUs it shares.
-    gpu_memory: MiB that a replica uses at that batch, where it is not the job's own (0 = as the job says).
-    nodes: names of the very nodes, one a replica of the elastic role; where one is not free, any others.
-    """
-
-    roles: Mapping[str, int] = field(default_factory=dict)
-    product: str = ""
-    max_nodes: int = 0
-    batch: int = 0
-    beside: JobKey | None = None
-    restart: bool = False
-    gpu_memory: int = 0
-    nodes: tuple[str, ...] = ()
 
 
 def elastic_role(job: Job) -> Role:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from muster.types.job import Grant
+from muster.types.grant import Grant
 from muster.types.status import EndReason, Reason, Status
 from muster.types.values import IntArray, JobKey, Reservation
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from muster.types.job import Facts, Grant
+from muster.types.grant import Grant
+from muster.types.job import Facts
 from muster.types.status import Condition, Step, Turn
 from muster.types.values import JobKey, NodeBackoff, Owner, Reservation
 

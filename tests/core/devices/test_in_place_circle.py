@@ -3,10 +3,13 @@ and in the end every GPU that a job in place can train on is used (tests/core/de
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, replace
+
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
+from muster.types import Grant, Grants, SharingSnapshot
 from muster.types import Phase as PodPhase
 from muster_plugins.grow_elsewhere import GrowElsewhere
 from tests.core.devices.circle import Circle
@@ -16,16 +19,40 @@ ANY = st.integers(0, 1000)
 SIZES = st.sampled_from(["1-4", "1,2,4", "2-3", "1", "4"])
 
 
+@dataclass(frozen=True)
+class Tries:
+    """Jobs are measured at any of their smaller sizes, each for a few seconds, until this is `over`."""
+
+    over: list[bool] = field(default_factory=list)
+
+    def adjust(self, shares: Grants, snapshot: SharingSnapshot) -> Grants:
+        table, details = snapshot.table, dict(shares.details)
+        for row, share in enumerate(shares.replicas.tolist()):
+            sizes = [n for n in table.sizes.get(row, ()) if n < share]
+            at = (int(snapshot.now) // 4 + row) % (len(sizes) + 1)
+            if share == table.have[row] and at and not self.over:
+                details[row] = Grant(measure=sizes[at - 1], kept=share - sizes[at - 1])
+        return replace(shares, details=details)
+
+    def wake(self, snapshot: SharingSnapshot) -> float:
+        return snapshot.now + 4.0
+
+
 class Jobs(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.made = 0
 
-    @initialize(goes=st.booleans())
-    def begins(self, goes: bool) -> None:
-        """goes: where GPUs idle on the other node, a job starts there."""
+    @initialize(goes=st.booleans(), tries=st.booleans())
+    def begins(self, goes: bool, tries: bool) -> None:
+        """goes: where GPUs idle on the other node, a job starts there; tries: jobs are measured at smaller sizes."""
         rebalance = (GrowElsewhere(horizon=100.0, cost=10.0, ending=0.0, cooldown=20.0),) if goes else ()
         self.circle = Circle(gpus=4, nodes=2, rebalance=rebalance)
+        self.tries = Tries()
+        if tries:
+            profile = self.circle.profile
+            self.circle.profile = replace(profile, shares=(*profile.shares, self.tries))
+            self.circle.restart()
 
     @rule(yes=st.booleans())
     def words_within_cycles(self, yes: bool) -> None:
@@ -86,6 +113,7 @@ class Jobs(RuleBasedStateMachine):
     def teardown(self) -> None:
         circle = self.circle
         circle.slow, circle.refuse = set(), 0
+        self.tries.over.append(True)
         turns = (
             5 if circle.profile.rebalance else 3
         )  # who goes elsewhere leaves GPUs, for the next to go there

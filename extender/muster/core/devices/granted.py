@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from muster.types import Job, JobKey, Phase, Plan
+from muster.types import Grant, Job, JobKey, Phase, Plan
 
 T = TypeVar("T")
 
@@ -16,11 +16,18 @@ PARTS = "/"
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """Devices that a pod is to have on its node."""
+    """Devices that a pod is to have on its node. trains: on so many of them it is to train for the moment, to be
+    measured, 0 = on all; the others are kept for it."""
 
     pod: str
     node: str
     count: int
+    trains: int = 0
+
+    @property
+    def uses(self) -> int:
+        """Those that it is to use now."""
+        return self.trains or self.count
 
 
 Grants = Mapping[JobKey, tuple[Granted, ...]]
@@ -33,7 +40,8 @@ def standing(
     jobs: Mapping[JobKey, Job], sizes: Sizes, granted: Grants, used: Mapping[tuple[str, str], int]
 ) -> dict[JobKey, tuple[Granted, ...]]:
     """What of the grants still holds: their pod is there, and on its way to that node or on it. A pod that runs and
-    has none (Muster was started again) has the largest of its sizes that it uses. used: devices by pod and node."""
+    has none (Muster was started again) has the largest of its sizes that it uses, and what is kept for it where it
+    is measured at that one. used: devices by pod and node."""
     found: dict[JobKey, tuple[Granted, ...]] = {}
     for key, of in sizes.items():
         job, before = jobs.get(key), granted.get(key, ())
@@ -50,8 +58,38 @@ def standing(
             fewest = min((count for count in uses.values() if count), default=0)
             count = max((n for n in of if n <= fewest), default=0)
             kept = tuple(Granted(pod, node, count) for pod, node in on.items() if uses[pod] >= count > 0)
+            kept = measured_with(kept, job.grant, of)
         if kept:
             found[key] = kept
+    return found
+
+
+def measured_with(
+    grants: tuple[Granted, ...], grant: Grant | None, sizes: tuple[int, ...]
+) -> tuple[Granted, ...]:
+    """What each pod has, where what it uses is what it is measured at: that, and what is kept for it meanwhile."""
+    count = sum(one.count for one in grants)
+    if grant is None or not count or grant.measure != count:
+        return grants
+    each = (grant.measure + grant.kept) // len(grants)
+    return tuple([replace(one, count=each, trains=one.count) for one in grants]) if each in sizes else grants
+
+
+def to_measure(grants: tuple[Granted, ...], grant: Grant | None, sizes: Sequence[int]) -> tuple[Granted, ...]:
+    """What each pod has, and on how many of it it is to train for the moment."""
+    grant = grant.within(sum(one.count for one in grants)) if grant is not None else None
+    if grant is None or not grant.measure or grant.measure % len(grants):
+        return grants
+    each = grant.measure // len(grants)
+    return tuple([replace(one, trains=each) for one in grants]) if each in sizes else grants
+
+
+def idling(granted: Grants, used: Mapping[tuple[str, str], int]) -> dict[str, int]:
+    """GPUs by node that nobody uses, kept for pods that train on fewer than they have. used: as `to_give`."""
+    found: dict[str, int] = {}
+    for one in (one for grants in granted.values() for one in grants if one.trains):
+        idle = min(one.count - one.trains, max(0, one.count - used.get((one.pod, one.node), 0)))
+        found[one.node] = found.get(one.node, 0) + idle
     return found
 
 

@@ -158,7 +158,7 @@ class InPlace:
         """What is granted, where whoever was to have GPUs of others is gone before they were told to give them: they
         have them again, and the plan decides again."""
         every = [one for grants in granted.values() for one in grants]
-        short = {one.node for one in every if used.get((one.pod, one.node), 0) < one.count}
+        short = {one.node for one in every if used.get((one.pod, one.node), 0) < one.uses}
         found = dict(granted)
         for key, grants in granted.items():
             told = min(self._told(one.pod) for one in grants)

@@ -42,13 +42,13 @@ def neighbours_of(devices: Mapping[str, HeldDevice]) -> dict[str, str]:
 
 
 def changing(granted: Grants, uses: Uses, adjusting: AbstractSet[str]) -> set[JobKey]:
-    """Jobs of which a pod uses another number of GPUs than it is granted, or is on its way to that number.
+    """Jobs of which a pod uses another number of GPUs than it is to, or is on its way to that number.
     adjusting: pods that were on their way when `uses` was looked at."""
     return {
         key
         for key, grants in granted.items()
         for one in grants
-        if uses.get(one.pod, {}).get(one.node) != one.count or one.pod in adjusting
+        if uses.get(one.pod, {}).get(one.node) != one.uses or one.pod in adjusting
     }
 
 

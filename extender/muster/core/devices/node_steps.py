@@ -131,7 +131,9 @@ class NodeSteps:
             if not self._there.surplus(want):
                 continue
             freed = self._there.freed(want)
-            if needed > 0:
+            if want.kept and not freed:  # nobody else gets it: it is measured with fewer
+                free.add(want.pod)
+            elif needed > 0:
                 kept -= max(0, freed - needed)
                 needed -= freed
                 give.add(want.pod)

@@ -17,7 +17,7 @@ from muster.types import Job, JobKey
 class Want:
     """Devices that the plan grants a pod on its node. sizes: numbers that it can train on; pods: of the job, each of
     which has a want of its own once it has a place; beside: the pod with which it shares them, "" = it has them
-    alone."""
+    alone; kept: more devices that are nobody else's meanwhile, since it is to have them again."""
 
     job: JobKey
     pod: str
@@ -26,6 +26,7 @@ class Want:
     sizes: tuple[int, ...]
     pods: int = 1
     beside: str = ""
+    kept: int = 0
 
 
 class OnNode:
@@ -51,10 +52,15 @@ class OnNode:
         return [self._memory.devices[key] for key in self._keys]
 
     def idle(self) -> list[HeldDevice]:
-        """First seats of devices that are nobody's."""
-        return [
+        """First seats of devices that are nobody's, nor kept for anybody."""
+        found = [
             d for d in self.devices if not d.second and d.state is DeviceState.IDLE and self._other_is_idle(d)
         ]
+        return found[: max(0, len(found) - sum(self._lets_idle(want) for want in self.wants))]
+
+    def _lets_idle(self, want: Want) -> int:
+        """Devices that idle and are kept for it."""
+        return min(want.kept, max(0, want.count + want.kept - self.held(want)))
 
     def of(self, want: Want) -> list[HeldDevice]:
         """Seats that are a pod's, or on their way to it."""
@@ -69,8 +75,9 @@ class OnNode:
         return max(0, self.held(want) - want.count)
 
     def freed(self, want: Want) -> int:
-        """Devices of its surplus that are nobody's once it has given them."""
-        return min(self.surplus(want), sum(self._other_is_idle(device) for device in self.of(want)))
+        """Devices of its surplus that are nobody's once it has given them, nor kept for it."""
+        over = max(0, self.surplus(want) - want.kept)
+        return min(over, sum(self._other_is_idle(device) for device in self.of(want)))
 
     def coming_free(self) -> int:
         """Devices that are nobody's once all have given their surplus."""
@@ -142,10 +149,11 @@ def wants(jobs: Mapping[JobKey, Job], sizes: Sizes, granted: Grants, beside: Pai
             key,
             one.pod,
             one.node,
-            one.count,
+            one.uses,
             sizes[key],
             pods_of(jobs[key], granted[key]),
             granted[beside[key]][0].pod if key in beside else "",
+            one.count - one.uses,
         )
         for key in order
         for one in granted[key]

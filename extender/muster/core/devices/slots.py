@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from muster.core.devices.charged import Allowed, pods_of
 from muster.core.devices.coordinator import Change
-from muster.core.devices.granted import PARTS, Granted, Grants, Sizes, to_give
+from muster.core.devices.granted import PARTS, Granted, Grants, Sizes, idling, to_give, to_measure
 from muster.core.devices.pairs import Pairs, as_it_stands
 from muster.core.devices.words import told
 from muster.types import (
@@ -70,6 +70,8 @@ def with_slots(
     due: dict[str, int] = {}
     for grant in (one for key, grants in granted.items() if key not in beside for one in grants):
         due[grant.node] = due.get(grant.node, 0) + grant.count
+    idle = idling(granted, used)
+    taken = {node: taken.get(node, 0) + idle.get(node, 0) for node in {**taken, **idle}}
     giving = to_give(granted, due, taken, used)
     made: dict[JobKey, Made] = {}
     for key, of in sizes.items():
@@ -217,7 +219,8 @@ def taken_out(
             continue
         count = sum(h.role == slots.name for h in (*now, *then)) + slots.bound
         count -= sum(1 for s in plan.shrinks if s.job == key and s.role == slots.name)
-        grants = _shared_out(job, of, mine, count)
+        grant = plan.grants.get(key) if key in plan.shares else job.grant
+        grants = to_measure(_shared_out(job, of, mine, count), grant, of)
         if grants:
             granted[key] = grants
             last = [changes[one.pod] for one in grants if one.pod in changes] if changes else []

@@ -25,9 +25,13 @@ def told(
     node of its first pod; runs: whether all of its pods are on their nodes; starts: whether others are still to give;
     changes: the last one of each of its pods; limit: what keeps it from more."""
     more = f"; {limit}" if limit else ""
+    few, every = sum(one.uses for one in grants), sum(one.count for one in grants)
+    measured = f"measured at {few} of its {every} GPUs, then it has all of them again"
     if status.state in (State.RUNNING, State.RESIZING) and runs:
         if len(changes) < len(grants):
-            return Status(State.RUNNING, status.reason, f"in place: {_of(grants, gpus)}{more}")
+            due = [replace(one, count=one.uses) for one in grants]
+            how = f"; {measured}" if few < every else ""
+            return Status(State.RUNNING, status.reason, f"in place: {_of(due, gpus)}{how}{more}")
         when = calendar(max(at for _, at in changes))
         since = f" since {when:%H:%MZ}" if when is not None else ""
         took = max(last.took for last, _ in changes)
@@ -35,6 +39,8 @@ def told(
             how = f"hand-over took {took:.1f} s, GPUs idle {max(last.idle for last, _ in changes):.1f} s"
         else:
             how = f"taken up in {took:.1f} s"
+        if few < every:
+            how = measured
         uses = [replace(one, count=last.count) for one, (last, _) in zip(grants, changes, strict=True)]
         if not any(one.count for one in uses):  # told to give all, and not yet what it is to have next
             to_have = f"no GPU{since}; it is to have {_of(grants, gpus)}"

@@ -55,7 +55,10 @@ def carry_out(
         place_of = {row: place for place, row in enumerate(shares.order)}
         jobs.sort(key=lambda pair: place_of.get(pair[1], len(place_of)))
     granted = {job.key: int(shares.replicas[row]) for job, row in jobs}
-    grants = {job.key: shares.details.get(row, ALONE) for job, row in jobs}
+    grants = {
+        job.key: _within(shares.details.get(row, ALONE), granted[job.key] if job.started else 0)
+        for job, row in jobs
+    }
     why = {job.key: discreet(shares.why.get(row, ""), job.key.namespace, table) for job, row in jobs}
     # shrink: whole jobs, jobs that are placed again, single replicas
     starts: list[Job] = []
@@ -113,6 +116,12 @@ def carry_out(
         _stopped_for_nothing(statement, held)
     _keep_for_later(statement)
     return statement
+
+
+def _within(grant: Grant, count: int) -> Grant:
+    """What is granted beside a number: without a size to be measured at where that is of another number."""
+    grant = grant.within(count)
+    return ALONE if grant == ALONE else grant
 
 
 def _stays(job: Job, reservations: Sequence[Reservation], target: int, grant: Grant) -> bool:
