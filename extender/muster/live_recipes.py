@@ -21,6 +21,9 @@ PAIRS = "on a cluster two jobs share a GPU in place only (muster.dev/gpus): set 
 IDLES = "is for simulations only: on a cluster no GPU idles while a job waits whose least fits there; leave it out"
 GROWS = "grow-elsewhere"
 """What jobs in place go to another node by."""
+SWEEP = "sweep"
+"""What measures jobs at sizes below their share: on a cluster those in place."""
+RESTARTS = "is for simulations only: on a cluster jobs in place (muster.dev/gpus) alone are measured at smaller sizes"
 
 
 def on_a_cluster(recipe: Recipe, resize_cost: bool, estimate: str, *, devices: bool = False) -> Recipe:
@@ -31,8 +34,11 @@ def on_a_cluster(recipe: Recipe, resize_cost: bool, estimate: str, *, devices: b
     if not shares and not recipe.rebalance:
         return recipe  # sizes and places stay as they are
     if shares and resize_cost and "resize-cost" not in shares:
-        shares = (*shares, "resize-cost")
+        last = tuple(share for share in shares if share == SWEEP)
+        shares = (*(share for share in shares if share != SWEEP), "resize-cost", *last)
     arguments = dict(recipe.arguments)
+    if SWEEP in shares:  # replicas that are pods would be ended for it
+        arguments[SWEEP] = {**recipe.arguments.get(SWEEP, {}), "restart": False}
     for plugin in {*MEASURING} & {*shares}:
         arguments[plugin] = {"measured": True, **recipe.arguments.get(plugin, {})}
     if shares and devices and GROWS not in rebalance:
@@ -59,6 +65,8 @@ def not_on_a_cluster(
     faults = [
         fault for plugin in known.shares for fault in _of_no_use(plugin, known, arguments.get(plugin, {}))
     ]
+    if SWEEP in known.shares and arguments.get(SWEEP, {}).get("restart") is True:
+        faults.append(f"pluginArgs.{SWEEP}.restart: {RESTARTS}; leave it out")
     if known.resize == "hand-over" and not devices:
         by_restarts = f"{name}-restart"
         instead = by_restarts if by_restarts in NAMED else "resize restart or in-place"

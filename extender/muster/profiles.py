@@ -77,6 +77,14 @@ NAMED: Mapping[str, Recipe] = {
     "afs-p-packed": Recipe(
         scores=PACK, shares=("afs-p", "network-packing"), estimate="measured", resize="in-place"
     ),
+    # CoDDL as its authors ran it (Fig. 7): AFS-P, and each new job is measured at all sizes below its share (4.5)
+    "coddl": Recipe(
+        scores=PACK,
+        shares=("afs-p", "network-packing", "sweep"),
+        estimate="measured",
+        resize="in-place",
+        arguments={"sweep": {"restart": True}},  # nothing is restarted: here all jobs change in place
+    ),
     # our own: marginal gain weighed by rank
     "tide": Recipe(scores=PACK, shares=("tide",)),
     "tide-packed": Recipe(scores=PACK, shares=("tide", "network-packing"), resize="in-place"),

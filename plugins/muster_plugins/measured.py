@@ -4,9 +4,9 @@
 beyond its fair part M/n of the GPUs. Once it has run, it is believed as measured at the sizes that it had (a speed
 that was not measured is interpolated in the time of an iteration), and linear from the largest measured one on.
 
-CoDDL makes a new job run at "all allocatable units that are smaller than the given share" in turn. Muster does not:
-that rests on shrinking that costs milliseconds, and here each size is a restart (seconds to minutes on all its GPUs).
-So sizes are measured as shares change, and those between are interpolated until then, on a cluster (`reported`) too.
+CoDDL makes a new job run at "all allocatable units that are smaller than the given share" in turn, since shrinking
+costs milliseconds there: `sweep`, behind the policy, does so where a job's GPUs change in place. Without it sizes are
+measured as shares change, and those between are interpolated until then, on a cluster (`reported`) too.
 
 Choices: the fair part is rounded down, at least 1, and bounds only jobs of which nothing is measured. A cycle is
 asked for `settle` seconds after a start or a change, when there is something to read. Lengths are what the owner

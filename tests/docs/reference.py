@@ -97,6 +97,8 @@ def profile_rows() -> str:
         decides = [*recipe.shares[:1], *recipe.rebalance, recipe.sort, *(s for s, _ in recipe.scores)]
         first = next((plugin for plugin in decides if plugin), "")
         what = _headline(first) if first else "Pod by pod, without gangs, as plain kube-scheduler does."
+        if "sweep" in recipe.shares:
+            what = f"{what} {_headline('sweep')}"
         rows.append((f"`{name}`", what, _plugins_of(recipe), _else(recipe), tried.words(name, recipe)))
     return table(("profile", "what decides", "plugins", "other settings", "on a cluster"), rows)
 

@@ -32,6 +32,7 @@ TRIED: Mapping[str, str] = {
     "termination": "families_more",
     "reshape-restart": "families_more",
     "reshape": "reshape_in_place",
+    "coddl": "sweep_in_place",
 }
 """By profile: NAME of the scenarios e2e/test_NAME.py."""
 

@@ -8,6 +8,7 @@ Times in s from the trace's start, steps in iterations, progress in seconds on o
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -72,6 +73,7 @@ class Training:
     arrival: float = 0.0
     members: dict[str, tuple[Member, ...]] = field(default_factory=dict)  # behind the gate, by role
     placed: dict[str, Spot] = field(default_factory=dict)
+    part: int = 0  # replicas of its share, while it trains on fewer to be measured
     leaving: dict[str, Spot] = field(default_factory=dict)  # on their way off their nodes (sim/leaving.py)
     restart_on: tuple[str, ...] = ()  # all of it leaves to start again: where, of its elastic role
     holds: tuple[Reservation, ...] = ()  # what is free of that already, and kept for it
@@ -164,6 +166,19 @@ class Training:
     def spots(self) -> tuple[Spot, ...]:
         """Where its replicas are now."""
         return self.at.spots
+
+    def trains_on(self) -> tuple[Spot, ...]:
+        """Where it is to train now: on all of its places, or to be measured on some of them (`Grant.measure`): where
+        it has most of them."""
+        spots = tuple(sorted(self.placed.values()))
+        elastic = elastic_spec(self.roles).name
+        count = sum(role == elastic for role, _ in spots)
+        grant = self.want.within(count) if self.want is not None else None
+        if grant is None or not grant.measure:
+            return spots
+        on = Counter(node for role, node in spots if role == elastic)
+        mine = sorted([s for s in spots if s[0] == elastic], key=lambda s: (-on[s[1]], s[1]))
+        return tuple(sorted([s for s in spots if s[0] != elastic] + mine[: grant.measure]))
 
     def counts(self, spots: Sequence[Spot]) -> tuple[tuple[str, int], ...]:
         """Replicas by role, every role named, sorted by name."""

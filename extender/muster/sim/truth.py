@@ -177,7 +177,7 @@ class Truth:
 
     def intend(self, training: Training, now: float) -> None:
         """From what is planned and what runs: the change that is to come, if any."""
-        spots = tuple(sorted(training.placed.values()))
+        spots = training.trains_on()
         batch = (training.want.batch if training.want is not None else 0) or training.submission.batch
         before = self.pending.pop(training, None)
         runs = training.may_run(spots, now)
@@ -294,7 +294,8 @@ class Truth:
         """Facts and tallies of a change that has taken place."""
         kind = change.kind
         self.tally.changes[kind] = self.tally.changes.get(kind, 0) + 1
-        if kind in (ph.GROW, ph.SHRINK, ph.MOVE) and ran:
+        measures = self._measures(training, len(change.places.spots))
+        if kind in (ph.GROW, ph.SHRINK, ph.MOVE) and ran and not measures:
             training.last_resize = now
             training.resizes += kind != ph.MOVE
             training.moves += kind == ph.MOVE
@@ -304,6 +305,11 @@ class Truth:
         if kind not in (ph.STOP, ph.BIND):
             training.last_cost = self._told(training, change, now)
         self.stale[training] = None
+
+    def _measures(self, training: Training, count: int) -> bool:
+        """Whether it goes to a part of its share to be measured there, or back from it: no resize."""
+        before, training.part = training.part, len(training.placed) if count < len(training.placed) else 0
+        return bool(training.part) or before == count
 
     def _told(self, training: Training, change: Pending, now: float) -> float:
         """Seconds that a change took, as far as anybody was told: without reports until all replicas ran again."""
