@@ -1,9 +1,9 @@
 """Share `resize-cost`: a running job changes only where that gains more than it costs. Last of a profile's chain.
 
 What the policies before it don't weigh: a job that changes writes a checkpoint, restarts, warms up; and some give
-GPUs that nobody else wants to a job which they slow down. So a grant at which a job is slower than at a smaller one
-(by more than `noise`) becomes the smallest legal one at which it is fastest, at a start as well. Then, for each
-running job whose number of replicas would change, in this order:
+GPUs that nobody else wants to a job which they slow down. (Only `sweep` stands behind it, which changes no share.)
+So a grant at which a job is slower than at a smaller one (by more than `noise`) becomes the smallest legal one at
+which it is fastest, at a start as well. Then, for each running job whose number of replicas would change, in order:
 
 1. *Rest*: it was changed, or started again, less than cost / overhead seconds ago: it stays as it is. So changes take
    no more than `overhead` of its time. cost is the median of its last three measured ones, else what was learned of
