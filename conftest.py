@@ -46,6 +46,7 @@ LONGEST_FIRST = (
     "e2e/test_operators_lws.py",
     "e2e/test_operators_pytorch.py",
     "e2e/test_frameworks_in_place.py",
+    "e2e/test_sweep_in_place.py",
     "e2e/test_admission.py",
     "e2e/test_words.py",
     "e2e/test_no_way_round.py",

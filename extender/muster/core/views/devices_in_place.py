@@ -22,12 +22,13 @@ Json = dict[str, object]
 class OnNode:
     """One node. devices: with the jobs that use each or are about to, at most two; uses: how many devices a job uses,
     and `shown` how many of these are drawn as its own: a device of two jobs is drawn once; due: how many it is to
-    have; held: GPUs of holders."""
+    use; kept: more that are its own, while it is measured with fewer; held: GPUs of holders."""
 
     devices: list[tuple[HeldDevice, tuple[JobKey, ...]]] = field(default_factory=list)
     uses: dict[JobKey, int] = field(default_factory=dict)
     shown: dict[JobKey, int] = field(default_factory=dict)
     due: dict[JobKey, int] = field(default_factory=dict)
+    kept: dict[JobKey, int] = field(default_factory=dict)
     held: int = 0
 
     def counts(self, room: int) -> Iterator[tuple[JobKey, int, int, int]]:
@@ -81,6 +82,7 @@ class InPlaceReading:
         for want in self._seen.wants:
             node = found.setdefault(want.node, OnNode())
             node.due[want.job] = node.due.get(want.job, 0) + want.count
+            node.kept[want.job] = node.kept.get(want.job, 0) + want.kept
         for node in found.values() if not self._seen.decided else ():
             node.due = dict(node.uses)  # who does not decide takes it that all keep what they have
         for name, count in self._seen.held.items():
@@ -149,7 +151,7 @@ def told_in_place(view: View, found: Job, devices: InPlaceReading) -> Json | Non
         "min": slots.min if slots is not None else bound,
         "max": slots.max if slots is not None else bound,
         "sizes": list(slots.sizes) if slots is not None else [],
-        "granted": sum(node.due.get(found.key, 0) for _, node in here),
+        "granted": sum(node.due.get(found.key, 0) + node.kept.get(found.key, 0) for _, node in here),
         "bound": bound,
         "nodes": sorted(name for name, _ in here),
         "devices": mine,
