@@ -183,11 +183,12 @@ class Trainings:
         self.releases.append(now - given_up - self._for_a_round(left, now))
 
     def _for_a_round(self, left: Left, now: float) -> float:
-        """Seconds from when a place came free to the next round, or until it was taken before that."""
+        """Seconds from when a place came free to the round that it was taken in; 0 where it was taken before one."""
         if not self.round:
             return 0.0
         free = self.began + left.free
-        return min(math.ceil(free / self.round) * self.round - free, now - left.free)
+        waited = math.ceil(free / self.round) * self.round - free
+        return waited if waited < now - left.free else 0.0
 
     def _note(self, now: float, what: str, job: str, node: str = "") -> None:
         self.course.append((round(now, 3), what, job, node))
