@@ -30,6 +30,7 @@ LONGEST_FIRST = (
     "e2e/test_nothing_healthy_ends.py",
     "e2e/test_elastic.py",
     "e2e/test_families_more.py",
+    "e2e/test_gavel.py",
     "e2e/test_coach.py",
     "e2e/test_report.py",
     "e2e/test_operators.py",

@@ -23,7 +23,7 @@ from muster.core import snapshot_codec
 from muster.core.cycle import cycle
 from muster.core.views.view import View
 from muster.settings import load_settings, profile_of
-from muster.types import Config
+from muster.types import Config, Job
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 LINEAR = ""
@@ -66,12 +66,12 @@ def shared_by(lab: Lab, profile: str, **changes: Any) -> Iterator[None]:
         yield
 
 
-def in_rounds(share: str, **arguments: object) -> dict[str, Any]:
-    """Settings of a profile of one's own: this share, in rounds of ROUND s."""
+def in_rounds(share: str, every: float = ROUND, **arguments: object) -> dict[str, Any]:
+    """Settings of a profile of one's own: this share, in rounds of so many s."""
     return {
         "profile": "quick",
         "profiles": [
-            {"name": "quick", "scores": [{"name": "pack", "weight": 1}], "shares": [share], "round": ROUND}
+            {"name": "quick", "scores": [{"name": "pack", "weight": 1}], "shares": [share], "round": every}
         ],
         "pluginArgs": {share: arguments},
         "resizeCost": False,
@@ -162,6 +162,12 @@ def snapshot_of(lab: Lab, cluster: Cluster, replica: int = 0) -> Json:
 
     found: Json = wait_until(ask, what="the right to read the snapshot").json()
     return found
+
+
+def jobs_of(lab: Lab, cluster: Cluster, namespace: str) -> dict[str, Job]:
+    """Jobs as the newest plan knows them, by name."""
+    snapshot, _ = snapshot_codec.load(snapshot_of(lab, cluster))
+    return {key.name: one for key, one in snapshot.jobs.items() if key.namespace == namespace}
 
 
 def replayed(lab: Lab, cluster: Cluster, replica: int = 0) -> Json:

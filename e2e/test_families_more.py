@@ -13,12 +13,12 @@ from e2e.elastic import (
     ROUND,
     holding,
     in_rounds,
+    jobs_of,
     only,
     replayed,
     settles,
     shared_by,
     shares,
-    snapshot_of,
     train,
 )
 from e2e.lab import Lab, NodeGroup, Shape
@@ -33,8 +33,6 @@ from e2e.scenario import (
     wait_until,
 )
 from e2e.test_families import NODE, all_gated, by, whole
-from muster.core import snapshot_codec
-from muster.types import Job
 
 pytestmark = [pytest.mark.lab, pytest.mark.referee(again=10)]
 
@@ -61,12 +59,6 @@ class Reporting:
 def nodes_of(cluster: Cluster, namespace: str) -> dict[str, set[str]]:
     """Where the bound pods of each Job are."""
     return {name: {one.node for one in pods} for name, pods in holding(cluster, namespace).items()}
-
-
-def jobs_of(lab: Lab, cluster: Cluster, namespace: str) -> dict[str, Job]:
-    """Jobs as the newest plan knows them, by name."""
-    snapshot, _ = snapshot_codec.load(snapshot_of(lab, cluster))
-    return {key.name: one for key, one in snapshot.jobs.items() if key.namespace == namespace}
 
 
 def asked(lab: Lab, cluster: Cluster, namespace: str, name: str) -> object:
@@ -264,23 +256,6 @@ def trains_and_is_told(lab: Lab, cluster: Cluster, name: str, batch: int) -> Non
         wait_until(
             lambda: known() == (batch, {batch}), within=SLOW, what="its speed is known by it", also=known
         )
-
-
-def test_gavel_splits_the_time_of_each_product_between_jobs(new_lab: Callable[..., Lab]) -> None:
-    lab = new_lab(PRODUCTS)
-    cluster = Cluster(lab.kubeconfig)
-    with configured(lab, **in_rounds("gavel-isolation", round=4.0, interval=8.0)):
-        cluster.submit(*(whole(name, 2) for name in ("one", "two")))
-        seen: dict[str, set[str]] = {"one": set(), "two": set()}
-
-        def everywhere() -> bool:
-            for name, (product, count) in product_by_job(cluster).items():
-                if count == 2:
-                    seen[name].add(product)
-            return all(len(products) == 2 for products in seen.values())
-
-        wait_until(everywhere, within=SLOW, what="each had its turn on both products", also=lambda: seen)
-        replayed(lab, cluster)
 
 
 # --- one by one, by restarts --------------------------------------------------------------------------------

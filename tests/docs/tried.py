@@ -27,7 +27,11 @@ TRIED: Mapping[str, str] = {
     "specon": "families_more",
     "similarity": "families_more",
     "pollux": "pollux",
-    "gavel-isolation": "families_more",
+    "gavel-isolation": "gavel",
+    "gavel-fifo": "gavel",
+    "gavel-max-min-perf": "gavel",
+    "gavel-ftf-perf": "gavel",
+    "gavel-min-total-duration-perf": "gavel",
     "coach": "coach",
     "termination": "families_more",
     "reshape-restart": "families_more",
@@ -47,8 +51,7 @@ AS: Mapping[str, str] = {
     "specon-default": "fifo",
     **{
         f"gavel-{name}": "gavel-isolation"
-        for name in ("fifo", "max-min", "max-min-perf", "ftf", "ftf-perf", "min-total-duration",
-                     "min-total-duration-perf")
+        for name in ("max-min", "ftf", "min-total-duration")
     },
 }  # fmt: skip
 """By profile without a scenario: the one that is carried out in the same way (grants of the same kind, or none)."""

@@ -1,0 +1,172 @@
+"""Gavel on two GPU products: time is split as the allocation says, and each linear programme has its own idea."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from e2e.cluster import Cluster, Refused
+from e2e.elastic import ROUND, holding, in_rounds, jobs_of, replayed, snapshot_of
+from e2e.lab import Lab
+from e2e.reports import AsPods
+from e2e.scenario import comes_to_hold, configured, delete_job, looking, seen_at_once, wait_until
+from e2e.test_families import all_gated, whole
+from e2e.test_families_more import A100, PRODUCTS, SLOW, T4, product_by_job
+from muster.core import snapshot_codec
+from muster.profiles import NAMED
+
+OWN_LAB = "want nodes of two GPU products"
+pytestmark = [pytest.mark.lab, pytest.mark.referee(again=10)]
+
+
+def test_gavel_splits_the_time_of_each_product_between_jobs(new_lab: Callable[..., Lab]) -> None:
+    lab = new_lab(PRODUCTS)
+    cluster = Cluster(lab.kubeconfig)
+    with configured(lab, **quick("gavel-isolation")):
+        with seen_at_once(lab):
+            cluster.submit(*(whole(name, 2) for name in ("one", "two")))
+            all_gated(cluster, "default", one=2, two=2)
+        wait_until(
+            lambda: (
+                sorted(sum(one.values()) >= 8.0 for one in rounds_on(lab, cluster).values()) == [True, True]
+            ),
+            within=SLOW,
+            what="each has had eight rounds' time",
+            also=lambda: rounds_on(lab, cluster),
+        )
+        had = rounds_on(lab, cluster)
+        for name in ("job-one", "job-two"):
+            share = allocated(lab, cluster, "gavel-isolation", name)
+            assert share == {A100: 0.5, T4: 0.5}, "a half of everything"
+            for product, part in share.items():
+                owed = part * sum(had[name].values())
+                assert abs(had[name].get(product, 0.0) - owed) <= 1.5, (
+                    had,
+                    "a round and what of one is under way",
+                )
+        replayed(lab, cluster)
+
+
+def quick(profile: str, every: float = ROUND, **arguments: object) -> dict[str, Any]:
+    """Settings of a profile by name, but for its rounds: of so many s."""
+    recipe = NAMED[profile]
+    (share,) = recipe.shares
+    given = {**recipe.arguments.get(share, {}), "round": float(every), "interval": 8.0, **arguments}
+    return in_rounds(share, every, **given)
+
+
+def rounds_on(lab: Lab, cluster: Cluster) -> dict[str, dict[str, float]]:
+    """By job and GPU product: the time that Muster has counted for it there, in rounds of ROUND s."""
+    snapshot, _ = snapshot_codec.load(snapshot_of(lab, cluster))
+    return {
+        key.name: {
+            product: meter.at(snapshot.now) / ROUND
+            for product, meter in job.facts.by_product.items()
+            if product
+        }
+        for key, job in snapshot.jobs.items()
+    }
+
+
+def allocated(lab: Lab, cluster: Cluster, policy: str, name: str) -> dict[str, float]:
+    """Shares of time by product in a gavel policy's last allocation, in hundredths; {} before there is one."""
+    kept = jobs_of(lab, cluster, "default")[name].memory.get(policy)
+    shares = kept.get("share", {}) if isinstance(kept, dict) else {}
+    return {product: round(float(part), 2) for product, part in shares.items() if round(float(part), 2)}
+
+
+class Training:
+    """A look for `looking`: each job trains as fast as it does on the product where it is, and reports its steps and
+    how many there will be."""
+
+    def __init__(
+        self, lab: Lab, cluster: Cluster, speeds: Mapping[str, Mapping[str, float]], **left: float
+    ) -> None:
+        self._own, self._speeds, self._left = Cluster(cluster.kubeconfig), speeds, left
+        self._pods = AsPods(lab, self._own)
+        self._steps, self._at = dict.fromkeys(speeds, 0.0), time.monotonic()
+
+    def __call__(self) -> None:
+        now = time.monotonic()
+        passed, self._at = now - self._at, now
+        there = holding(self._own, "default")
+        for name, (product, _) in product_by_job(self._own).items():
+            if name in self._speeds and name in there:  # else it was bound between the two looks
+                step = self._steps[name] = self._steps[name] + passed * self._speeds[name][product]
+                self._pods.tell(there[name][0], {"step": step, "total": step + self._left[name]})
+
+
+def gone(error: Exception) -> bool:
+    """Whether a pod ended between two looks, so that no token of its own can be had."""
+    return isinstance(error, Refused) and error.status in (404, 409)
+
+
+def test_gavel_s_programmes_give_the_faster_product_to_whom_each_of_them_means(
+    new_lab: Callable[..., Lab],
+) -> None:
+    """One job is ten times as fast on an A100 and nearly done, the other a tenth faster and far from its end."""
+    lab = new_lab(PRODUCTS)
+    cluster = Cluster(lab.kubeconfig)
+    speeds = {"choosy": {A100: 10.0, T4: 1.0}, "steady": {A100: 5.5, T4: 5.0}}
+
+    def known() -> dict[str, set[str]]:
+        jobs = jobs_of(lab, cluster, "default")
+        return {name: {config.product for config in jobs[f"job-{name}"].samples} for name in speeds}
+
+    def now_on(**wanted: str) -> None:
+        """So it is, and stays when another round begins."""
+        comes_to_hold(
+            lambda: product_by_job(cluster) == {name: (product, 2) for name, product in wanted.items()},
+            seconds=1.5 * ROUND,
+            what=f"{wanted}",
+            also=lambda: f"{product_by_job(cluster)} {known()}\n{cluster.gangs('default')}",
+        )
+
+    with looking(Training(lab, cluster, speeds, choosy=200.0, steady=1e6), 0.9, unless=gone):
+        with seen_at_once(lab):
+            cluster.submit(*(whole(name, 2) for name in speeds))
+            all_gated(cluster, "default", choosy=2, steady=2)
+        for number, every in enumerate((60.0, 61.0), start=1):  # a changed configuration begins another round
+            with configured(lab, **quick("gavel-isolation", every)):
+                wait_until(
+                    lambda number=number: all(len(products) >= number for products in known().values()),
+                    within=SLOW,
+                    what=f"their speeds are known on {number} products",
+                    also=lambda: f"{known()} {product_by_job(cluster)}",
+                )
+        with configured(lab, **quick("gavel-max-min-perf")):
+            wait_until(
+                lambda: (
+                    [allocated(lab, cluster, "gavel-max-min", f"job-{name}") for name in speeds]
+                    == [{A100: 0.5, T4: 0.5}] * 2
+                ),
+                what="more for one than with an equal split would be less for the other: halves",
+                also=lambda: jobs_of(lab, cluster, "default"),
+            )
+            replayed(lab, cluster)
+        with configured(lab, **quick("gavel-ftf-perf")):
+            now_on(choosy=A100, steady=T4)  # it is nearly done, and would be latest by far
+            assert allocated(lab, cluster, "gavel-ftf", "job-choosy") == {A100: 1.0}
+            replayed(lab, cluster)
+        with configured(lab, **quick("gavel-min-total-duration-perf")):
+            now_on(choosy=T4, steady=A100)  # all is done soonest where the longest is fastest
+            assert allocated(lab, cluster, "gavel-min-total-duration", "job-steady") == {A100: 1.0}
+            replayed(lab, cluster)
+    with configured(lab, **quick("gavel-fifo", pick="random")):
+        cluster.submit(whole("late", 2))
+        one, two = "choosy", "steady"
+        wait_until(
+            lambda: (
+                {name for name, (_, count) in product_by_job(cluster).items() if count == 2} == {one, two}
+            ),
+            what="who came first has a product each",
+            also=lambda: product_by_job(cluster),
+        )
+        given = {name: product for name, (product, _) in product_by_job(cluster).items()}
+        now_on(**given)  # for good, and the third waits
+        delete_job(cluster, "default", one)
+        now_on(late=given[one], steady=given[two])
+        replayed(lab, cluster)
