@@ -10,14 +10,18 @@ from typing import Any
 import pytest
 
 from e2e.cluster import Cluster, Json
-from e2e.elastic import has, only, replayed, settles, shared_by, shares, train
+from e2e.elastic import has, only, replayed, settles, shared_by, shares, snapshot_of, train
 from e2e.lab import Lab
 from e2e.scenario import delete_job, gang, gated, seen_at_once, stays, wait_until
+from muster.core import snapshot_codec
+from muster.types import JobKey
 
 pytestmark = [pytest.mark.lab, pytest.mark.referee(again=10)]
 
 NODE = "node-00"
 """8 GPUs."""
+QUANTUM = 3.0
+"""s for which AFS-P lets a job run before another may have its turn."""
 
 
 def whole(name: str, gpus: int, *, seconds: float | None = None, **what: Any) -> Json:
@@ -138,29 +142,74 @@ def test_tiresias_demotes_a_job_that_has_had_its_service(lab: Lab, cluster: Clus
         replayed(lab, cluster)
 
 
-def test_afs_p_lets_jobs_take_turns_where_there_are_more_than_gpus_and_shares_all_where_there_are_fewer(
+def test_afs_p_lets_jobs_take_turns_by_quanta_where_there_are_more_than_gpus_and_throws_coins_where_there_are_fewer(
     lab: Lab, cluster: Cluster, namespace: str
 ) -> None:
     only(lab, cluster, NODE)
     names = [f"j{i}" for i in range(9)]
-    with shared_by(lab, "afs-p", **by("afs-p", quantum=3.0)):
+    with shared_by(lab, "afs-p", **by("afs-p", quantum=QUANTUM)):
         cluster.submit(*(train(name, most=8, restart=True) for name in names), namespace=namespace)
         wait_until(
             lambda: len(now := shares(cluster, namespace)) == 8 and set(now.values()) == {1},
             what="eight of the nine have a GPU",
             also=lambda: shares(cluster, namespace),
         )
-        seen: set[str] = set()
+        waited: set[str] = set()
+
+        def turns() -> bool:
+            """Counters, footnote 11: whoever waits has used up as many quanta as anybody who runs, or more."""
+            used, granted = quanta(lab, cluster, namespace)
+            out, there = (
+                {name for name, count in granted.items() if bool(count) is runs} for runs in (False, True)
+            )
+            if len(granted) == 9 and out and there:
+                assert min(used[name] for name in out) >= max(used[name] for name in there), (used, granted)
+                waited.update(name for name in out if used[name])
+            return len(waited) >= 2 and all(used.values())
+
         wait_until(
-            lambda: seen.update(shares(cluster, namespace)) or len(seen) == 9,
-            what="the ninth has its turn",
-            also=lambda: f"{seen}\n{cluster.gangs(namespace)}",
+            turns,
+            what="all have used up a quantum, and two of them lost their GPU by that",
+            also=lambda: f"{waited}\n{quanta(lab, cluster, namespace)}",
         )
-        for name in names[2:]:
+        for name in names[3:]:
             delete_job(cluster, namespace, name)
         wait_until(
-            lambda: set(now := shares(cluster, namespace)) == {"j0", "j1"} and sum(now.values()) == 8,
-            what="the two that are left share all GPUs",
+            lambda: sorted(shares(cluster, namespace).values()) == [2, 3, 3],
+            what="the three that are left share all GPUs",
             also=lambda: shares(cluster, namespace),
         )
+        drawn: dict[float, set[str]] = {}
+
+        def coins() -> bool:
+            """None of three alike beats another: a coin says who has 2 of 8, for a quantum."""
+            plain = snapshot_of(lab, cluster)
+            granted = quanta_of(plain, namespace)[1]
+            if sorted(granted.values()) == [2, 3, 3]:
+                drawn.setdefault(plain["snapshot"]["now"] // QUANTUM, set()).add(
+                    min(granted, key=granted.__getitem__)
+                )
+            return len(drawn) >= 3 and len(set().union(*drawn.values())) >= 2
+
+        wait_until(
+            coins,
+            what="with another quantum the coin fell for another one",
+            also=lambda: drawn,
+        )
+        assert all(len(losers) == 1 for losers in drawn.values()), drawn
         replayed(lab, cluster)
+
+
+def quanta(lab: Lab, cluster: Cluster, namespace: str) -> tuple[dict[str, float], dict[str, int]]:
+    return quanta_of(snapshot_of(lab, cluster), namespace)
+
+
+def quanta_of(plain: Json, namespace: str) -> tuple[dict[str, float], dict[str, int]]:
+    """Quanta that each job has used up, as the newest plan counts them, and the replicas that it grants, by name."""
+    snapshot, _ = snapshot_codec.load(plain)
+    jobs = {key: job for key, job in snapshot.jobs.items() if key.namespace == namespace}
+    newest = {JobKey(*key): kept for key, kept in plain["plan"].get("memory", ())}
+    granted = {JobKey(*key): count for key, count in plain["plan"].get("shares", ())}
+    kept = {key: {**job.memory, **newest.get(key, {})}.get("afs-p", {}) for key, job in jobs.items()}
+    used = {key.name: float(one.get("count", 0.0)) for key, one in kept.items() if isinstance(one, dict)}
+    return used, {key.name: granted[key] for key in jobs if key in granted}
