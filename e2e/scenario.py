@@ -256,6 +256,10 @@ def looking(
     thread.start()
     try:
         yield
+    except BaseException as error:
+        if blind:  # what is waited for may need the look
+            error.add_note(f"nobody looked any more: {blind[0]!r}")
+        raise
     finally:
         over.set()
         thread.join(timeout=300)
