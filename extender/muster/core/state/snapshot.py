@@ -82,8 +82,8 @@ def room(nodes: Nodes) -> Callable[[Job, int], int]:
 def _recreated(state: LedgerState, job_state: JobState, job: Job, now: float) -> Job:
     """A job that ran and of which nothing does any more, not by our hand, while its owner wants all of it (a JobSet's
     failurePolicy, a LeaderWorkerSet's group): it has its place in the queue at once, for its pods are about to come.
-    Its owner makes them when the last one has ended, so RETURN counts from that, and from each that comes; and as an
-    owner may have to remove what it has made before (a JobSet its Jobs), from each time that it is seen at that."""
+    Its owner makes them when the last one has ended, so RETURN counts from that, and from each that comes. An owner
+    may have to remove what it made before (a JobSet its Jobs): while that is there, and from each change of it."""
     before = state.jobs.get(job_state.key)
     if job.started or not state.owners.lives(job_state.key, job_state.owner):
         job_state.recreated_until = 0.0
@@ -97,7 +97,8 @@ def _recreated(state: LedgerState, job_state: JobState, job: Job, now: float) ->
         ends = any(
             m.phase is Phase.ENDING for one in (before, job) if one for r in one.roles for m in r.members
         )
-        sign = now if ends else max(job_state.newest_pod, job_state.owner_moved)
+        acts = job_state.owner is not None and state.owners.is_to_act(job_state.owner.uid)
+        sign = now if ends or acts else max(job_state.newest_pod, job_state.owner_moved)
         most = job_state.recreated_at + state.profile.incomplete
         job_state.recreated_until = max(job_state.recreated_until, min(sign + RETURN, most))
     if now >= job_state.recreated_until:

@@ -17,6 +17,8 @@ from muster.types import DeclaredRole, JobKey, Owner, OwnerRecord, Phase, PodRec
 WATCHED_KINDS = frozenset({"Job", "ReplicaSet", "StatefulSet", "Deployment"})
 WATCHED_GROUPS = frozenset({"batch", "apps"})
 """Controllers of pods whose records the watches deliver: a pod waits a moment for its own."""
+FAILED = frozenset({"FailureTarget", "Failed", "Deleted"})
+"""How a Job says that it has not ended well, and what the decoder makes of one that is being deleted."""
 
 
 def watched(owner: Owner) -> bool:
@@ -234,6 +236,13 @@ class Owners:
         if record is None or not (self.suspended(uid) or self.comes_back(uid)):
             return False
         return record.gangs is None or identity.group_index(key) < record.gangs
+
+    def is_to_act(self, uid: str) -> bool:
+        """Whether something that an owner has made has failed, or is being removed, and the owner has neither ended
+        by that nor replaced it yet (a JobSet's Job, under a failurePolicy)."""
+        record = self.records.get(uid)
+        below = [self.records[child] for child in self._children.get(uid, ()) if child in self.records]
+        return record is not None and not record.over and any(child.over in FAILED for child in below)
 
     def suspended(self, uid: str) -> bool:
         """Whether an owner wants no pods for now: it says so, or all that it owns and that has not ended does."""
