@@ -148,7 +148,9 @@ def test_afs_p_lets_jobs_take_turns_by_quanta_where_there_are_more_than_gpus_and
     only(lab, cluster, NODE)
     names = [f"j{i}" for i in range(9)]
     with shared_by(lab, "afs-p", **by("afs-p", quantum=QUANTUM)):
-        cluster.submit(*(train(name, most=8, restart=True) for name in names), namespace=namespace)
+        with seen_at_once(lab):  # who comes later waits with less than those that run, until a quantum ends
+            cluster.submit(*(train(name, most=8, restart=True) for name in names), namespace=namespace)
+            all_gated(cluster, namespace, **dict.fromkeys(names, 8))
         wait_until(
             lambda: len(now := shares(cluster, namespace)) == 8 and set(now.values()) == {1},
             what="eight of the nine have a GPU",

@@ -1,6 +1,7 @@
 """AFS and what it is compared with, each on a table small enough to work out by hand."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -123,6 +124,23 @@ def test_processor_sharing_lets_a_job_finish_its_quantum_then_who_has_run_least(
     assert granted(policy, jobs, now=7000.0) == [1, 1, 0]
     assert policy.wake(shown(jobs, 7000.0)) == 7200.0
     assert granted(policy, jobs, now=7200.0) == [0, 1, 1]  # a's counter is 1 now, c's 0
+
+
+@pytest.mark.parametrize("policy", [load("afs-p"), load("afs-s"), load("themis", {"lease": 7200.0})])
+def test_whose_place_is_held_while_another_ends_there_uses_up_no_quantum_and_keeps_it(policy: Any) -> None:
+    """Two GPUs, three jobs: c ran before, has waited for longer than a quantum, and its turn has come: its pod is
+    pinned, and a's has not ended yet."""
+    running = {"have": [0, 1, 1], "first_start": [0.0, 3600.0, 100.0], "run_start": [0.0, 7100.0, 100.0]}
+    jobs = table(2, most=[4] * 3, **running)  # type: ignore[arg-type]
+    facts = Facts(100.0, 100.0, Meter())
+    held = replace(job("c", worker=1, pinned=["n0"]), key=jobs.keys[2], facts=facts)
+    assert held.started
+    before = replace(shown(jobs, 9000.0), jobs={held.key: held})
+    assert policy.share(before).replicas.tolist()[2] == 1
+    crowd = snapshot(nodes=1, gpus=1, jobs=[held, job("w", worker=1)], now=9000.0)
+    assert policy.observe(held, crowd) == {"count": 0.0, "since": 0.0}
+    there = replace(job("c", worker=1, on=["n0"]), key=held.key, facts=facts)
+    assert policy.observe(there, crowd) == {"count": 1.0, "since": 9000.0}
 
 
 def test_afs_s_evens_out_and_afs_p_looks_at_speed_when_jobs_are_few() -> None:

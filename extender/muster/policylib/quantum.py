@@ -8,7 +8,8 @@ present quantum began, unless its run began later (then it is the run's start). 
                                    is in a new quantum
     else                           nothing
 
-`since` = now therefore also says: this job's place is decided at this moment.
+`since` = now therefore also says: this job's place is decided at this moment. A job whose place is held while it is
+on no node yet (on a cluster who gives way takes seconds to end) uses up nothing: its quantum begins with its run.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import numpy as np
 from muster.memory import Memory
 from muster.policylib import greedy
 from muster.policylib.remembered import columns, folded, number
-from muster.types import FloatArray, IntArray, Job, SharingSnapshot, Snapshot
+from muster.types import BoolArray, FloatArray, IntArray, Job, SharingSnapshot, Snapshot
 
 FIELDS = ("count", "since")
 Rest = Callable[[SharingSnapshot, IntArray, int], IntArray]
@@ -47,7 +48,7 @@ def share(snapshot: SharingSnapshot, own: Memory[Quanta], length: float, rest: R
     table = snapshot.table
     memory = columns(snapshot, own, FIELDS)
     if not folded(snapshot, own):
-        memory = fold(snapshot, memory, length)
+        memory = fold(snapshot, memory, length, runs=on_nodes(snapshot))
     crowded = greedy.crowded(table)
     running = table.have > 0
     if crowded:
@@ -63,12 +64,23 @@ def share(snapshot: SharingSnapshot, own: Memory[Quanta], length: float, rest: R
     return granted + rest(snapshot, others[np.lexsort(keys)], left)
 
 
+def on_nodes(snapshot: SharingSnapshot) -> BoolArray:
+    """(J,) rows of which a replica is on a node, as far as their jobs are known."""
+    jobs = [snapshot.jobs.get(key) for key in snapshot.table.keys]
+    return np.array([job is None or job.running > 0 for job in jobs], dtype=np.bool_)
+
+
 def fold(
-    snapshot: SharingSnapshot, memory: Mapping[str, FloatArray], length: float, renew: bool = True
+    snapshot: SharingSnapshot,
+    memory: Mapping[str, FloatArray],
+    length: float,
+    renew: bool = True,
+    runs: BoolArray | None = None,
 ) -> dict[str, FloatArray]:
     """`points.Fold`: count and since of each row at the snapshot's time. Idempotent.
 
-    renew: whether quanta are renewed while there are fewer jobs than GPUs (else they end all the same).
+    renew: whether quanta are renewed while there are fewer jobs than GPUs (else they end all the same). runs: (J,)
+    who is on a node, None: everybody who has replicas.
     """
     table, now = snapshot.table, snapshot.now
     blank = np.zeros(len(table))
@@ -76,6 +88,8 @@ def fold(
     if renew and not greedy.crowded(table):
         return {"count": count, "since": np.full(len(table), now)}
     over = (table.have > 0) & (_began(since, table.run_start) + length <= now)
+    if runs is not None:
+        over &= runs
     return {"count": count + over, "since": np.where(over, now, since)}
 
 
@@ -89,7 +103,7 @@ def observe(
     gpus = int(nodes.gpus(nodes.total)[nodes.open].sum())  # of those that are shared out
     if renew and len(snapshot.jobs) < gpus:
         since = now
-    elif job.started and job.facts.run_start is not None and max(since, job.facts.run_start) + length <= now:
+    elif job.running and job.facts.run_start is not None and max(since, job.facts.run_start) + length <= now:
         count, since = count + 1.0, now
     return {"count": count, "since": since}
 
