@@ -43,7 +43,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from muster.core.placement.reservations import placed
 from muster.core.progress.fits import Surface
 from muster.memory import Memory, remembers
 from muster.points import Estimation
@@ -54,6 +53,7 @@ from muster.types import (
     IntArray,
     Job,
     Nodes,
+    Phase,
     SharingSnapshot,
     Snapshot,
     elastic_role,
@@ -278,4 +278,5 @@ def at_boundary(job: Job) -> bool:
 
 def _placed(job: Job, name: str) -> int:
     """Replicas of a role that are bound, or about to be."""
-    return next((placed(role, job.reservations) for role in job.roles if role.name == name), 0)
+    bound = {m.uid for role in job.roles if role.name == name for m in role.members if m.phase is Phase.BOUND}
+    return len(bound) + sum(held.role == name and held.uid not in bound for held in job.reservations)

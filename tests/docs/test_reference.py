@@ -64,5 +64,5 @@ def test_nothing_is_said_of_profiles_that_are_not_there() -> None:
         *tried.AS,
         *tried.NEAR,
         *tried.WORKLOAD_ONE,
-        *tried.NOTHING_TO_CHOOSE_BY,
+        *tried.OWN,
     } <= profiles.NAMED.keys()
