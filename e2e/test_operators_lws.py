@@ -99,6 +99,9 @@ def test_a_leader_that_takes_longer_than_the_timeout_is_not_sent_back(
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
+@pytest.mark.referee(
+    start=MINUTES + PATIENCE
+)  # it goes by the group's size; these workers wait for their leader
 def test_a_leader_that_takes_three_minutes_goes_on_under_a_timeout_of_two(
     cluster: Cluster, namespace: str
 ) -> None:
