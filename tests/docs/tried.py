@@ -74,7 +74,7 @@ NEAR: Mapping[str, float] = {
     "afs-s": -0.4,
     "themis": -1.7,
     "tide": -1.5,
-    "pollux": 2.5,
+    "pollux": 1.2,
     "reshape": 5.3,
     "reshape-restart": 11.1,
     "termination": 10.9,
