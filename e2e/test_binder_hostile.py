@@ -137,7 +137,7 @@ ATTACKS: Mapping[Attack, str] = {
     of_a_daemon_set_with_the_mark: "Muster does not schedule the pods of a DaemonSet",
     with_a_pin: "a node affinity by metadata.name (matchFields) pins the pod to one node",
     with_a_forged_owner: "a node affinity by metadata.name (matchFields) pins the pod to one node",
-    that_says_released: "annotation muster.dev/released: expected none of yours",
+    that_says_released: "annotation muster.dev/released: expected none",  # by whichever of two policies is first
     that_notes_its_release_later: "annotation muster.dev/released: expected none of yours",
     that_carries_a_plan: "a node affinity by metadata.name (matchFields) pins the pod to one node",
     with_a_forged_gang: "a node affinity by metadata.name (matchFields) pins the pod to one node",

@@ -210,7 +210,7 @@ def test_an_operator_that_no_lab_can_run_is_refused_by_name() -> None:
     with pytest.raises(
         BadRequestError,
         match=r"^OPERATORS=slurm: this lab can run jobset, jobset@v0\.10\.1, trainer, lws, kuberay, "
-        r"training-operator, kueue, kueue@v0\.14\.8, volcano$",
+        r"training-operator, kueue, kueue@v0\.14\.8, metrics-server, volcano$",
     ):
         Shape(operators=("jobset", "slurm"))
     with pytest.raises(
