@@ -180,23 +180,8 @@ def _run(
     dumped snapshots."""
     going.over.wait(later)
     cluster = Cluster(one.kubeconfig)
-    folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.glob("*.json"):
-        old.unlink()
-    dumps: dict[float, Path] = {}
-    token = reader(cluster)
     with a_namespace(cluster, f"bench-{side.profile}") as namespace, ThreadPoolExecutor(1) as dumper:
-        dump: Future[None] | None = None
-        last = 0.0
-
-        def snapshot(now: float, _: Trainings) -> None:
-            nonlocal dump, last
-            if (dump is None or dump.done()) and now - last >= DUMP_EVERY:
-                last = now
-                if ended := one.ended():
-                    raise LabError("bench: " + "\n".join(ended))
-                dump = dumper.submit(dump_of, one, token, folder, dumps)
-
+        dumping = Dumping(one, cluster, folder, dumper)
         trainings, seconds = trains(
             going,
             one.name,
@@ -206,8 +191,34 @@ def _run(
             Trainings(pause, side.round),
             submit=lambda job: _submit(cluster, manifest(job), namespace),
             finish=lambda name: finish(cluster, namespace, name),
-            meanwhile=snapshot,
+            meanwhile=lambda now, _: dumping.look(now),
         )
+    return told_of(trainings, seconds, dumping)
+
+
+class Dumping:
+    """Snapshots of a run, each DUMP_EVERY s if it is another one than before, into a folder that has no others."""
+
+    def __init__(self, one: Lab, cluster: Cluster, folder: Path, several: ThreadPoolExecutor) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in folder.glob("*.json"):
+            old.unlink()
+        self.dumps: dict[float, Path] = {}
+        self._lab, self._token, self._folder, self._several = one, reader(cluster), folder, several
+        self._dump: Future[None] | None = None
+        self._last = 0.0
+
+    def look(self, now: float) -> None:
+        """Begins the next one where it is due. LabError where a process of the lab has ended."""
+        if (self._dump is None or self._dump.done()) and now - self._last >= DUMP_EVERY:
+            self._last = now
+            if ended := self._lab.ended():
+                raise LabError("bench: " + "\n".join(ended))
+            self._dump = self._several.submit(dump_of, self._lab, self._token, self._folder, self.dumps)
+
+
+def told_of(trainings: Trainings, seconds: float, dumping: Dumping) -> Run:
+    """What is kept of a run; s of this machine."""
     return {
         "jct_s": round(trainings.jct(), 3),
         "delay_s": round(trainings.delay(), 3),
@@ -217,7 +228,7 @@ def _run(
         "changes": sum(t.changes for t in trainings.jobs.values()),
         "binds": len(trainings.delays),
         "seconds": round(seconds, 1),
-        "dumps": [str(path) for path in dumps.values()],
+        "dumps": [str(path) for path in dumping.dumps.values()],
         "jobs": {name: round((t.ended or 0.0) - t.submitted, 3) for name, t in trainings.jobs.items()},
         "course": trainings.course,
     }

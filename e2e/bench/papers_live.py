@@ -10,17 +10,15 @@ from typing import Any
 import httpx
 import yaml
 
-from e2e.bench.by_physics import WORKER, ByPhysics, roles_of
-from e2e.bench.live import DUMP_EVERY, Going, Run, dump_of, finish, seen, trains
+from e2e.bench.by_physics import WORKER, ByPhysics
+from e2e.bench.live import Dumping, Going, Run, finish, seen, told_of, trains
 from e2e.bench.paper import Paper
 from e2e.bench.trainings import Seen, Trained, Trainings
 from e2e.cluster import Cluster, Json, Pod
 from e2e.demo.drive import under_way
-from e2e.elastic import reader
 from e2e.lab import Lab, NodeGroup, Shape
-from e2e.lab.errors import LabError
 from e2e.lab.shape import CPU
-from e2e.reports import token
+from e2e.reports import AsPods
 from e2e.scenario import a_namespace, delete_job, job
 from muster.policylib.references import PAPER
 from muster.sim.presets.similarity import parts
@@ -96,10 +94,9 @@ class Reporting:
     """Reports of the jobs that run, each with the token of a pod of it, at most once in EVERY. pods: by name."""
 
     url: str
-    cluster: Cluster
+    tokens: AsPods
     pods: dict[str, Pod]
     last: dict[str, float] = field(default_factory=dict)
-    bearers: dict[str, str] = field(default_factory=dict)
     sent: int = 0
     refused: int = 0
 
@@ -123,11 +120,8 @@ class Reporting:
         return found
 
     def tell(self, trainings: ByPhysics, name: str, pod: Pod, body: Json) -> None:
-        if pod.uid not in self.bearers:
-            self.bearers[pod.uid] = token(self.cluster, pod, pod.namespace)
-        answer = self.http.post(
-            f"{self.url}/v1/report", json=body, headers={"Authorization": f"Bearer {self.bearers[pod.uid]}"}
-        )
+        bearer = {"Authorization": f"Bearer {self.tokens.bearer(pod)}"}
+        answer = self.http.post(f"{self.url}/v1/report", json=body, headers=bearer)
         self.sent += 1
         if answer.status_code != 200:  # it has ended meanwhile, or tells more often than it may
             self.refused += 1
@@ -141,39 +135,29 @@ def run(going: Going, lab: Lab, paper: Paper, folder: Path, later: float) -> Run
     name, speed, workload = paper.profile, paper.speed, paper.workload()
     going.over.wait(later)
     cluster = Cluster(lab.kubeconfig)
-    folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.glob("*.json"):
-        old.unlink()
-    dumps: dict[float, Path] = {}
-    bearer = reader(cluster)
     pods: dict[str, Pod] = {}
     products = {
         node["metadata"]["name"]: node["metadata"]["labels"].get(PRODUCT, "")
         for node in cluster.get("/api/v1/nodes")["items"]
     }
     submissions = {one.name: one for one in workload.submissions}
-    reports = Reporting(lab.service_url(), cluster, pods)
+    reports = Reporting(lab.service_url(), AsPods(lab, cluster), pods)
     counting = ByPhysics(
         workload, speed, paper.round, products, lambda pod: pods[pod].annotations.get(ROLE, WORKER)
     )
     with a_namespace(cluster, f"bench-{name}") as namespace, ThreadPoolExecutor(6) as several:
+        dumping = Dumping(lab, cluster, folder, several)
         calls: list[Future[None]] = []
-        dump: Future[None] | None = None
-        last = 0.0
 
         def saw(pod: Pod, gone: bool) -> Seen:
             pods[pod.name] = pod
             return seen(pod, gone)
 
         def meanwhile(now: float, _: Trainings) -> None:
-            nonlocal calls, dump, last
+            nonlocal calls
             calls += [several.submit(reports.tell, counting, *one) for one in reports.due(counting, now)]
             calls = under_way(calls)
-            if (dump is None or dump.done()) and now - last >= DUMP_EVERY:
-                last = now
-                if ended := lab.ended():
-                    raise LabError("bench: " + "\n".join(ended))
-                dump = several.submit(dump_of, lab, bearer, folder, dumps)
+            dumping.look(now)
 
         def submit(one: Trained) -> None:
             for body in manifests(submissions[one.name], paper.places):
@@ -184,7 +168,7 @@ def run(going: Going, lab: Lab, paper: Paper, folder: Path, later: float) -> Run
             if len(roles) < 2:
                 finish(cluster, namespace, which)
                 return
-            for role in roles_of(submissions[which]):
+            for role in roles:
                 delete_job(cluster, namespace, f"{which}-{role.name}s")
 
         _, seconds = trains(
@@ -192,18 +176,8 @@ def run(going: Going, lab: Lab, paper: Paper, folder: Path, later: float) -> Run
             submit=submit, finish=end, meanwhile=meanwhile, reads=saw,
         )  # fmt: skip
     ended = [t.ended for t in counting.jobs.values() if t.ended is not None]
-    return {
-        "jct_s": round(counting.jct(), 3),
+    return told_of(counting, seconds, dumping) | {
         "makespan_s": round(max(ended), 3),
-        "delay_s": round(counting.delay(), 3),
-        "usual_delay_s": round(counting.usual_delay(), 3),
-        "release_s": round(counting.release(), 3),
-        "wait_s": round(counting.wait(), 3),
-        "changes": sum(t.changes for t in counting.jobs.values()),
         "reports": reports.sent,
         "refused": reports.refused,
-        "seconds": round(seconds, 1),
-        "dumps": [str(path) for path in dumps.values()],
-        "jobs": {n: round((t.ended or 0.0) - t.submitted, 3) for n, t in counting.jobs.items()},
-        "course": counting.course,
     }
