@@ -112,6 +112,21 @@ def test_it_does_not_lead_before_its_verbs_can_be_called(driver: Driver) -> None
     assert driver._now() is None
 
 
+def test_a_configuration_that_is_told_while_another_is_being_taken_up_is_taken_up_next(driver: Driver) -> None:
+    """Two reloads a moment apart: the second was said to be in force, and was not."""
+    first, second = Profile(name="first"), Profile(name="second")
+    use = driver._ledger.use
+
+    def is_slow(profile: Profile) -> None:
+        use(profile)
+        if profile is first:
+            driver.use(second)
+
+    driver._ledger.use = is_slow  # type: ignore[method-assign]
+    driver.use(first)
+    turned(driver, lambda: driver._ledger.profile.name == "second")
+
+
 def test_who_begins_to_lead_rests_no_longer(driver: Driver) -> None:
     """After the first cycle of a large cluster it would: nothing starts meanwhile."""
     driver.take([])

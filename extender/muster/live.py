@@ -120,6 +120,8 @@ class Driver:
         """The term that the Ledger plans for; None while another replica leads."""
         self._before = lease.NOBODY  # the Lease as the last turn saw it
         self._next_profile: Profile | None = None
+        self._taken_up: Profile | None = None
+        """Two, for one thread writes each: one that was told while another was being taken up is not lost."""
         self._good = time.monotonic()
         """When the circle last went round without an error."""
         self._error = ""
@@ -253,7 +255,9 @@ class Driver:
                 if self._past.is_set():
                     self._start_over()
                 term, found = self._now(), self._following.record
-                changed = term is not self._term or self._next_profile is not None or bool(self._error)
+                changed = (
+                    term is not self._term or self._next_profile is not self._taken_up or bool(self._error)
+                )
                 if self._term is not None and term is not self._term:
                     self._step_down()
                 if term is not None and term is not self._term:
@@ -445,9 +449,10 @@ class Driver:
         self._await_lists()
 
     def _turn(self, term: lease.Term | None) -> None:
-        if self._next_profile is not None:
-            self._ledger.use(self._next_profile)
-            self._next_profile = None
+        profile = self._next_profile
+        if profile is not None and profile is not self._taken_up:
+            self._ledger.use(profile)
+            self._taken_up = profile
         began = time.monotonic()
         leads = term is not None
         self._use.want(USE if leads and self._ledger.profile.reads_use else frozenset())

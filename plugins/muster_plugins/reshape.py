@@ -198,7 +198,9 @@ class Reshape(Terms):
         )
 
     def runs(self, job: Job, now: float) -> bool:
-        """Whether it is neither initialized nor adjusting."""
+        """Whether it is neither initialized nor adjusting: all that it was granted is on its nodes, and trains."""
+        if not job.running or job.reservations or job.restart_on:
+            return False
         if job.report is not None and job.report.speed > 0.0:
             return True
         start, change = job.facts.run_start, job.facts.last_resize

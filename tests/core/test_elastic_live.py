@@ -206,6 +206,24 @@ def test_a_job_restarts_with_all_that_it_was_granted_also_where_its_own_replicas
     assert len(evicted(cluster)) == restarts + 4, "one restart"
 
 
+@pytest.mark.parametrize("plugin", ["termination", "reshape"])
+def test_a_job_whose_first_replica_is_not_on_its_node_yet_has_just_been_started_and_gets_no_more(
+    plugin: str,
+) -> None:
+    """kube-scheduler is slow, and the job did not run before: it went from one GPU to eight without a step."""
+    cluster = FakeCluster(nodes=1, gpus=8)
+    train(cluster, "a", least=1, most=8, sizes="1,2,4,8", resize="restart", remaining_work="1000000")
+    terms = {"settling": 1.0} if plugin == "termination" else {"settling": 1.0, "down": True}
+    muster = Muster(cluster, profiles.build(plugin, {plugin: terms}))
+    for _ in range(6):
+        muster.turn(seconds=0.5)
+    (before,) = muster.ledger.snapshot(cluster.now).jobs.values()
+    assert len(before.reservations) == (1 if plugin == "termination" else 8)
+    cluster.bind()
+    muster.turn(seconds=0.5)
+    assert shares(cluster) == {"a": len(before.reservations)}
+
+
 def test_the_place_of_a_moved_job_whose_owner_makes_no_pod_again_goes_to_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
