@@ -22,11 +22,11 @@ from e2e.bench.trainings import Trained
 
 FAMILIES = (
     "fifo", "gang", "gang-pack", "max-min", "afs-l", "afs-l-packed", "afs-p", "afs-s", "srtf", "srsf", "optimus",
-    "tiresias-l", "themis", "specon", "reshape-restart",
+    "tiresias-l", "themis", "specon", "reshape-restart", "termination",
 )  # fmt: skip
 """Policies for which these jobs are enough."""
-OTHERS = ("similarity", "gavel-isolation", "pollux", "coach", "termination", "tide")
-"""Run only where asked for: rounds, as compressed as the jobs, jobs that report, roles, or hours of these jobs."""
+OTHERS = ("similarity", "gavel-isolation", "pollux", "coach", "tide")
+"""Run only where asked for: rounds, as compressed as the jobs, jobs that report, or roles."""
 ALL = (*FAMILIES, *OTHERS)
 SPEED = 40.0
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ from e2e.bench.trainings import Trained
 from e2e.lab.errors import LabError
 from e2e.lab.shape import NODES_A_RACK
 from muster import profiles
+from muster.policylib.completion import Terms
+from muster.sim.presets import sidecar
 from muster.sim.sim_nodes import RACK
 from muster.sim.submission import Model
 
@@ -32,17 +34,23 @@ SEEDS = (0, 1, 2)
 """Draws of what each replica takes to leave."""
 
 
+BY_RESTART = {**asdict(Terms()), "settling": sidecar.UP_BY_RESTART, "period": 10.0}
+
 HOURS: Mapping[str, Mapping[str, float]] = {
     "afs-p": {"quantum": 7200.0},
     "afs-s": {"quantum": 7200.0},
     "gavel-isolation": {"round": 360.0, "interval": 1920.0},
     "gavel-max-min": {"round": 360.0, "interval": 1920.0},
     "pollux": {"delay": 30.0},
+    "reshape-restart": BY_RESTART,
     "specon": {"interval": 30.0, "smoothing": 120.0},
+    "termination": BY_RESTART,
     "themis": {"lease": 1200.0},
     "tiresias-l": {"threshold": 180_000.0},
 }
-"""Arguments in seconds (GPU-seconds) of plugins that decide in rounds, quanta or leases; their defaults."""
+"""Arguments in seconds (GPU-seconds) of plugins that decide in rounds, quanta or leases, or predict; their defaults."""
+PLUGIN = {"reshape-restart": "reshape"}
+"""The plugin of that profile, where its name is another."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +79,7 @@ class Side:
             {plugin: dict(given) for plugin, given in recipe.arguments.items()} if recipe.round else {}
         )
         for key, seconds in HOURS.get(self.profile, {}).items():
-            arguments.setdefault(self.profile, {})[key] = seconds / self.hurried
+            arguments.setdefault(PLUGIN.get(self.profile, self.profile), {})[key] = seconds / self.hurried
         if arguments:
             made["pluginArgs"] = arguments
         if not recipe.round:
