@@ -9,7 +9,7 @@ kind_python = .venv/bin/python
 kind_options = $(if $(K8S),--k8s '$(K8S)') $(if $(NODE_IMAGE),--node-image '$(NODE_IMAGE)') --nodes '$(NODES)' --gpus '$(GPUS)' \
 	$(foreach file,$(VALUES),--values '$(file)') $(foreach value,$(SET),--set '$(value)')
 
-.PHONY: kind kind-down kind-image kind-check e2e-kind e2e-kind-short
+.PHONY: kind kind-down kind-image kind-check quickstart-kind e2e-kind e2e-kind-short
 
 kind: $(STAMP) ## A kind cluster with this checkout's image and chart: K8S=1.37 NODE_IMAGE=kindest/node:... NODES=16 GPUS=8
 	@$(kind_python) -m e2e.kind up $(kind_options)
@@ -22,6 +22,9 @@ kind-image: $(STAMP) ## Pull kind's node image, or build one, into Docker
 
 kind-check: $(STAMP) ## Whether kind can run here: Docker, privileged containers, a node image
 	@$(kind_python) -m e2e.kind check $(if $(K8S),--k8s '$(K8S)')
+
+quickstart-kind: $(STAMP) ## config/quickstart.md as it stands, from its cluster to its end: 3 minutes
+	@$(BIN)/pytest -v e2e/kind/quickstart.py
 
 e2e-kind: kind ## Scenarios on the kind cluster; what it can't do is skipped, with the reason
 	@E2E_KIND=true E2E_KUBECONFIG="$$($(kind_python) -m e2e.kind kubeconfig)" $(BIN)/pytest -v $(E2E_KIND_FILES)

@@ -112,7 +112,9 @@ def test_it_does_not_lead_before_its_verbs_can_be_called(driver: Driver) -> None
     assert driver._now() is None
 
 
-def test_a_configuration_that_is_told_while_another_is_being_taken_up_is_taken_up_next(driver: Driver) -> None:
+def test_a_configuration_that_is_told_while_another_is_being_taken_up_is_taken_up_next(
+    driver: Driver,
+) -> None:
     """Two reloads a moment apart: the second was said to be in force, and was not."""
     first, second = Profile(name="first"), Profile(name="second")
     use = driver._ledger.use

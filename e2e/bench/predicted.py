@@ -48,7 +48,7 @@ HOURS: Mapping[str, Mapping[str, float]] = {
     "themis": {"lease": 1200.0},
     "tiresias-l": {"threshold": 180_000.0},
 }
-"""Arguments in seconds (GPU-seconds) of plugins that decide in rounds, quanta or leases, or predict; their defaults."""
+"""Arguments in seconds (GPU-seconds) of plugins that decide in rounds, quanta or leases, or predict: defaults."""
 PLUGIN = {"reshape-restart": "reshape"}
 """The plugin of that profile, where its name is another."""
 
