@@ -122,5 +122,16 @@ def test_each_paper_has_jobs_for_a_lab_of_which_nothing_is_known(paper: Paper) -
 
 
 def test_what_changes_take_longer_shows_in_what_is_foretold() -> None:
-    at_once, late = (foretold(PAPERS["similarity"], release, 0.0).jct for release in (0.0, 60.0))
+    at_once, late = (foretold(PAPERS["similarity"], release, 0.0, 0.0).jct for release in (0.0, 60.0))
     assert 0.0 < at_once < late
+
+
+def test_simulated_jobs_come_as_far_into_a_round_as_they_came_on_the_cluster() -> None:
+    paper = PAPERS["gavel-max-min"]
+    round_s = paper.round * paper.speed
+    first = paper.workload().submissions[0].submitted
+    for into in (0.0, 0.25):
+        made = paper.beginning(1.8e9 // paper.round * paper.round + into * paper.round)
+        assert made.submissions[0].submitted > 0.0
+        assert (made.submissions[0].submitted - first) % round_s == pytest.approx(into * round_s, abs=1e-3)
+    assert PAPERS["specon"].beginning(1.8e9).submissions[0] == PAPERS["specon"].workload().submissions[0]

@@ -228,6 +228,7 @@ def told_of(trainings: Trainings, seconds: float, dumping: Dumping) -> Run:
         "changes": sum(t.changes for t in trainings.jobs.values()),
         "binds": len(trainings.delays),
         "seconds": round(seconds, 1),
+        "began": round(trainings.began, 3),
         "dumps": [str(path) for path in dumping.dumps.values()],
         "jobs": {name: round((t.ended or 0.0) - t.submitted, 3) for name, t in trainings.jobs.items()},
         "course": trainings.course,

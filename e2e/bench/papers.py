@@ -88,8 +88,10 @@ def _row(paper: Paper, runs: Sequence[Run]) -> dict[str, Any]:
         return statistics.fmean(run[key] for run in runs)
 
     speed = paper.speed
-    said = [foretold(paper, run["release_s"] * speed, 0.0, seed) for run in runs for seed in SEEDS]
-    delayed = [foretold(paper, 0.0, run["usual_delay_s"] * speed) for run in runs]
+    said = [
+        foretold(paper, run["release_s"] * speed, 0.0, run["began"], seed) for run in runs for seed in SEEDS
+    ]
+    delayed = [foretold(paper, 0.0, run["usual_delay_s"] * speed, run["began"]) for run in runs]
     row: dict[str, Any] = {"live": {"jct": mean("jct_s") * speed, "makespan": mean("makespan_s") * speed}}
     row["live"]["changes"] = mean("changes")
     for key, several in (("release", said), ("delay", delayed)):

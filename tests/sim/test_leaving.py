@@ -58,6 +58,15 @@ def test_a_job_that_moves_starts_where_it_was_to_go_and_nobody_takes_its_place()
     assert starts(result) == {"a": 0, "b": 0, "c": 54}
 
 
+def test_who_is_granted_in_a_round_what_others_are_to_leave_has_it_until_it_is_free() -> None:
+    """The cycles between two rounds ask no policy: who was first in the queue took it."""
+    jobs = [job("a", 400, 0, 2, min=1), job("earlier", 40, 1, 2, min=1), job("b", 40, 2, 2, min=1)]
+    profile = replace(course({0: {"a": 2}, 10: {"b": 2}}), round=10.0, conserving=True)
+    result = simulated(jobs, 2, profile=profile, release=3)
+    assert starts(result)["b"] == 13
+    assert history(result, "b") == [(2, 13, 0, ""), (13, 33, 2, "")]
+
+
 def test_the_planner_sees_who_leaves_as_on_a_cluster_a_job_that_is_done_too() -> None:
     seen: dict[float, dict[str, Job]] = {}
 

@@ -226,7 +226,10 @@ class Ledger(LedgerState):
             job_state = self.entries.get(key)
             if job_state is None:
                 continue
-            grant, on = plan.grants.get(key), restart_on(snapshot.jobs[key], plan, leaving[key])
+            grant, on = (
+                plan.grants.get(key),
+                restart_on(snapshot.jobs[key], plan, leaving[key], rounds=bool(self.profile.round)),
+            )
             desired = job_state.desired
             desired.tells(grant, snapshot.now)
             if (desired.grant, desired.restart_on) != (grant, on):

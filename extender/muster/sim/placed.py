@@ -365,7 +365,10 @@ class Engine:
         """Jobs that have left all of their places, or are told to, and start again once all of the next are free."""
         result = []
         for key in plan.shares if self.leaving.seconds else ():
-            training, on = self.truth.active[key], restart_on(self.jobs[key], plan, leaving[key])
+            training, on = (
+                self.truth.active[key],
+                restart_on(self.jobs[key], plan, leaving[key], rounds=bool(self.profile.round)),
+            )
             if training.holds:
                 self.leaving.hold(training, ())
             if on or training.restart_on:
@@ -381,7 +384,7 @@ class Engine:
         for key in plan.shares:
             training = self.truth.active[key]
             grant = plan.grants.get(key)
-            if not training.placed:
+            if not training.placed and not training.restart_on:  # who starts again does as it was granted
                 grant = None
             elif grant is None and training in self.truth.pairs.rides and training not in changed:
                 continue  # it stays where it shares a GPU

@@ -216,7 +216,7 @@ class Job:
     )
     newest_pod: float = 0.0
     returning: bool = False  # an owner is about to make a pod again that was evicted
-    restart_on: tuple[str, ...] = ()  # all of it leaves to start again: a node for each of its elastic role
+    restart_on: tuple[str, ...] = ()  # places that others are to leave: a node for each of its elastic role
     not_before: float = 0.0  # back-off after a start that failed
     preempted: str = ""  # why it goes back whole, while some of it is still out
     ends: EndReason | None = None  # the machine's word for that, or for why its last start was given up

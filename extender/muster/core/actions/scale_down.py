@@ -13,11 +13,13 @@ from muster.core.state.state import LedgerState
 from muster.types import Action, Evict, Job, JobKey, Outcome, Plan, Shrink, elastic_role
 
 
-def restart_on(job: Job, plan: Plan, leaving: int) -> tuple[str, ...]:
+def restart_on(job: Job, plan: Plan, leaving: int, *, rounds: bool) -> tuple[str, ...]:
     """Where the elastic role of a job is to start again that leaves all of its places, while some of the next are not
     free yet; nothing of any other. Until they are, its policy must not take it for one that has few, or waits.
-    leaving: its replicas that the plan ends."""
-    if job.key not in plan.later or not (leaving or job.restart_on):
+    leaving: its replicas that the plan ends. rounds: the policy decides in rounds; then so for a job that waited and
+    was granted what others are still to leave: the next cycles ask nobody, and would give it to the next."""
+    granted = rounds and plan.shared and not job.bound
+    if job.key not in plan.later or not (leaving or job.restart_on or granted):
         return ()
     if leaving < sum(role.bound for role in job.roles):
         return ()
