@@ -24,6 +24,22 @@ def test_missing_members_of_started_jobs_come_before_every_start() -> None:
     assert queue(after) == ["urgent"]
 
 
+def test_of_the_missing_members_as_many_as_fit_have_their_places_before_every_start() -> None:
+    """Two of three: the third's node is not free yet, and nobody else is to have theirs until it is."""
+    jobs = [
+        job("urgent", worker=1, gpus=8, priority=100),
+        job("train", worker=4, gpus=8, on=["n0"]),
+        job("other", worker=1, gpus=8, on=["n3"]),
+    ]
+    after = plan(snapshot(nodes=4, jobs=jobs))
+    assert after.reservations[key("train")] == (
+        Reservation("worker", "n1", "train-worker-1", "train-worker-1"),
+        Reservation("worker", "n2", "train-worker-2", "train-worker-2"),
+    )
+    assert said(after)["train"].startswith("Starting Resources: needs 8 GPUs")
+    assert queue(after) == ["urgent"]
+
+
 def test_a_successor_takes_the_place_of_the_replica_that_is_gone() -> None:
     jobs = [job("train", worker=2, gpus=4, on=["n0"], held=[("worker", "n1")])]
     assert plan(snapshot(nodes=2, jobs=jobs)).reservations == {

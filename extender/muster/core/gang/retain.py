@@ -12,6 +12,8 @@ from muster.core.placement.cycle_state import CycleState
 from muster.core.placement.feasibility import static_mask
 from muster.core.placement.place import Need, place
 from muster.core.placement.reservations import assign, members_expected, open_holds, own_rows, placed
+from muster.core.placement.statement import Statement
+from muster.core.placement.take_up import grow
 from muster.core.reasons import refusals, waiting
 from muster.core.reasons.words import duration
 from muster.core.workload.whole import awaited
@@ -36,11 +38,7 @@ def keep(run: CycleState, job: Job) -> bool:
         run.reservations[job.key] = ()
         return True
     reservations = assign(job, _still_good(run, job))
-    missing = [
-        Need(role, min(role.min - placed(role, reservations), _startable(job, role, reservations)))
-        for role in job.roles
-        if role.min > placed(role, reservations) and _startable(job, role, reservations)
-    ]
+    missing = _missing(job, reservations)
     if missing and job.key not in run.stuck:  # the place that did not work is left out from the next cycle on
         assignments = place(
             run.capacity,
@@ -53,8 +51,10 @@ def keep(run: CycleState, job: Job) -> bool:
         if assignments is not None:
             reservations = assign(job, reservations + open_holds(run.snapshot.nodes, assignments))
         elif job.started:
-            short = refusals.refusal(run.capacity, job, missing, run.profile, run.snapshot)
-            run.statuses[job.key] = short._replace(state=State.STARTING)
+            reservations = _as_many_as_fit(run, job, missing, reservations)
+            if left := _missing(job, reservations):
+                short = refusals.refusal(run.capacity, job, left, run.profile, run.snapshot)
+                run.statuses[job.key] = short._replace(state=State.STARTING)
     if not job.started and (not job.max or any(role.min > placed(role, reservations) for role in job.roles)):
         # all of it has ended, there is no place for all of it, or a pod that nobody makes again is gone
         _release(run, job, reservations)
@@ -63,6 +63,27 @@ def keep(run: CycleState, job: Job) -> bool:
     if job.started and (missing or job.unbound):
         _watch_the_clock(run, job)
     return True
+
+
+def _missing(job: Job, reservations: Sequence[Reservation]) -> list[Need]:
+    """What the job needs and has no place for."""
+    return [
+        Need(role, min(role.min - placed(role, reservations), _startable(job, role, reservations)))
+        for role in job.roles
+        if role.min > placed(role, reservations) and _startable(job, role, reservations)
+    ]
+
+
+def _as_many_as_fit(
+    run: CycleState, job: Job, missing: Sequence[Need], reservations: Sequence[Reservation]
+) -> list[Reservation]:
+    """Its places, with those that are free now: nobody else is to have them while the rest is still to come free (of
+    a gang that its owner takes back pods end one after another)."""
+    run.reservations[job.key] = tuple(reservations)
+    for need in missing:
+        have = placed(need.role, run.reservations[job.key])
+        grow(Statement(run), job, need.role, have, range(have + 1, have + need.count + 1))
+    return list(run.reservations[job.key])
 
 
 def _startable(job: Job, role: Role, reservations: Sequence[Reservation]) -> int:
