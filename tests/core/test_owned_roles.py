@@ -9,6 +9,7 @@ from typing import Any
 from muster.types import (
     GPU,
     DeclaredRole,
+    Evict,
     Owner,
     OwnerGone,
     OwnerRecord,
@@ -262,11 +263,12 @@ def test_a_job_without_pods_keeps_its_place_while_its_owner_makes_them_again() -
     assert [key.name for key in it.muster.plan.order][:1] in ([it.name], [])
 
 
-def restarting() -> Custom:
+def restarting(it: Custom | None = None) -> Custom:
     """A JobSet on both nodes whose failurePolicy begins it again: its pods end; another one waits for a node."""
-    it = Custom(DeclaredRole("worker", 2))
-    it.pods("worker", 0, 1)
-    it.settle()
+    if it is None:
+        it = Custom(DeclaredRole("worker", 2))
+        it.pods("worker", 0, 1)
+        it.settle()
     it.cluster.job("later", 1, gpus=8)
     it.settle()
     for pod in list(it.cluster.pods.values()):
@@ -294,6 +296,25 @@ def test_a_job_that_its_owner_begins_again_keeps_its_gpus_from_a_later_one() -> 
     it.pods("worker", 1)
     it.settle()
     assert (it.bound, it.cluster.bound("later")) == (2, [])
+
+
+def test_a_job_that_its_owner_begins_again_keeps_its_gpus_although_a_pod_of_it_was_placed_again_before() -> (
+    None
+):
+    """Its whole end is its owner's doing, not ours, once it has run whole since our last eviction."""
+    it = Custom(DeclaredRole("worker", 2))
+    it.pods("worker", 0, 1)
+    while not all(pod.pin for pod in it.cluster.pods.values()):
+        it.muster.turn()
+    it.cluster.nodes["n1"] = replace(it.cluster.nodes["n1"], unschedulable=True)
+    it.muster.turn()
+    assert [type(one) for one in it.cluster.sent].count(Evict) == 1
+    it.cluster.nodes["n1"] = replace(it.cluster.nodes["n1"], unschedulable=False)
+    it.settle(6)
+    assert it.says_now == "Running: 2 replicas running"
+    it = restarting(it)
+    take(it, *[uid for uid, pod in it.cluster.pods.items() if pod.name.startswith("llm")])
+    assert it.cluster.bound("later") == []
 
 
 def test_a_job_whose_pods_take_long_to_end_and_come_one_by_one_keeps_its_gpus_from_a_later_one() -> None:

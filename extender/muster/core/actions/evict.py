@@ -72,7 +72,7 @@ def evict(
         return
     job_state.in_flight.keep(uid, request.sends(Evict))
     if pod.controller is not None:
-        job_state.returning = now
+        job_state.returning, job_state.desired.evicted = now, True
     yield Evict(key, uid, pod.name, pod.version, pod.tracked, reason, cause, counted(pod))
 
 

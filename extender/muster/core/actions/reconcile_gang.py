@@ -184,7 +184,7 @@ def _clock(state: LedgerState, job_state: JobState, job: Job, status: Status, no
         job_state.backoff, job_state.not_before = 0, 0.0
         state.dirty.add(job_state.key)
     if status.state is State.RUNNING:
-        job_state.desired.sent_back = False
+        job_state.desired.sent_back = job_state.desired.evicted = False
     if status.state is not State.FINISHED:
         job_state.ended_at = 0.0
 

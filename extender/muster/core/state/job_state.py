@@ -30,10 +30,8 @@ from muster.types import (
     Turn,
 )
 
-UNTOUCHED = Facts()
-"""Of a job that never ran."""
-OPEN = (Phase.GATED, Phase.UNGATED)
-"""Of a pod that has a place to take, or is on its way to it."""
+UNTOUCHED = Facts()  # of a job that never ran
+OPEN = (Phase.GATED, Phase.UNGATED)  # of a pod that has a place to take, or is on its way to it
 NO_MEMORY: Mapping[str, object] = MappingProxyType({})
 
 
@@ -99,6 +97,8 @@ class Desired:
     """The word on its pods, of the last time that all of it was to go."""
     sent_back: bool = False
     """All of it was to go back to the gate, and it has not run since."""
+    evicted: bool = False
+    """We ended some of it, and it has not run whole since."""
     leaving: frozenset[str] = frozenset()
     """uids of pods that are to leave while the job goes on: on their node still, but no replicas any more."""
 

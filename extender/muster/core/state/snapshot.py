@@ -84,14 +84,11 @@ def _recreated(state: LedgerState, job_state: JobState, job: Job, now: float) ->
     failurePolicy, a LeaderWorkerSet's group): it has its place in the queue at once, for its pods are about to come.
     Its owner makes them when the last one has ended, so RETURN counts from that, and from each that comes. An owner
     may have to remove what it made before (a JobSet its Jobs): while that is there, and from each change of it."""
-    before = state.jobs.get(job_state.key)
+    before, desired = state.jobs.get(job_state.key), job_state.desired
+    evicted = desired.evicted and now < job_state.returning + RETURN
     if job.started or not state.owners.lives(job_state.key, job_state.owner):
         job_state.recreated_until = 0.0
-    elif (
-        before is not None
-        and before.started
-        and not (job_state.desired.sent_back or job.preempted or now < job_state.returning + RETURN)
-    ):
+    elif before is not None and before.started and not (desired.sent_back or job.preempted or evicted):
         job_state.recreated_at, job_state.recreated_until = now, now + RETURN
     if job_state.recreated_until:
         ends = any(
