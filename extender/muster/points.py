@@ -55,7 +55,7 @@ class Candidates:
 
 @runtime_checkable
 class QueueSort(Protocol):
-    """Which job is first. Smaller keys first; the core appends the job's key, so ties never flip."""
+    """Which job is first. Smaller keys first; the core appends `Job.tie`, so ties never flip."""
 
     def sort_key(self, job: Job, snapshot: Snapshot) -> tuple[Any, ...]: ...
 
@@ -166,7 +166,7 @@ class Wake(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Fifo:
-    """QueueSort by default: priority, submission, then the job's key (design §4)."""
+    """QueueSort by default: priority, submission, then `Job.tie` (design §4)."""
 
     def sort_key(self, job: Job, snapshot: Snapshot) -> tuple[Any, ...]:  # noqa: ARG002
         return (-job.priority, job.submitted)

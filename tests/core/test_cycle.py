@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from muster.core.progress.estimate import observed
-from muster.points import Candidates
+from muster.points import Candidates, Profile
 from muster.types import (
     BoolArray,
     FloatArray,
@@ -29,6 +29,7 @@ from muster.types import (
     Toleration,
     elastic_role,
 )
+from muster_plugins.max_min import MaxMin
 from tests.scenario import (
     FIFO,
     NOW,
@@ -108,6 +109,16 @@ def test_priority_then_submission_then_name_decide_the_order() -> None:
         job("urgent", worker=1, submitted=9.0, priority=10),
     ]
     assert queue(plan(snapshot(nodes=1, jobs=[full, *waiting]))) == ["urgent", "a", "b", "late"]
+
+
+@pytest.mark.parametrize("profile", [FIFO, replace(FIFO, shares=(MaxMin(),))], ids=["gangs", "shares"])
+def test_of_jobs_of_the_same_second_the_one_that_ran_and_is_made_again_is_before_all_names(
+    profile: Profile,
+) -> None:
+    again = job("z", worker=1, gpus=8, submitted=5.0, restarting=True, expects=True)
+    jobs = [job("a", worker=1, gpus=8, submitted=5.0), again, job("earlier", worker=1, gpus=8, submitted=4.0)]
+    after = plan(snapshot(nodes=2, jobs=jobs), profile)
+    assert (starts(after).keys(), queue(after)) == ({"earlier", "z"}, ["a"])
 
 
 def test_the_order_of_arrival_of_equal_jobs_changes_nothing() -> None:

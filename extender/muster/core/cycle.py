@@ -69,14 +69,14 @@ def _decide(run: CycleState) -> list[Job]:
 
 
 def _order(run: CycleState) -> list[Job]:
-    """All jobs, first first; by the default where the profile's plugin fails (design §3)."""
+    """All jobs, first first, by the profile's plugin, or the default where that fails (design §3), then `Job.tie`."""
     snapshot, jobs = run.snapshot, run.snapshot.jobs.values()
     key = run.profile.sort.sort_key
     try:
-        return sorted(jobs, key=lambda job: (*key(job, snapshot), job.key))
+        return sorted(jobs, key=lambda job: (*key(job, snapshot), *job.tie))
     except Exception as error:
         run.plugin_errors.append(f"{type(run.profile.sort).__name__}.sort_key: {error!r}, left out")
-        return sorted(jobs, key=lambda job: (*Fifo().sort_key(job, snapshot), job.key))
+        return sorted(jobs, key=lambda job: (*Fifo().sort_key(job, snapshot), *job.tie))
 
 
 def _keep(run: CycleState, order: Sequence[Job]) -> tuple[list[Job], list[Job]]:

@@ -272,6 +272,12 @@ class Job:
             object.__setattr__(self, "elastic", first)
         object.__setattr__(self, "gpus", sum([role.min * role.shape.gpus for role in roles]))
 
+    @property
+    def tie(self) -> tuple[bool, JobKey]:
+        """Which of two jobs is first that were submitted in the same second, as far as the API tells: the one that
+        ran and that its owner makes again, then the one with the smaller key."""
+        return not self.restarting, self.key
+
 
 def elastic_role(job: Job) -> Role:
     """The role whose number of replicas is shared."""

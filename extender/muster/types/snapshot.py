@@ -152,7 +152,8 @@ class Nodes:
 
 
 class Table:
-    """The jobs as columns: J rows by submission, then key. What Share plugins read; never written by them.
+    """The jobs as columns: J rows by submission, then `Job.tie`. What Share plugins read; never written by
+    them.
 
     keys: J job keys. Of each job's *elastic role* (the first whose max is above its min, else the first with GPUs):
     min, max, request, have: (J,) int64 replicas: fewest and most it may have, what its owner asked for, and

@@ -48,12 +48,12 @@ def table_of(
     products: Mapping[str, int] | None = None,
     per_node: int = 0,
 ) -> Table:
-    """The table of `jobs`, rows by submission and key. gpus: GPUs that they may use together.
+    """The table of `jobs`, rows by submission and `Job.tie`. gpus: GPUs that they may use together.
 
     estimate: speed and remaining work (default: as declared). have: replicas that a role has now (default:
     those on nodes).
     """
-    rows = sorted(jobs, key=lambda job: (job.submitted, job.key))
+    rows = sorted(jobs, key=lambda job: (job.submitted, job.tie))
     roles = [elastic_role(job) for job in rows]
     estimations = [estimate(job) if estimate else declared(job, now) for job in rows]
     count = have or (lambda _, role: len(role.on))

@@ -1,0 +1,223 @@
+"""An owner takes back all of a job that ran and makes it again: who waits for the same GPUs gets none meanwhile.
+
+Played in many orders: what the operator does, and how late each watch, each request of ours and its answer are."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import accumulate
+
+import pytest
+
+from muster.core.cycle import cycle
+from muster.core.ledger import Ledger
+from muster.points import Profile
+from muster.types import (
+    GPU,
+    Action,
+    DeclaredRole,
+    Event,
+    Owner,
+    OwnerGone,
+    OwnerRecord,
+    OwnerSeen,
+    Phase,
+    PodGone,
+    PodRecord,
+    PodSeen,
+    Shape,
+)
+from tests.cluster_fake import FakeCluster
+from tests.table_of_states import obeys, states
+
+TRAIN = Owner("trainer.kubeflow.org/v1alpha1", "TrainJob", "tune", "train-uid")
+SET = Owner("jobset.x-k8s.io/v1alpha2", "JobSet", "tune", "set-uid")
+NODES = 4  # of 8 GPUs, all of which the TrainJob needs
+SHAPE = Shape(requests=(("cpu", 1000), (GPU, 8)))
+STEP = 0.1
+
+
+class Told(FakeCluster):
+    """What each watch says, in order and since when; pods say their creation in whole seconds, as the API does."""
+
+    def __init__(self) -> None:
+        self.lines: dict[str, list[tuple[float, Event]]] = {"pods": [], "jobs": [], "jobsets": []}
+        super().__init__(NODES)
+
+    def tell(self, line: str, event: Event) -> None:
+        self.lines[line].append((self.now, event))
+
+    def update(self, pod: PodRecord, **changes: object) -> PodRecord:
+        pod = super().update(replace(pod, created=float(int(pod.created))), **changes)
+        self.tell("pods", PodSeen(pod))
+        return pod
+
+    def gone(self, uid: str) -> None:
+        """Who made it does something else about that."""
+        del self.pods[uid]
+        self.tell("pods", PodGone(uid))
+
+    def says(self, line: str, owner: OwnerRecord) -> None:
+        self.owners[owner.owner.uid] = owner
+        self.tell(line, OwnerSeen(owner))
+
+    def owner_gone(self, uid: str) -> None:
+        del self.owners[uid]
+        self.tell("jobs", OwnerGone(uid))
+
+
+class Played:
+    """A TrainJob on all nodes and a later job, submitted in the same second, that waits for `later` of them."""
+
+    def __init__(self, seed: int, later: int) -> None:
+        self.rng, self.cluster = random.Random(seed), Told()
+        self.ledger = Ledger(Profile())
+        self.heard = dict.fromkeys(self.cluster.lines, 0)
+        self.behind = dict.fromkeys(self.cluster.lines, 0.0)  # s
+        self.slow, self.pace, self.binds = (
+            0.0,
+            1.0,
+            1.0,
+        )  # requests and answers: s at most; cycles and binds a step
+        self.coming: list[tuple[float, Callable[[], None]]] = []
+        self.attempt = 0
+        node = DeclaredRole("node", NODES, shape=SHAPE)
+        self.cluster.says("jobsets", OwnerRecord(SET, "team", roles=(node,), named_after=TRAIN))
+        for event in self.cluster.events():
+            self.ledger.apply(event, self.cluster.now)
+        self.ledger.take_over()
+        self.makes_a_job()
+        self.pods = [self.makes_a_pod(index) for index in range(NODES)]
+        self.goes_on(0.5)
+        known = set(self.cluster.owners)
+        self.cluster.job("later", later, gpus=8)
+        for uid in self.cluster.owners.keys() - known:
+            self.cluster.tell("jobs", OwnerSeen(self.cluster.owners[uid]))
+        self.goes_on(0.4)
+        assert self.bound("tune") == NODES
+
+    def bound(self, name: str) -> int:
+        return len(self.cluster.bound(name))
+
+    # ---- JobSet and the Job controller ----
+
+    def job(self, over: str = "") -> OwnerRecord:
+        owner = Owner("batch/v1", "Job", "tune-node-0", f"job-{self.attempt}")
+        size = 0 if over else NODES
+        return OwnerRecord(owner, "team", size=size, completions=NODES, whole=True, parent=SET, over=over)
+
+    def makes_a_job(self) -> None:
+        self.attempt += 1
+        self.cluster.says("jobs", self.job())
+
+    def makes_a_pod(self, index: int) -> str:
+        made = self.cluster.pod(self.job().owner, index, gpus=8)
+        self.cluster.lines["pods"].pop()
+        of = {"jobset.sigs.k8s.io/jobset-name": "tune", "jobset.sigs.k8s.io/replicatedjob-name": "node"}
+        return self.cluster.update(made, labels={**made.labels, **of}).uid
+
+    def restarts(self, gap: float) -> None:
+        """A pod fails, so its Job does, whose other pods end; JobSet removes the Job and makes it again. gap: seconds
+        between two of these steps at most."""
+        rng, cluster, old = self.rng, self.cluster, self.pods
+        rng.shuffle(old)
+
+        def changed(uid: str, phase: Phase) -> Callable[[], None]:
+            return lambda: cluster.update(cluster.pods[uid], phase=phase, deleting=uid != old[0]) and None
+
+        def gone(uid: str) -> Callable[[], None]:
+            return lambda: cluster.gone(uid)
+
+        def says(over: str) -> Callable[[], None]:
+            return lambda: cluster.says("jobs", self.job(over))
+
+        def made(index: int) -> Callable[[], None]:
+            return lambda: self.pods.append(self.makes_a_pod(index))
+
+        ways = [[changed(uid, Phase.ENDING), changed(uid, Phase.FAILED), gone(uid)] for uid in old[1:]]
+        ways.append([says("FailureTarget")])
+        turns = [number for number, way in enumerate(ways) for _ in way]
+        rng.shuffle(turns)
+        steps = [changed(old[0], Phase.FAILED), *(ways[number].pop(0) for number in turns), says("Failed")]
+        steps += [gone(old[0]), lambda: cluster.owner_gone(self.job().owner.uid), self.makes_a_job]
+        steps += [made(index) for index in rng.sample(range(NODES), NODES)]
+        self.pods = []
+        times = accumulate(rng.choice((0.0, rng.uniform(0.0, gap))) for _ in steps)
+        self.coming = [(cluster.now + at, step) for at, step in zip(times, steps, strict=True)]
+
+    # ---- time ----
+
+    def late(self, most: float) -> None:
+        """Each watch, and what we send, is late by up to so many seconds from now on."""
+        self.behind = {line: self.rng.choice((0.0, self.rng.uniform(0.0, most))) for line in self.behind}
+        self.slow, self.pace, self.binds = self.rng.uniform(0.0, most), self.rng.choice((1.0, 0.3, 0.1)), 0.5
+
+    def soon(self, what: Callable[[], None]) -> None:
+        self.coming.append((self.cluster.now + self.rng.uniform(0.0, self.slow), what))
+
+    def send(self, action: Action) -> None:
+        def answered() -> None:
+            events = self.cluster.carry_out(action)
+            self.soon(lambda: [self.ledger.apply(event, self.cluster.now) for event in events] and None)
+
+        self.soon(answered)
+
+    def hear(self) -> None:
+        for line in self.rng.sample(sorted(self.heard), len(self.heard)):
+            for at, event in self.cluster.lines[line][self.heard[line] :]:
+                if self.cluster.now < at + self.behind[line]:
+                    break
+                self.heard[line] += 1
+                self.ledger.apply(event, self.cluster.now)
+        unread = [uid for uid in self.ledger.unknown_owners if uid not in self.ledger.owners.records]
+        for uid in unread:  # a custom owner is told when the first pod of it is known
+            self.ledger.apply(OwnerSeen(self.cluster.owners[uid]), self.cluster.now)
+
+    def goes_on(self, seconds: float) -> None:
+        for _ in range(round(seconds / STEP)):
+            self.cluster.now += STEP
+            due = [one for one in self.coming if one[0] <= self.cluster.now]
+            self.coming = [one for one in self.coming if one[0] > self.cluster.now]
+            for _, step in due:
+                step()
+            self.hear()
+            if self.rng.random() < self.binds:
+                self.cluster.bind()
+                self.cluster.check()
+            if self.rng.random() < self.pace:
+                self.plan()
+            for action in self.ledger.proceed(self.cluster.now):
+                self.send(action)
+
+    def plan(self) -> None:
+        snapshot = self.ledger.snapshot(self.cluster.now)
+        plan = cycle(snapshot, self.ledger.profile)
+        before = states(self.ledger)
+        actions = self.ledger.adopt(snapshot, plan)
+        obeys(before, plan, actions)
+        for action in actions:
+            self.send(action)
+
+
+@pytest.mark.parametrize("slowly", [0.3, 3.0], ids=["fast", "slow"])
+@pytest.mark.parametrize("later", [1, 2, NODES])
+def test_a_trainjob_that_its_runtime_restarts_keeps_its_place_in_whatever_order_that_is_seen(
+    later: int, slowly: float
+) -> None:
+    for seed in range(8):
+        it = Played(seed, later)
+        for _ in range(2):
+            it.late(slowly)
+            it.restarts(slowly)
+            for _ in range(1000):
+                it.goes_on(STEP)
+                assert all(
+                    pod.phase is Phase.GATED
+                    for pod in it.cluster.pods.values()
+                    if pod.name.startswith("later")
+                ), f"seed {seed}"
+                if len(it.pods) == it.bound("tune") == NODES:
+                    break
+            assert it.bound("tune") == NODES, f"seed {seed}"
