@@ -91,7 +91,7 @@ class JobBuilder:
         expects = (
             bool(live)
             and not (over or suspended)
-            and all(self.owners.will_create(p) for p in live)
+            and all(self.owners.will_create(p, job_state.owner) for p in live)
             and (started or len(roles) == 1 or not self._lacks_an_owner(roles, pods, live, owned))
         )
         quotas = self.quotas.get(job_state.key.namespace, ()) if expects else ()

@@ -317,10 +317,11 @@ class Owners:
                 found[role.name] = role if before is None else _together(before, role)
         return found
 
-    def will_create(self, pod: PodRecord) -> bool:
-        """Whether an owner of the pod is known to create the members that do not exist yet."""
+    def will_create(self, pod: PodRecord, kept: Owner | None) -> bool:
+        """Whether an owner of the pod is known to create the members that do not exist yet; kept: whose its job is
+        known to be, since what is between them may go before the pod (a JobSet's Job)."""
         top = self.topmost(pod)
-        owners = [self.records.get(o.uid) for o in (pod.controller, top) if o is not None]
+        owners = [self.records.get(o.uid) for o in (pod.controller, top, kept) if o is not None]
         return any(r is not None and (r.size is not None or bool(r.roles)) for r in owners)
 
     def owner_size(self, pods: list[PodRecord]) -> int | None:
