@@ -207,7 +207,7 @@ class Played:
         return [pod.name for pod in pods if pod.name.startswith("later") and pod.phase is not Phase.GATED]
 
 
-@pytest.mark.parametrize("on_term", [Phase.FAILED], ids=["exit-143"])
+@pytest.mark.parametrize("on_term", [Phase.FAILED, Phase.SUCCEEDED], ids=["exit-143", "exit-0"])
 @pytest.mark.parametrize("slowly", [0.3, 3.0], ids=["fast", "slow"])
 @pytest.mark.parametrize("later", [1, 2, NODES])
 def test_a_trainjob_that_its_runtime_restarts_keeps_its_place_in_whatever_order_that_is_seen(

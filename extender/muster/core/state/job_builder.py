@@ -223,10 +223,14 @@ class JobBuilder:
             mine = of.get(name, [])
             alive = [p for p in mine if is_alive(p)]
             controlled = [p for p in mine if p.controller is not None]
-            ended = sum(
-                1 for p in mine if ended_well(p) or (p.phase is Phase.FAILED and p.controller is None)
-            )
             told = owned.get(name)
+            again = told is not None  # its owner takes back what it makes again, whatever the exit code
+            ended = sum(
+                1
+                for p in mine
+                if (ended_well(p) and not (again and p.deleting))
+                or (p.phase is Phase.FAILED and p.controller is None)
+            )
             if told is None:
                 wanted = self.owners.owner_size(mine)
             else:  # a status may be late: of one that begins again, what is there is not done
