@@ -55,8 +55,8 @@ class Themis:
         table = snapshot.table
         memory = columns(snapshot, self.memory, quantum.FIELDS)
         if not folded(snapshot, self.memory):
-            on_nodes = quantum.on_nodes(snapshot)
-            memory = quantum.fold(snapshot, memory, self.lease, renew=False, runs=on_nodes)
+            runs = quantum.under_way(snapshot)
+            memory = quantum.fold(snapshot, memory, self.lease, renew=False, runs=runs)
         keep = (table.have > 0) & (memory["since"] < snapshot.now)
         granted = np.where(keep, table.have, 0)
         offer = table.gpus - int(greedy.cost(table, granted)[keep].sum())

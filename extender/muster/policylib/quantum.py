@@ -8,8 +8,9 @@ present quantum began, unless its run began later (then it is the run's start). 
                                    is in a new quantum
     else                           nothing
 
-`since` = now therefore also says: this job's place is decided at this moment. A job whose place is held while it is
-on no node yet (on a cluster who gives way takes seconds to end) uses up nothing: its quantum begins with its run.
+`since` = now therefore also says: this job's place is decided at this moment. A job whose place is held while what it
+needs to run is not on its nodes yet (on a cluster who gives way takes seconds to end) uses up nothing: its quantum
+begins with its run.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy as np
 from muster.memory import Memory
 from muster.policylib import greedy
 from muster.policylib.remembered import columns, folded, number
-from muster.types import BoolArray, FloatArray, IntArray, Job, SharingSnapshot, Snapshot
+from muster.types import BoolArray, FloatArray, IntArray, Job, SharingSnapshot, Snapshot, between_runs
 
 FIELDS = ("count", "since")
 Rest = Callable[[SharingSnapshot, IntArray, int], IntArray]
@@ -48,7 +49,7 @@ def share(snapshot: SharingSnapshot, own: Memory[Quanta], length: float, rest: R
     table = snapshot.table
     memory = columns(snapshot, own, FIELDS)
     if not folded(snapshot, own):
-        memory = fold(snapshot, memory, length, runs=on_nodes(snapshot))
+        memory = fold(snapshot, memory, length, runs=under_way(snapshot))
     crowded = greedy.crowded(table)
     running = table.have > 0
     if crowded:
@@ -64,10 +65,10 @@ def share(snapshot: SharingSnapshot, own: Memory[Quanta], length: float, rest: R
     return granted + rest(snapshot, others[np.lexsort(keys)], left)
 
 
-def on_nodes(snapshot: SharingSnapshot) -> BoolArray:
-    """(J,) rows of which a replica is on a node, as far as their jobs are known."""
+def under_way(snapshot: SharingSnapshot) -> BoolArray:
+    """(J,) rows of which a run is under way, as far as their jobs are known."""
     jobs = [snapshot.jobs.get(key) for key in snapshot.table.keys]
-    return np.array([job is None or job.running > 0 for job in jobs], dtype=np.bool_)
+    return np.array([job is None or not between_runs(job) for job in jobs], dtype=np.bool_)
 
 
 def fold(
@@ -80,7 +81,7 @@ def fold(
     """`points.Fold`: count and since of each row at the snapshot's time. Idempotent.
 
     renew: whether quanta are renewed while there are fewer jobs than GPUs (else they end all the same). runs: (J,)
-    who is on a node, None: everybody who has replicas.
+    whose run is under way, None: that of everybody who has replicas.
     """
     table, now = snapshot.table, snapshot.now
     blank = np.zeros(len(table))
@@ -103,7 +104,12 @@ def observe(
     gpus = int(nodes.gpus(nodes.total)[nodes.open].sum())  # of those that are shared out
     if renew and len(snapshot.jobs) < gpus:
         since = now
-    elif job.running and job.facts.run_start is not None and max(since, job.facts.run_start) + length <= now:
+    elif (
+        job.running
+        and not between_runs(job)
+        and job.facts.run_start is not None
+        and max(since, job.facts.run_start) + length <= now
+    ):
         count, since = count + 1.0, now
     return {"count": count, "since": since}
 

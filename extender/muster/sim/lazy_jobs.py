@@ -127,6 +127,7 @@ class LazyJobs(Mapping[JobKey, Job]):
                 progress=Meter((total - self._left(row)) * float(seconds), 0.0, now),
                 last_resize=None if floats[col.RESIZE] == -never else floats[col.RESIZE],
                 restarts=int(table.ints[col.RESTARTS, row]),
+                between=not have,
             ),
             report=Report(now, total - self._left(row), total if submission.known else 0.0),
             samples=self._samples(row, number, have),

@@ -236,6 +236,7 @@ class Training:
             moves=self.moves,
             restarts=self.restarts,
             last_cost=self.last_cost,
+            between=not self.spots,
         )
 
     def show(self, report: Report | None) -> Job:

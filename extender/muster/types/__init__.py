@@ -46,7 +46,17 @@ from muster.types.events import (
     UseSeen,
 )
 from muster.types.grant import Grant
-from muster.types.job import SHARES_KEPT, Config, Facts, Job, Member, Report, Role, elastic_role
+from muster.types.job import (
+    SHARES_KEPT,
+    Config,
+    Facts,
+    Job,
+    Member,
+    Report,
+    Role,
+    between_runs,
+    elastic_role,
+)
 from muster.types.kube import Budget, DeclaredRole, NodeRecord, OwnerRecord, Phase, PodRecord, Quota, Use
 from muster.types.plan import Grants, Move, Plan, Shrink, Unpin
 from muster.types.records import GangRecord
@@ -198,6 +208,7 @@ __all__ = [
     "UseSeen",
     "WriteGang",
     "WriteLearned",
+    "between_runs",
     "device_names",
     "elastic_role",
     "mig_slices",

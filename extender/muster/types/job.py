@@ -284,3 +284,8 @@ def elastic_role(job: Job) -> Role:
     if job.elastic is None:
         raise ValueError(f"job {job.key} has no role")
     return job.elastic
+
+
+def between_runs(job: Job) -> bool:
+    """Whether no run of it is under way: it waits, or what it needs to run is not on its nodes yet."""
+    return job.facts.between and (not job.bound or job.unbound > 0)

@@ -29,6 +29,7 @@ from muster.types import (
     Role,
     Snapshot,
     Table,
+    between_runs,
     elastic_role,
 )
 
@@ -83,6 +84,7 @@ def table_of(
     table.request = np.clip(_ints(wished), table.min, np.maximum(table.min, _ints(r.max for r in roles)))
     # One that was scaled down below what it has counts as at its most: that is what it is cut to.
     table.have = np.minimum(_ints(count(job, role) for job, role in zip(rows, roles, strict=True)), table.max)
+    _begin(table, [row for row in np.flatnonzero(table.have).tolist() if between_runs(rows[row])], now)
     table.priority = _ints(job.priority for job in rows)
     most = table.max.tolist()
     table.sizes = {
@@ -188,12 +190,20 @@ def narrowed(table: Table, out: Collection[JobKey], most: Mapping[JobKey, int]) 
 def as_decided(table: Table, replicas: IntArray, now: float) -> Table:
     """The table once `replicas` are granted: what a plugin that is asked when to wake looks at."""
     result = copy.copy(table)
-    starts = (replicas > 0) & (table.have == 0)
+    for column in ("first_start", "run_start", "run_gpu_seconds"):
+        setattr(result, column, getattr(table, column).copy())
+    _begin(result, np.flatnonzero((replicas > 0) & (table.have == 0)).tolist(), now)
     result.have = replicas
-    result.run_start = np.where(starts, now, table.run_start)
-    result.first_start = np.where(starts & np.isinf(table.first_start), now, table.first_start)
-    result.run_gpu_seconds = np.where(starts, 0.0, table.run_gpu_seconds)
     return result
+
+
+def _begin(table: Table, rows: Sequence[int], now: float) -> None:
+    """The runs of these rows begin now: of jobs that have their places, and whose least is not on its nodes yet. In a
+    simulation nothing lies between, and what their last runs were is no more theirs."""
+    at = list(rows)
+    table.first_start[at] = np.minimum(table.first_start[at], now)
+    table.run_start[at] = now
+    table.run_gpu_seconds[at] = 0.0
 
 
 def curves(speeds: Sequence[tuple[float, ...]], most: int) -> tuple[IntArray, FloatArray]:

@@ -1,0 +1,120 @@
+"""Policies while kube-scheduler is slow, and replicas take their time to end: what is granted is not running yet, and
+not waiting any more either. They decide as in a simulation, where a start is at once."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from muster import profiles
+from muster.types import Action, Event, Evict, Outcome, Phase, PodSeen
+from tests.cluster_fake import FakeCluster, Muster
+from tests.core.test_elastic_live import evicted, goes, shares, train
+
+
+class SlowEnds(FakeCluster):
+    """A replica that is told to end is on its node until it is over."""
+
+    def carry_out(self, action: Action) -> list[Event]:
+        if not isinstance(action, Evict) or self.pods[action.uid].phase is not Phase.BOUND:
+            return super().carry_out(action)
+        self.sent.append(action)
+        ending = self.update(self.pods[action.uid], deleting=True, phase=Phase.ENDING)
+        return [PodSeen(ending), Outcome(action, 201)]
+
+    def over(self) -> None:
+        for pod in [p for p in self.pods.values() if p.phase is Phase.ENDING]:
+            self.delete(pod.uid)
+
+
+def binds(cluster: FakeCluster, job: str, count: int = 1) -> None:
+    """kube-scheduler gets as far as so many of a job's pods."""
+    waiting = [p for p in cluster.pods.values() if p.phase is Phase.UNGATED and p.name.startswith(f"{job}-")]
+    for pod in waiting[:count]:
+        cluster.update(pod, phase=Phase.BOUND, node=pod.pin)
+
+
+def on_its_way(cluster: FakeCluster) -> dict[str, int]:
+    """Pods by job that are released, or on a node."""
+    out = (Phase.UNGATED, Phase.BOUND)
+    return dict(Counter(p.name.split("-")[0] for p in cluster.pods.values() if p.phase in out))
+
+
+def test_a_quantum_begins_when_all_that_the_job_needs_is_on_its_nodes() -> None:
+    """Of a job that ran before: with its first replica its last run's quantum was over, and its turn with it."""
+    cluster = FakeCluster(nodes=1, gpus=2)
+    for name in "ab":
+        train(cluster, name, least=2, most=2)
+    muster = Muster(cluster, profiles.build("afs-p", {"afs-p": {"quantum": 100.0}}))
+    muster.settle()
+    assert shares(cluster) == {"a": 2}
+    for _ in range(30):
+        muster.settle(4, seconds=5.0)
+        if shares(cluster) == {"b": 2}:
+            break
+    cluster.now += 100.0
+    for _ in range(4):
+        muster.turn(seconds=0.1)
+    assert on_its_way(cluster) == {"a": 2}
+    binds(cluster, "a")
+    before = len(evicted(cluster))
+    for _ in range(9):
+        muster.turn(seconds=10.0)
+    assert on_its_way(cluster) == {"a": 2}, "kube-scheduler was slow, and its turn is not over"
+    binds(cluster, "a")
+    for _ in range(9):
+        muster.turn(seconds=10.0)
+    assert on_its_way(cluster) == {"a": 2}
+    assert len(evicted(cluster)) == before
+    muster.turn(seconds=20.0)
+    assert len(evicted(cluster)) == before + 2, "its turn is over"
+
+
+def test_a_job_whose_replicas_are_released_has_started_before_one_that_waits() -> None:
+    """Tiresias-L goes by the first start: a job that came before took the places of one on its way to them."""
+    cluster = FakeCluster(nodes=1, gpus=4)
+    train(cluster, "x", least=2, most=2)
+    muster = Muster(cluster, profiles.build("tiresias-l"))
+    muster.settle()
+    train(cluster, "c", least=4, most=4)
+    muster.settle()
+    train(cluster, "a", least=2, most=2)
+    for _ in range(3):
+        muster.turn()
+    assert on_its_way(cluster) == {"a": 2, "x": 2}
+    goes(cluster, muster, "x")
+    for _ in range(4):
+        muster.turn()
+    assert on_its_way(cluster) == {"a": 2}
+    assert evicted(cluster) == []
+
+
+@pytest.mark.parametrize("policy", ["afs-p", "afs-s", "themis"])
+def test_a_gang_starts_although_its_replicas_are_bound_one_by_one(policy: str) -> None:
+    """With more jobs than GPUs it was taken for one whose quantum was over since 1970, and sent back at once: no gang
+    ever started."""
+    cluster = FakeCluster(nodes=1, gpus=2)
+    for name in "ab":
+        train(cluster, name, least=2, most=2)
+    muster = Muster(cluster, profiles.build(policy))
+    for _ in range(6):
+        muster.turn(seconds=5.0)
+        binds(cluster, "a")
+    assert shares(cluster) == {"a": 2}
+    assert evicted(cluster) == []
+
+
+def test_a_quantum_ends_in_time_also_while_another_job_is_not_on_its_node_yet() -> None:
+    cluster = FakeCluster(nodes=1, gpus=2)
+    for name in "abc":
+        train(cluster, name, least=1, most=1)
+    muster = Muster(cluster, profiles.build("afs-p", {"afs-p": {"quantum": 100.0}}))
+    for _ in range(3):
+        muster.turn()
+    for _ in range(2):
+        binds(cluster, "a")
+        muster.turn(seconds=10.0)
+    (start,) = {job.facts.run_start for job in muster.ledger.snapshot(cluster.now).jobs.values()} - {None}
+    muster.turn(seconds=80.0)
+    assert muster.plan.requeue_at == start + 100.0
