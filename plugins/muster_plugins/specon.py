@@ -205,7 +205,7 @@ class SpeCon:
         here = home(job)
         count = 0
         for other in snapshot.jobs.values():
-            if other.running and (self.across or here in (home(other), "")):
+            if (other.running or other.reservations) and (self.across or here in (home(other), "")):
                 last = self.memory.of(other)
                 count += last is None or last.category != CC
         return count > 1

@@ -36,8 +36,9 @@ def home(job: Job) -> str:
 class Board:
     """The nodes while moves are made up: counts and scores follow each move at once.
 
-    weight: w of a job by its category. count: (N,) containers; score: (N,) S of Algorithm 2; row: node of each
-    job that could move. use: (N, 2) cpu and memory in use, in the nodes' units; measured: (N,) whether that is known.
+    weight: w of a job by its category. count: (N,) containers, those that are on their way to a node among them;
+    score: (N,) S of Algorithm 2; row: node of each job that could move. use: (N, 2) cpu and memory in use, in the
+    nodes' units; measured: (N,) whether that is known.
     """
 
     def __init__(self, snapshot: Snapshot, weight: Callable[[Job], float]) -> None:
@@ -59,6 +60,7 @@ class Board:
                 self.use[nodes.index[name]], self.measured[nodes.index[name]] = used, True
         for key, job in snapshot.jobs.items():
             on = {m.node for role in job.roles for m in role.members if m.phase is Phase.BOUND}
+            on |= {held.node for held in job.reservations}
             for row in (nodes.index[name] for name in on if name in nodes.index):
                 self.count[row] += 1
                 self.score[row] += self.weight(job)

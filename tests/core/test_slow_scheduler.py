@@ -9,7 +9,8 @@ import pytest
 
 from muster import profiles
 from muster.types import Action, Event, Evict, Outcome, Phase, PodSeen
-from tests.cluster_fake import FakeCluster, Muster
+from muster_plugins.specon import CC, Seen
+from tests.cluster_fake import FakeCluster, Muster, node
 from tests.core.test_elastic_live import evicted, goes, shares, train
 
 
@@ -118,3 +119,27 @@ def test_a_quantum_ends_in_time_also_while_another_job_is_not_on_its_node_yet() 
     (start,) = {job.facts.run_start for job in muster.ledger.snapshot(cluster.now).jobs.values()} - {None}
     muster.turn(seconds=80.0)
     assert muster.plan.requeue_at == start + 100.0
+
+
+def test_a_node_to_which_a_container_is_on_its_way_is_idle_no_more() -> None:
+    """SpeCon sent it one after another, until the first was bound there."""
+    cluster = SlowEnds(nodes=1)
+    for name in "abcd":
+        train(cluster, name, least=1, most=1, resize="restart")
+    muster = Muster(cluster, profiles.build("specon"))
+    muster.settle()
+    converged = Seen(cluster.now, 0.5, 0.001, 1.0, CC, cluster.now, settled=True).as_mapping()
+    for key, job_state in muster.ledger.entries.items():
+        job_state.memory = {"specon": converged}
+        muster.ledger.dirty.add(key)
+    cluster.nodes["n1"] = node("n1")
+    for _ in range(3):
+        muster.turn()
+    assert len(evicted(cluster)) == 1
+    cluster.over()
+    for _ in range(3):
+        muster.turn()
+    cluster.bind()
+    muster.settle()
+    assert sorted(shares(cluster).items()) == [(name, 1) for name in "abcd"]
+    assert len(evicted(cluster)) == 1
