@@ -202,14 +202,18 @@ class Coach:
         return Estimation(speed=speed)
 
     def observe(self, job: Job, snapshot: Snapshot) -> Mapping[str, object] | None:  # noqa: ARG002
-        """Each epoch's counts, speed (epochs/s) and loss. By counts the mean of all epochs is kept."""
+        """Each epoch's counts, speed (epochs/s) and loss. By counts the mean of all epochs is kept.
+
+        Counts are those that it ran with: where some that it was granted are not on their nodes yet, its mini-epoch
+        is still to come.
+        """
         report = job.report
         seen = self.memory.of(job)
         if report is None or not report.boundary or report.epoch <= seen.last:
             return None
         if report.speed <= 0.0 or report.steps_per_epoch <= 0.0:
             return None
-        w, p = self.have(job)
+        w, p = (sum(r.bound for r in job.roles if r.name == name) for name in (self.worker, self.server))
         if not w or not p:
             return None
         speed = report.speed / report.steps_per_epoch
@@ -221,7 +225,7 @@ class Coach:
             losses = (*losses, (report.step / report.steps_per_epoch, report.loss))[-64:]
         used = sum(role.bound for role in job.roles) / speed * seen.part_of_epoch(job, report.step)
         return {
-            "epochs": seen.done + 1,
+            "epochs": seen.done + (not job.reservations),
             "epoch": report.epoch,
             "step": report.step,
             "spent": seen.spent + used,

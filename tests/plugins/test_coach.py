@@ -12,7 +12,7 @@ from muster.core.cycle import cycle
 from muster.core.progress.fits import fit_surface
 from muster.points import load
 from muster.profiles import build
-from muster.types import Config, Facts, Job, Phase, Plan, Report
+from muster.types import Config, Facts, Job, Phase, Plan, Report, Reservation
 from muster_plugins.coach import DESIGN, Coach, gain
 from muster_plugins.coach_memory import Epochs
 from tests.scenario import NOW, asks, job, key, node, role, snapshot
@@ -250,6 +250,20 @@ def test_each_epoch_is_remembered_once_with_its_counts() -> None:
     assert again is not None
     assert again["points"] == [[2, 1, pytest.approx(0.06), 2]]  # the mean of both
     assert plugin.observe(replace(later, report=replace(at, boundary=False, epoch=3)), snapshot(1)) is None
+
+
+def test_an_epoch_without_a_worker_that_is_not_bound_yet_is_no_epoch_with_it() -> None:
+    """kube-scheduler was slow: two workers were learnt to be as fast as the one that ran, and not tried again."""
+    plugin = load("coach")
+    one = learner("a", (1, 1), points=MINI[:1])
+    report = Report(at=NOW, step=200.0, epoch=2, steps_per_epoch=100.0, speed=4.2, boundary=True)
+    one = replace(one, report=report, reservations=(Reservation("worker", "n0"),))
+    kept = plugin.observe(one, snapshot(1))
+    told = Epochs.read(kept)
+    assert [(w, p, n) for w, p, _, n in told.points] == [(1, 1, 2)]
+    assert (told.done, told.last, told.step) == (1, 2.0, 200.0)
+    then = replace(one, memory={"coach": kept})
+    assert counts(planned(then), "a") == (2, 1), "its mini-epoch is still to come"
 
 
 def test_the_estimate_is_the_fitted_surface_in_iterations() -> None:
