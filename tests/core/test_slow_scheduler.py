@@ -143,3 +143,46 @@ def test_a_node_to_which_a_container_is_on_its_way_is_idle_no_more() -> None:
     muster.settle()
     assert sorted(shares(cluster).items()) == [(name, 1) for name in "abcd"]
     assert len(evicted(cluster)) == 1
+
+
+@pytest.mark.parametrize("policy", ["max-min", "afs-s"])
+@pytest.mark.parametrize("resize", ["", "restart"])
+def test_gpus_are_not_moved_by_who_happens_to_be_bound_first(policy: str, resize: str) -> None:
+    cluster = SlowEnds(nodes=1, gpus=3)
+    for name in "ab":
+        train(cluster, name, most=3, resize=resize)
+    muster = Muster(cluster, profiles.build(policy))
+    for _ in range(3):
+        muster.turn()
+    for job in ("b", "a", "a"):
+        assert on_its_way(cluster) == {"a": 2, "b": 1}
+        binds(cluster, job)
+        for _ in range(3):
+            muster.turn()
+    assert shares(cluster) == {"a": 2, "b": 1}
+    assert evicted(cluster) == []
+
+
+def test_a_job_that_restarts_keeps_its_turn() -> None:
+    """Max-min goes by the start of runs, and a restart is a run of its own: the next share of all was another one."""
+    cluster = SlowEnds(nodes=1, gpus=3)
+    train(cluster, "a", most=3, resize="restart")
+    muster = Muster(cluster, profiles.build("max-min"))
+
+    def goes_on() -> None:
+        for _ in range(8):
+            muster.turn(seconds=1.0)
+            cluster.over()
+            cluster.bind()
+
+    goes_on()
+    train(cluster, "b", most=3, resize="restart")
+    goes_on()
+    train(cluster, "c", most=1)
+    goes_on()
+    assert shares(cluster) == {"a": 1, "b": 1, "c": 1}
+    before = len(evicted(cluster))
+    goes(cluster, muster, "c")
+    goes_on()
+    assert shares(cluster) == {"a": 2, "b": 1}
+    assert [pod.split("-")[0] for pod in evicted(cluster)[before:]] == ["a"]

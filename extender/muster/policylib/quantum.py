@@ -22,25 +22,27 @@ import numpy as np
 
 from muster.memory import Memory
 from muster.policylib import greedy
-from muster.policylib.remembered import columns, folded, number
+from muster.policylib.remembered import columns, earlier, folded, has_places, number
 from muster.types import BoolArray, FloatArray, IntArray, Job, SharingSnapshot, Snapshot, between_runs
 
-FIELDS = ("count", "since")
+FIELDS = ("count", "since", "granted")
 Rest = Callable[[SharingSnapshot, IntArray, int], IntArray]
 """Snapshot, rows in order, GPUs: (J,) replicas for those rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quanta:
-    """The two numbers of one job: see the module's head. since: s."""
+    """The two numbers of one job: see the module's head. since: s; granted: when it was first granted something (s),
+    0 = never."""
 
     count: float
     since: float
+    granted: float = 0.0
 
     @classmethod
     def read(cls, plain: Mapping[str, object]) -> Quanta:
         """As a plugin's memory has them (`muster.memory.remembers`)."""
-        return cls(number(plain.get("count")), number(plain.get("since")))
+        return cls(*(number(plain.get(name)) for name in FIELDS))
 
 
 def share(snapshot: SharingSnapshot, own: Memory[Quanta], length: float, rest: Rest) -> IntArray:
@@ -48,6 +50,7 @@ def share(snapshot: SharingSnapshot, own: Memory[Quanta], length: float, rest: R
     share what is left."""
     table = snapshot.table
     memory = columns(snapshot, own, FIELDS)
+    first_start = earlier(memory["granted"], table.first_start)
     if not folded(snapshot, own):
         memory = fold(snapshot, memory, length, runs=under_way(snapshot))
     crowded = greedy.crowded(table)
@@ -61,7 +64,7 @@ def share(snapshot: SharingSnapshot, own: Memory[Quanta], length: float, rest: R
     if left <= 0:
         return granted
     others = np.flatnonzero(~keep)
-    keys = (table.submitted[others], table.first_start[others], memory["count"][others])
+    keys = (table.submitted[others], first_start[others], memory["count"][others])
     return granted + rest(snapshot, others[np.lexsort(keys)], left)
 
 
@@ -111,7 +114,8 @@ def observe(
         and max(since, job.facts.run_start) + length <= now
     ):
         count, since = count + 1.0, now
-    return {"count": count, "since": since}
+    granted = kept.granted or (now if has_places(job) else 0.0)
+    return {"count": count, "since": since, **({"granted": granted} if granted else {})}
 
 
 def wake(snapshot: SharingSnapshot, own: Memory[Quanta], length: float) -> float | None:

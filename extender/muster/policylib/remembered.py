@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from muster.memory import Memory
-from muster.types import FloatArray, SharingSnapshot
+from muster.types import FloatArray, Job, SharingSnapshot
 
 
 def columns(snapshot: SharingSnapshot, memory: Memory[Any], fields: Sequence[str]) -> dict[str, FloatArray]:
@@ -28,6 +28,20 @@ def columns(snapshot: SharingSnapshot, memory: Memory[Any], fields: Sequence[str
         for field in fields:
             result[field][row] = number(plain.get(field))
     return result
+
+
+def has_places(job: Job) -> bool:
+    """Whether it has been granted something: it is on nodes, or on its way there."""
+    return bool(job.running or job.reservations or job.restart_on)
+
+
+def earlier(granted: FloatArray, start: FloatArray) -> FloatArray:
+    """(J,) when each job was granted what it has, as remembered (0: not known), where that is before its start.
+
+    In a simulation it never is: a start is at once. On a cluster kube-scheduler binds in any order, and who restarts
+    begins another run: by starts alone those granted together would take GPUs from each other.
+    """
+    return np.where(granted > 0.0, np.minimum(granted, start), start)
 
 
 def number(value: object) -> float:
