@@ -63,7 +63,7 @@ class GrowElsewhere:
     def moves(self, snapshot: SharingSnapshot) -> Sequence[Move]:
         """The job in place that gains most where more GPUs idle than it has."""
         jobs = [job for job in self._below(snapshot) if snapshot.now >= changed_at(job) + self.cooldown]
-        if not jobs or _busy(snapshot):
+        if not jobs or self._busy(snapshot):
             return []
         shared = on_shared_gpus(snapshot)
         terms = Terms(snapshot, self.horizon, self.cost, most=1, rack="")
@@ -94,6 +94,21 @@ class GrowElsewhere:
             and sum(r.bound for r in job.roles if not r.devices) == 1
         ]
 
+    def _busy(self, snapshot: SharingSnapshot) -> bool:
+        """Whether a job waits that the empty cluster would take, or one in place is on its way out, or gone until its
+        owner makes its pod again."""
+        jobs, rows = snapshot.jobs, snapshot.table.row
+        for key, job in jobs.items():
+            shared = job.elastic is not None and job.elastic.shape.gpus  # whoever would never fit is no row
+            if (key in rows or not shared) and waits_for_room(job, snapshot.now):
+                return True
+            if job.elastic is None or not job.elastic.devices:
+                continue
+            away = job.expects and not any(role.members for role in job.roles)
+            if leaves(job) or (away and snapshot.now < changed_at(job) + self.cooldown):
+                return True
+        return False
+
 
 def _some(keys: Sequence[JobKey], now: float) -> Sequence[JobKey]:
     """TRIES of them, others in each second: no node may have room for the first ones."""
@@ -101,18 +116,6 @@ def _some(keys: Sequence[JobKey], now: float) -> Sequence[JobKey]:
         return keys
     first = int(now) % -(-len(keys) // TRIES) * TRIES
     return keys[first : first + TRIES]
-
-
-def _busy(snapshot: SharingSnapshot) -> bool:
-    """Whether a job waits that the empty cluster would take, or one in place is on its way out."""
-    jobs, rows = snapshot.jobs, snapshot.table.row
-    for key, job in jobs.items():
-        shared = job.elastic is not None and job.elastic.shape.gpus  # whoever would never fit is no row
-        if (key in rows or not shared) and waits_for_room(job, snapshot.now):
-            return True
-        if job.elastic is not None and job.elastic.devices and leaves(job):
-            return True
-    return False
 
 
 class _Wish(NamedTuple):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from muster.points import Share
-from muster.types import PRODUCT, JobKey
+from muster.types import PRODUCT, JobKey, PodRecord
 from muster_plugins.grow_elsewhere import TRIES, GrowElsewhere, _some
 from muster_plugins.max_min import MaxMin
 from muster_plugins.optimus import Optimus
@@ -91,6 +91,29 @@ def test_a_job_of_several_pods_stays_where_they_are() -> None:
     going.train("b", "2")
     going.seconds(30)
     nobody_goes(going, 60)
+
+
+def test_nobody_follows_a_job_whose_owner_is_slow_to_make_its_pod_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two left their nodes for the one that had room for one of them."""
+    going = Circle(gpus=4, nodes=3, rebalance=(GrowElsewhere(**{**SOON, "cooldown": 15.0}),))
+    going.train("b", "4")
+    going.seconds(6)
+    for name in "acde":
+        going.train(name, "1-4")
+        going.seconds(6)
+    going.seconds(30)
+    assert [going.using(name) for name in "acde"] == [2, 2, 2, 2]
+    going.cluster.end(going.pod("b").uid)
+    gone: list[PodRecord] = []
+    monkeypatch.setattr(going.cluster, "recreate", gone.append)
+    going.seconds(10)
+    assert len(gone) == 1
+    monkeypatch.undo()
+    going.cluster.recreate(gone[0])
+    going.seconds(100)
+    assert sorted(going.using(name) for name in "acde") == [2, 2, 4, 4]
 
 
 def test_a_muster_that_starts_again_while_a_job_goes_elsewhere_brings_it_there() -> None:
