@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from muster.core.sharing.moving import (
     can_change,
     changed_at,
-    leaves,
+    on_its_way,
     on_shared_gpus,
     rows_on,
     speed_of,
@@ -60,7 +60,7 @@ class Defragment:
         heads, spread = self._heads(snapshot), self._spread(snapshot)
         if not heads and not spread:
             return []
-        if sum(1 for job in snapshot.jobs.values() if leaves(job)) >= self.most:
+        if sum(1 for job in snapshot.jobs.values() if on_its_way(job)) >= self.most:
             return []
         shared = on_shared_gpus(snapshot)
         terms = Terms(snapshot, self.horizon, self.cost, self.most, self.rack)

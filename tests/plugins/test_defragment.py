@@ -122,6 +122,8 @@ def test_only_so_many_jobs_are_moved_at_a_time_and_none_while_one_is_on_its_way(
     assert set(proposed(snapshot(nodes=2, gpus=8, jobs=[jobs[0], jobs[2], wide()]), one)) == {"a"}
     leaving = replace(leaving, started=True)
     assert proposed(snapshot(nodes=2, gpus=8, jobs=[jobs[0], jobs[2], wide(), leaving]), one) == {}
+    back = job("x", worker=1, gpus=0, facts=LONG_AGO, held=[("worker", "n1")])
+    assert proposed(snapshot(nodes=2, gpus=8, jobs=[jobs[0], jobs[2], wide(), back]), one) == {}, "not bound yet"
 
 
 def test_a_move_that_costs_more_than_the_waiting_job_gains_is_left() -> None:

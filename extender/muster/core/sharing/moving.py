@@ -19,6 +19,7 @@ from muster.types import (
     Phase,
     SharingSnapshot,
     Snapshot,
+    between_runs,
     elastic_role,
 )
 
@@ -34,6 +35,12 @@ def settled(job: Job) -> bool:
 def leaves(job: Job) -> bool:
     """Whether a replica of it is on its way out."""
     return any(m.phase is Phase.ENDING for role in job.roles for m in role.on)
+
+
+def on_its_way(job: Job) -> bool:
+    """Whether a replica of it is on its way out, or all of one that ran on its way back."""
+    back = between_runs(job) and job.facts.first_start is not None
+    return leaves(job) or (back and bool(job.reservations or job.restart_on))
 
 
 def can_change(job: Job, shared: Collection[JobKey]) -> bool:
