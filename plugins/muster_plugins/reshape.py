@@ -9,8 +9,9 @@ Where this differs from the print, and why:
 
 - Algorithm 1, line 9: N_remove "ranges from N_min to N_max" of the set. What is meant is any number whose removal
   leaves an allowed count (line 10 tests it); as printed {4, 5} could not go from 5 to 4. Here: all of them.
-- The idle GPUs are a node's, not the cluster's (one container). With one node it is the print. A count for which
-  some node has idle GPUs is not served by removal, as lines 15 and 21 have it.
+- The idle GPUs are a node's, not the cluster's (one container), those of replicas on their way out among them. With
+  one node it is the print. A count for which some node has idle GPUs is not served by removal, as lines 15 and 21
+  have it.
 - Both algorithms take the first of equals (line 18: strictly smaller), and most choices are equal, since a job that
   isn't the last one changes no makespan. Kept: fewest GPUs first, then jobs by submission. Between nodes, which the
   print has none of: the earlier completion of the job itself, then the fullest node, then its name.
@@ -42,7 +43,7 @@ from muster.memory import Memory, remembers
 from muster.points import Estimation
 from muster.policylib.completion import Forecast, Overheads, Terms, forecast
 from muster.types import PRODUCT, Config, Grants, Job, SharingSnapshot, Snapshot, elastic_role
-from muster_plugins.reshape_scene import Scene, Standing, homes_of, where
+from muster_plugins.reshape_scene import Scene, Standing, ending, homes_of, where
 
 POINTS = 48
 """Points of an accuracy curve that are kept; beyond that every second one goes, the newest stays."""
@@ -101,7 +102,7 @@ class Reshape(Terms):
 
     def scene(self, snapshot: SharingSnapshot) -> Scene:
         nodes, table = snapshot.nodes, snapshot.table
-        free, total = nodes.gpus(snapshot.free), nodes.gpus(nodes.total)
+        free, total = nodes.gpus(snapshot.free) + ending(snapshot), nodes.gpus(nodes.total)
         used = dict.fromkeys(nodes.names, 0)  # of `free` of a simulation without places nothing is taken off
         for row, key in enumerate(table.keys):
             node = where(snapshot.jobs[key]) if table.have[row] else ""
@@ -198,8 +199,9 @@ class Reshape(Terms):
         )
 
     def runs(self, job: Job, now: float) -> bool:
-        """Whether it is neither initialized nor adjusting: all that it was granted is on its nodes, and trains."""
-        if not job.running or job.reservations or job.restart_on:
+        """Whether it is neither initialized nor adjusting: all that it was granted, and no more, is on its nodes, and
+        trains."""
+        if not job.running or job.running > job.bound or job.reservations or job.restart_on:
             return False
         if job.report is not None and job.report.speed > 0.0:
             return True

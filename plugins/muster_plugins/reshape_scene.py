@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from muster.policylib.completion import Forecast, Overheads
-from muster.types import Grant, Grants, Job, elastic_role
+from muster.types import Grant, Grants, IntArray, Job, Phase, Snapshot, elastic_role
 
 
 @dataclass
@@ -81,6 +81,17 @@ class Scene:
             },
             {s.row: s.why for s in self.jobs if s.why},
         )
+
+
+def ending(snapshot: Snapshot) -> IntArray:
+    """(N,) GPUs that come free without anything more being decided: of replicas on their way out. Whoever waits for
+    them takes none of others meanwhile."""
+    gpus = np.zeros(len(snapshot.nodes), dtype=np.int64)
+    for job in snapshot.jobs.values():
+        for member in (m for role in job.roles for m in role.on if m.phase is Phase.ENDING):
+            if member.node in snapshot.nodes.index:
+                gpus[snapshot.nodes.index[member.node]] += member.shape.gpus
+    return gpus
 
 
 def homes_of(scene: Scene, standing: Standing, count: int) -> list[str]:

@@ -186,3 +186,22 @@ def test_a_job_that_restarts_keeps_its_turn() -> None:
     goes_on()
     assert shares(cluster) == {"a": 2, "b": 1}
     assert [pod.split("-")[0] for pod in evicted(cluster)[before:]] == ["a"]
+
+
+@pytest.mark.parametrize("policy", ["reshape", "reshape-restart"])
+def test_one_job_gives_gpus_to_one_that_arrives_however_long_its_replicas_take_to_end(policy: str) -> None:
+    """In each plan another one gave some, and the first again once it had settled."""
+    cluster = SlowEnds(nodes=2, gpus=8)
+    muster = Muster(cluster, profiles.build(policy, {"reshape": {"settling": 1.0}}))
+    for name in "ad":
+        train(cluster, name, least=1, most=8, sizes="1,2,4,8", remaining_work="1000000")
+        muster.settle(seconds=1.0)
+        muster.settle(seconds=1.0)
+    assert shares(cluster) == {"a": 8, "d": 8}
+    train(cluster, "b", least=1, most=4, sizes="1,2,4", remaining_work="1000000")
+    for _ in range(20):
+        muster.turn(seconds=0.5)
+    assert Counter(pod.split("-")[0] for pod in evicted(cluster)) == {"a": 4}
+    cluster.over()
+    muster.settle()
+    assert shares(cluster) == {"a": 4, "b": 4, "d": 8}
