@@ -7,7 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from muster.core.placement.capacity import Capacity
 from muster.core.placement.place import Assignment, Need, place
-from muster.core.sharing.moving import as_bound, by_node, gpus_of, least_of, leave, move_to, rows_of, rows_on
+from muster.core.sharing.moving import (
+    as_bound,
+    by_node,
+    come_free,
+    gpus_of,
+    least_of,
+    leave,
+    move_to,
+    rows_of,
+    rows_on,
+)
 from muster.types import Job, JobKey, Move, Nodes
 from muster_plugins.defragment_terms import PACKED, Terms
 
@@ -16,6 +26,7 @@ def room_for(head: Job, movable: Mapping[JobKey, Job], terms: Terms) -> list[Mov
     """Moves after which the head's minimum fits, [] where there are none that are worth it."""
     snapshot = terms.snapshot
     capacity = Capacity(snapshot)
+    come_free(capacity, snapshot)  # what was moved for it, for one
     needs = least_of(head)
     mark = capacity.mark()
     if place(capacity, head, needs, PACKED, snapshot) is not None:

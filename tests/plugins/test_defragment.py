@@ -106,6 +106,14 @@ def test_nobody_moves_while_nothing_waits_or_what_waits_fits_or_is_short_of_gpus
     assert proposed(snapshot(nodes=2, gpus=8, jobs=full), replace(TIDY, most=8)) == {}
 
 
+def test_nobody_else_moves_for_room_that_one_who_was_moved_is_about_to_leave() -> None:
+    jobs = [runs("c", ["n1"]), wide()]
+    leaving = replace(job("x", worker=1, gpus=1, ending=["n0"]), started=True)
+    assert proposed(snapshot(nodes=2, gpus=8, jobs=[*jobs, leaving])) == {}
+    stays = runs("x", ["n0"])
+    assert set(proposed(snapshot(nodes=2, gpus=8, jobs=[*jobs, stays]))) == {"x"}
+
+
 def test_a_gang_of_two_whole_nodes_is_given_both() -> None:
     jobs = [runs("a", ["n0"]), runs("b", ["n1"]), runs("c", ["n2"] * 4), job("pair", worker=2, gpus=8)]
     before = snapshot(nodes=3, gpus=8, jobs=jobs)
@@ -123,7 +131,9 @@ def test_only_so_many_jobs_are_moved_at_a_time_and_none_while_one_is_on_its_way(
     leaving = replace(leaving, started=True)
     assert proposed(snapshot(nodes=2, gpus=8, jobs=[jobs[0], jobs[2], wide(), leaving]), one) == {}
     back = job("x", worker=1, gpus=0, facts=LONG_AGO, held=[("worker", "n1")])
-    assert proposed(snapshot(nodes=2, gpus=8, jobs=[jobs[0], jobs[2], wide(), back]), one) == {}, "not bound yet"
+    assert proposed(snapshot(nodes=2, gpus=8, jobs=[jobs[0], jobs[2], wide(), back]), one) == {}, (
+        "not bound yet"
+    )
 
 
 def test_a_move_that_costs_more_than_the_waiting_job_gains_is_left() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from muster.core.placement.capacity import Capacity
 from muster.core.placement.place import Assignment, Need
+from muster.core.placement.preemption import releasing
 from muster.core.progress.report_filter import trained_on
 from muster.types import (
     PRODUCT,
@@ -124,6 +125,11 @@ def leave(capacity: Capacity, job: Job, nodes: Nodes) -> None:
             row = nodes.index.get(member.node)
             if row is not None:
                 capacity.give(row, member.shape)
+
+
+def come_free(capacity: Capacity, snapshot: Snapshot) -> None:
+    """Places that others leave without anything more being ended are free in a trial."""
+    capacity.give_all(releasing(snapshot))
 
 
 # ---- nodes ----
