@@ -8,7 +8,7 @@ from muster.core.progress.curves import Points, alone, curve, interpolated, with
 from muster.core.progress.learned import Lesson
 from muster.core.progress.report_filter import config_of
 from muster.policylib.references import PAPER, References
-from muster.types import PRODUCT, Config, Job, Snapshot, elastic_role
+from muster.types import PRODUCT, Config, Job, Phase, Snapshot, elastic_role
 
 MOST = 1024
 """Replicas up to which a curve is made; the core stays at its last speed beyond."""
@@ -51,9 +51,17 @@ def believed(job: Job, snapshot: Snapshot, lesson: Lesson | None, *, fair: bool)
     if found:
         return Believed(curve(tuple(enumerate(found, start=1)), max_count), 0.0)
     if fair and job.report is not None:
-        part = min(max(fair_part(job, snapshot), len(role.on)), max_count)
+        part = min(max(fair_part(job, snapshot), has(job)), max_count)
         return Believed(tuple([float(n) for n in range(part + 1)]), 0.0)
     return Believed((), 0.0)
+
+
+def has(job: Job) -> int:
+    """Replicas of the elastic role that it has: on nodes, or with a place to start, or to start again, in."""
+    role = elastic_role(job)
+    bound = {m.uid for m in role.members if m.phase is Phase.BOUND}
+    held = sum(place.role == role.name and place.uid not in bound for place in job.reservations)
+    return max(len(role.on), len(bound) + held, len(job.restart_on))
 
 
 def points_of(job: Job, snapshot: Snapshot) -> Points:

@@ -14,7 +14,7 @@ from muster.core.progress import learned
 from muster.core.progress.estimate import declared
 from muster.core.progress.fits import Convergence
 from muster.points import Estimation, load
-from muster.types import PRODUCT, Config, Facts, Job, Meter, Report, Snapshot
+from muster.types import PRODUCT, Config, Facts, Job, Meter, Report, Reservation, Snapshot
 from muster_plugins.measured import Measured
 from muster_plugins.reported import Reported
 from muster_plugins.reported_loss import LOSSES
@@ -125,6 +125,16 @@ def test_a_job_that_reports_gets_its_fair_part_until_it_is_measured_and_keeps_wh
     assert believed(train(6, report=told), others=3).speeds == tuple(float(n) for n in range(7))
     over = [job(f"over-{n}", worker=0) for n in range(9)]
     assert REPORTED.estimate(new, snapshot(A100, jobs=[new, *over])).speeds[-1] == 8.0
+
+
+def test_a_job_that_starts_again_keeps_what_it_has() -> None:
+    """On no node it was believed to gain nothing beyond its fair part: who restarted with seven GPUs got four."""
+    reporting = train(report=report(5.0))
+    again = replace(reporting, restart_on=("n0",) * 7)
+    on_its_way = replace(reporting, reservations=(Reservation("worker", "n0"),) * 7)
+    fair = len(believed(reporting, others=3).speeds)
+    assert fair < 8
+    assert [len(believed(made, others=3).speeds) for made in (again, on_its_way)] == [8, 8]
 
 
 def test_no_gpu_idles_for_a_job_that_never_reports() -> None:
