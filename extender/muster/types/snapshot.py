@@ -159,7 +159,8 @@ class Table:
     min, max, request, have: (J,) int64 replicas: fewest and most it may have, what its owner asked for, and
     what it has now (held places count). unit: (J,) int64 GPUs of one replica; fixed: (J,) GPUs of its other
     roles together, taken as soon as it runs. priority: (J,) int64.
-    submitted, first_start, run_start, last_resize: (J,) s; +inf (the starts) and -inf (last_resize) = never.
+    submitted, first_start, run_start, last_resize: (J,) s; +inf (the starts) and -inf (last_resize) = never. The run
+    of a job that has its places begins now, until what it needs is on its nodes.
     gpu_seconds, run_gpu_seconds, executed, progress: (J,) s, as in `Facts`. remaining: (J,) seconds of work on one
     replica by the profile's Estimate, nan = unknown. speed of a job at n replicas, relative to one replica, is
     curves[curve[j], n]: curve (J,) int64, curves (C, K+1) float64 with column 0 = 0; beyond a job's `max` the
