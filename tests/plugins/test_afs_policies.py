@@ -138,9 +138,9 @@ def test_whose_place_is_held_while_another_ends_there_uses_up_no_quantum_and_kee
     before = replace(shown(jobs, 9000.0), jobs={held.key: held})
     assert policy.share(before).replicas.tolist()[2] == 1
     crowd = snapshot(nodes=1, gpus=1, jobs=[held, job("w", worker=1)], now=9000.0)
-    assert policy.observe(held, crowd) == {"count": 0.0, "since": 0.0}
+    assert policy.observe(held, crowd) == {"count": 0.0, "since": 0.0, "granted": 9000.0}
     there = replace(job("c", worker=1, on=["n0"]), key=held.key, facts=facts)
-    assert policy.observe(there, crowd) == {"count": 1.0, "since": 9000.0}
+    assert policy.observe(there, crowd) == {"count": 1.0, "since": 9000.0, "granted": 9000.0}
 
 
 def test_afs_s_evens_out_and_afs_p_looks_at_speed_when_jobs_are_few() -> None:
@@ -164,11 +164,12 @@ def test_a_quantum_is_remembered_the_same_job_by_job_and_by_columns() -> None:
     runs = replace(job("r", worker=1, on=["n0"]), facts=Facts(0.0, 0.0, Meter()))
     crowd = snapshot(nodes=1, gpus=2, jobs=[waiting, runs])
     kept = load("afs-p").observe(runs, replace(crowd, now=7200.0))
-    assert kept == {"count": 1.0, "since": 7200.0}
+    assert kept == {"count": 1.0, "since": 7200.0, "granted": 7200.0}
     again = load("afs-p").observe(replace(runs, memory={"afs-p": kept}), replace(crowd, now=7300.0))
     assert again == kept
     alone = snapshot(nodes=2, gpus=8, jobs=[runs])
-    assert load("afs-p").observe(runs, replace(alone, now=500.0)) == {"count": 0.0, "since": 500.0}
+    renewed = {"count": 0.0, "since": 500.0, "granted": 500.0}
+    assert load("afs-p").observe(runs, replace(alone, now=500.0)) == renewed
     cordoned = snapshot([node("n0", 2), node("n1", 8, cordoned=True)], jobs=[waiting, runs])
     assert load("afs-p").observe(runs, replace(cordoned, now=7200.0)) == kept, (
         "a closed node's GPUs are nobody's"
