@@ -444,7 +444,6 @@ def test_a_jobset_that_its_failure_policy_ends_is_finished_and_who_waits_has_its
     assert restarts(cluster, namespace, "first") == 0
 
 
-@pytest.mark.long
 def test_a_trainjob_that_its_runtime_restarts_keeps_its_place_until_its_restarts_are_used_up(
     cluster: Cluster, namespace: str
 ) -> None:

@@ -226,10 +226,8 @@ class Ledger(LedgerState):
             job_state = self.entries.get(key)
             if job_state is None:
                 continue
-            grant, on = (
-                plan.grants.get(key),
-                restart_on(snapshot.jobs[key], plan, leaving[key], rounds=bool(self.profile.round)),
-            )
+            grant = plan.grants.get(key)
+            on = restart_on(snapshot.jobs[key], plan, leaving[key], rounds=self.profile.round > 0.0)
             desired = job_state.desired
             desired.tells(grant, snapshot.now)
             if (desired.grant, desired.restart_on) != (grant, on):
