@@ -7,6 +7,8 @@ once, where the paper's job has to wait these 27 s.
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from e2e.bench.trainings import STARTS, Training, Trainings
@@ -125,6 +127,15 @@ class Figures:
     jct: float
     overhead: float
     changes: int
+
+    @staticmethod
+    def mean(several: Sequence[Figures]) -> Figures:
+        return Figures(
+            statistics.fmean(one.makespan for one in several),
+            statistics.fmean(one.jct for one in several),
+            statistics.fmean(one.overhead for one in several),
+            round(statistics.fmean(one.changes for one in several)),
+        )
 
 
 CHANGES = (RESUME, GROW, SHRINK, MOVE, CHANGE)

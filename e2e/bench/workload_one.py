@@ -23,6 +23,7 @@ from e2e.bench.change_costs import BY_RESTART, IN_PLACE, AsPlayed, Figures, simu
 from e2e.bench.drawn import write
 from e2e.bench.live import Going, Run
 from e2e.bench.policies import Kept
+from e2e.bench.predicted import SEEDS
 from e2e.bench.report import OUT, Progress, Result
 from e2e.bench.trainings import Trained
 from e2e.lab.errors import LabError
@@ -106,13 +107,22 @@ def arguments(profile: str, speed: float, period: float) -> dict[str, dict[str, 
 
 
 def foretold(profile: str, made: Workload, run: Run | None, speed: float) -> Figures:
-    """By the simulator: with the costs of a live run, under the profile as a cluster has it; without a run with Fig.
-    3's. LabError where a job does not end."""
+    """By the simulator: with the costs of a live run, under the profile as a cluster has it, each replica with a
+    release of its own (mean of SEEDS); without a run with Fig. 3's. LabError where a job does not end."""
+    if run is None or not run["release_s"] or profile == OURS:
+        return _foretold(profile, made, run, speed)
+    found = [_foretold(profile, made, run, speed, seed) for seed in SEEDS]
+    return Figures.mean(found)
+
+
+def _foretold(profile: str, made: Workload, run: Run | None, speed: float, seed: int = 0) -> Figures:
     given: dict[str, dict[str, Any]] = {DEFAULT: {"draw": False}} if profile == DEFAULT else {}
     known, options = profiles.recipe(profile), Options(record=True)
     if run is not None:
         costs = IN_PLACE if profile == OURS else BY_RESTART
-        options = replace(options, silent=True, release=0.0 if profile == OURS else run["release_s"] * speed)
+        release = 0.0 if profile == OURS else run["release_s"] * speed
+        spread = 1.0 if release else 0.0
+        options = replace(options, silent=True, release=release, release_spread=spread, seed=seed)
         made = replace(made, physics=AsPlayed(costs=costs, pod=run["usual_wait_s"] * speed))
         if profile != OURS:  # as the lab's Jobs say it
             tagged = [replace(one, tags={**one.tags, "resize": "restart"}) for one in made.submissions]

@@ -100,9 +100,12 @@ class Reshape(Terms):
                 pass
         return scene.decided()
 
-    def scene(self, snapshot: SharingSnapshot) -> Scene:
+    def scene(self, snapshot: SharingSnapshot, *, takes: bool = True) -> Scene:
+        """takes: the policy takes GPUs from those that run, and not for what comes free by itself."""
         nodes, table = snapshot.nodes, snapshot.table
-        free, total = nodes.gpus(snapshot.free) + ending(snapshot), nodes.gpus(nodes.total)
+        free, total = nodes.gpus(snapshot.free), nodes.gpus(nodes.total)
+        if takes:
+            free = free + ending(snapshot)
         used = dict.fromkeys(nodes.names, 0)  # of `free` of a simulation without places nothing is taken off
         for row, key in enumerate(table.keys):
             node = where(snapshot.jobs[key]) if table.have[row] else ""

@@ -41,7 +41,7 @@ class Termination(Terms):
 
     def share(self, snapshot: SharingSnapshot) -> Grants:
         """The fewest GPUs for each job that waits, by submission; then additions while none waits."""
-        scene = self._beliefs().scene(snapshot)
+        scene = self._beliefs().scene(snapshot, takes=False)
         for standing in scene.jobs:
             if not standing.count:
                 arrive(scene, standing)
