@@ -75,19 +75,19 @@ NEAR: Mapping[str, float] = {
     "themis": -1.7,
     "tide": -1.5,
     "pollux": 1.2,
-    "reshape": 5.3,
-    "reshape-restart": 11.1,
-    "termination": 10.9,
+    "reshape": -0.6,
+    "reshape-restart": 1.8,
+    "termination": -0.3,
 }
-"""Average JCT live against simulated, % (e2e/bench/README.md): of 30 jobs (Policies) and of the SideCar
-paper's Workload One (In place: `reshape`, `reshape-restart`, `termination`)."""
+"""Average JCT live against simulated, % (e2e/bench/README.md): of 30 jobs (Policies); `reshape` of the SideCar
+paper's Workload One (In place)."""
 
 OWN: Mapping[str, float] = {
-    "specon": 2.5,
+    "specon": 1.6,
     "specon-default": 0.1,
-    "similarity": -2.1,
-    "gavel-isolation": 1.9,
-    "gavel-max-min": 9.5,
+    "similarity": 0.3,
+    "gavel-isolation": 3.9,
+    "gavel-max-min": -1.9,
     "coach": 0.2,
 }
 """The same of jobs that the profile was made for (On their papers' jobs)."""
