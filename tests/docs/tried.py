@@ -88,7 +88,7 @@ OWN: Mapping[str, float] = {
     "similarity": 0.3,
     "gavel-isolation": 3.9,
     "gavel-max-min": -1.9,
-    "coach": 0.2,
+    "coach": 0.1,
 }
 """The same of jobs that the profile was made for (On their papers' jobs)."""
 WORKLOAD_ONE: Mapping[str, float] = {"sidecar-default": 0.4}
