@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from muster.core.gang.admit import admit, admit_more, is_ready
-from muster.core.gang.retain import keep
+from muster.core.gang.retain import as_many_as_fit, keep
 from muster.core.placement.capacity import Capacity
 from muster.core.placement.cycle_state import CycleState, StumbledError
 from muster.core.progress.estimate import observed
@@ -94,6 +94,9 @@ def _keep(run: CycleState, order: Sequence[Job]) -> tuple[list[Job], list[Job]]:
             kept.append(job)
         else:
             waiting.append(job)
+    for job in run.short:  # once all that can be whole are
+        run.at = job.key
+        as_many_as_fit(run, job)
     return kept, waiting
 
 

@@ -8,7 +8,7 @@ import pytest
 from muster.points import Profile
 from muster.types import EndReason, Phase, Reservation, Snapshot, Taint, Toleration, Unpin
 from muster_plugins.max_min import MaxMin
-from tests.scenario import NOW, asks, job, key, node, plan, queue, said, snapshot, starts
+from tests.scenario import NOW, asks, job, key, node, plan, queue, role, said, snapshot, starts
 
 
 def test_missing_members_of_started_jobs_come_before_every_start() -> None:
@@ -38,6 +38,34 @@ def test_of_the_missing_members_as_many_as_fit_have_their_places_before_every_st
     )
     assert said(after)["train"].startswith("Starting Resources: needs 8 GPUs")
     assert queue(after) == ["urgent"]
+
+
+def test_a_started_job_that_can_be_whole_is_although_an_earlier_one_misses_more_than_is_free() -> None:
+    """Both would hold GPUs and wait, and go back to the gate in the same moment."""
+    jobs = [job("first", worker=4, gpus=8, on=["n0"]), job("second", worker=3, gpus=8, on=["n1"])]
+    after = plan(snapshot(nodes=4, jobs=jobs))
+    assert starts(after) == {"second": {"n2": 1, "n3": 1}}
+    jobs[0] = job("first", worker=5, gpus=8, on=["n0"])
+    after = plan(snapshot(nodes=5, jobs=jobs))
+    assert starts(after) == {"second": {"n2": 1, "n3": 1}, "first": {"n4": 1}}
+
+
+def test_a_gang_whose_own_replicas_are_still_ending_gets_what_is_free_in_its_turn() -> None:
+    """Its owner takes it back, pod after pod: a later job that lost one has nothing of what is to be its again."""
+    made = job("first", worker=3, gpus=8, on=["n0"])
+    (workers,) = made.roles
+    goes = replace(workers.members[1], uid="old", pod="old", phase=Phase.ENDING, node="n1")
+    first = replace(made, roles=(replace(workers, members=(*workers.members, goes)),))
+    jobs = [first, job("second", worker=2, gpus=8, on=["n3"])]
+    assert starts(plan(snapshot(nodes=4, jobs=jobs))) == {"first": {"n2": 1}}
+
+
+def test_a_role_that_asks_for_less_takes_nothing_while_one_that_asks_for_more_lacks_places() -> None:
+    """The launcher's cpu were those of the node that the next worker needs."""
+    launcher = role("launcher", 1, shape=asks(cpu=60_000), job="train")
+    workers = role("worker", 3, shape=asks(8, cpu=60_000), on=["n0"], job="train")
+    after = plan(snapshot(nodes=2, jobs=[job("train", roles=[launcher, workers])]))
+    assert [(held.role, held.node) for held in after.reservations[key("train")]] == [("worker", "n1")]
 
 
 def test_a_successor_takes_the_place_of_the_replica_that_is_gone() -> None:

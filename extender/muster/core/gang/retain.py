@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 from muster.core.placement.cycle_state import CycleState
 from muster.core.placement.feasibility import static_mask
-from muster.core.placement.place import Need, place
+from muster.core.placement.place import Need, demand, place
+from muster.core.placement.preemption import in_use
 from muster.core.placement.reservations import assign, members_expected, open_holds, own_rows, placed
 from muster.core.placement.statement import Statement
 from muster.core.placement.take_up import grow
@@ -21,7 +22,8 @@ from muster.types import EndReason, Job, Member, Phase, Reservation, Role, Secon
 
 
 def keep(run: CycleState, job: Job) -> bool:
-    """What the job has; its missing members get places first. False when it goes back to waiting whole."""
+    """What the job has; its missing members get places first, all of them or, in the end, `as_many_as_fit`. False
+    when it goes back to waiting whole."""
     if job.released:
         run.statuses[job.key] = waiting.RELEASED._replace(state=State.STARTING)
         run.reservations[job.key] = job.reservations
@@ -50,11 +52,12 @@ def keep(run: CycleState, job: Job) -> bool:
         )
         if assignments is not None:
             reservations = assign(job, reservations + open_holds(run.snapshot.nodes, assignments))
+        elif job.started and _comes_back(run, job, missing, reservations):
+            run.reservations[job.key] = tuple(reservations)
+            as_many_as_fit(run, job)
+            reservations = list(run.reservations[job.key])
         elif job.started:
-            reservations = _as_many_as_fit(run, job, missing, reservations)
-            if left := _missing(job, reservations):
-                short = refusals.refusal(run.capacity, job, left, run.profile, run.snapshot)
-                run.statuses[job.key] = short._replace(state=State.STARTING)
+            run.short.append(job)
     if not job.started and (not job.max or any(role.min > placed(role, reservations) for role in job.roles)):
         # all of it has ended, there is no place for all of it, or a pod that nobody makes again is gone
         _release(run, job, reservations)
@@ -74,16 +77,34 @@ def _missing(job: Job, reservations: Sequence[Reservation]) -> list[Need]:
     ]
 
 
-def _as_many_as_fit(
-    run: CycleState, job: Job, missing: Sequence[Need], reservations: Sequence[Reservation]
-) -> list[Reservation]:
-    """Its places, with those that are free now: nobody else is to have them while the rest is still to come free (of
-    a gang that its owner takes back pods end one after another)."""
-    run.reservations[job.key] = tuple(reservations)
-    for need in missing:
+def as_many_as_fit(run: CycleState, job: Job) -> None:
+    """Places that are free now for missing members that don't all fit: nobody is to start on them meanwhile. The most
+    demanding role first, and the next ones once that has all: it might need what they take."""
+    missing = _missing(job, run.reservations[job.key]) if job.key not in run.back else []
+    for need in sorted(missing, key=demand):
         have = placed(need.role, run.reservations[job.key])
-        grow(Statement(run), job, need.role, have, range(have + 1, have + need.count + 1))
-    return list(run.reservations[job.key])
+        whole = have + need.count
+        if grow(Statement(run), job, need.role, have, range(have + 1, whole + 1)) < whole:
+            break
+    if left := _missing(job, run.reservations[job.key]):
+        short = refusals.refusal(run.capacity, job, left, run.profile, run.snapshot)
+        run.statuses[job.key] = short._replace(state=State.STARTING)
+
+
+def _comes_back(
+    run: CycleState, job: Job, missing: Sequence[Need], reservations: Sequence[Reservation]
+) -> bool:
+    """Whether all of that fits once replicas of the job itself have ended: of a gang that its owner takes back they
+    end one after another. Of other jobs, those that can be whole now come first."""
+    nodes, capacity = run.snapshot.nodes, run.capacity
+    mark = capacity.mark()
+    going = in_use(job, nodes, (Phase.ENDING,))
+    for row, shape in going:
+        capacity.give(row, shape)
+    own = own_rows(nodes, job, reservations)
+    found = bool(going) and place(capacity, job, missing, run.profile, run.snapshot, own=own) is not None
+    capacity.undo(mark)
+    return found
 
 
 def _startable(job: Job, role: Role, reservations: Sequence[Reservation]) -> int:

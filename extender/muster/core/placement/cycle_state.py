@@ -53,6 +53,7 @@ class CycleState:
     back: dict[JobKey, str] = field(default_factory=dict)
     preempted: dict[JobKey, str] = field(default_factory=dict)
     ends: dict[JobKey, EndReason] = field(default_factory=dict)  # of both
+    short: list[Job] = field(default_factory=list)  # started, miss more than is free
     requeue_at: list[float] = field(default_factory=list)
     refused: dict[tuple[object, ...], Status] = field(default_factory=dict)
     shrinks: tuple[Shrink, ...] = ()

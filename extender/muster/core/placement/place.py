@@ -19,7 +19,7 @@ from muster.core.placement.together import Assignment, Need, place_together
 from muster.points import Candidates, Filter, Profile
 from muster.types import BoolArray, FloatArray, IntArray, Job, Role, Snapshot
 
-__all__ = ("Assignment", "Need", "candidates_of", "enough", "filtered", "place", "total_score")
+__all__ = ("Assignment", "Need", "candidates_of", "demand", "enough", "filtered", "place", "total_score")
 
 
 def place(
@@ -35,7 +35,7 @@ def place(
 
     allowed: (N,) nodes that may be used at all (None = all). own: replicas that the job has, by node row.
     """
-    ordered = sorted((n for n in needs if n.count > 0), key=_demand)
+    ordered = sorted((n for n in needs if n.count > 0), key=demand)
     if not enough(capacity, ordered):
         return None
     own = dict(own or {})
@@ -61,7 +61,8 @@ def enough(capacity: AnyCapacity, needs: Sequence[Need]) -> bool:
     return all(capacity.total_fits(n.role.shape) >= n.count for n in needs)
 
 
-def _demand(need: Need) -> tuple[object, ...]:
+def demand(need: Need) -> tuple[object, ...]:
+    """The most demanding first."""
     shape = need.role.shape
     return (-shape.gpus, -shape.request("cpu"), -shape.request("memory"), need.role.name)
 
