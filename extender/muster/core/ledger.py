@@ -22,7 +22,7 @@ from muster.core.actions.provisioning import ask_for_nodes, chosen_for_nodes, dr
 from muster.core.actions.queue_turns import tell_turn, turns_told
 from muster.core.actions.reconcile_gang import diff
 from muster.core.actions.save_learned import teach
-from muster.core.actions.scale_down import begin_change, let_go, overtake, restart_on
+from muster.core.actions.scale_down import begin_change, let_go, out_of_round, overtake, restart_on
 from muster.core.actions.ungate import ungate, ungated_at_birth
 from muster.core.devices.granted import left_out
 from muster.core.gang_object.gang_status import ends_told, tell_alike, warned
@@ -212,10 +212,10 @@ class Ledger(LedgerState):
 
     def _share(self, snapshot: Snapshot, plan: Plan) -> None:
         """What the plan says of shares, kept for the next one and for the Gangs."""
-        self.whys = plan.whys  # a sentence is made when it is written
-        self.shares, self.queue = plan.shares, plan
+        self.whys, self.shares, self.queue = plan.whys, plan.shares, plan  # a sentence: when written
         if plan.shared:
             self.shared_at = snapshot.now
+            out_of_round(self, plan)
         for key, memory in plan.memory.items():
             job_state = self.entries.get(key)
             if job_state is not None:

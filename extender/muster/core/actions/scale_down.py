@@ -27,6 +27,14 @@ def restart_on(job: Job, plan: Plan, leaving: int, *, rounds: bool) -> tuple[str
     return tuple(place.node for place in places if place.role == elastic_role(job).name)
 
 
+def out_of_round(state: LedgerState, plan: Plan) -> None:
+    """Who is out of the queue when a round begins has nothing of the last one when it is back."""
+    for key, job_state in state.entries.items() if state.profile.round else ():
+        if job_state.desired.restart_on and key not in plan.shares:
+            job_state.desired.restart_on = ()
+            state.heard.add(key)
+
+
 def overtake(state: LedgerState, plan: Plan) -> None:
     """Evictions that an earlier plan decided and that have not begun are called back where this plan makes the job
     larger again."""

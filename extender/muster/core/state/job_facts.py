@@ -70,6 +70,8 @@ def lived(state: LedgerState, job_state: JobState, job: Job, now: float) -> Job:
         job = replace(job, returning=True)
     elif job.expects and not job.restarting and not any(role.members for role in job.roles):
         job = replace(job, expects=False)  # its places have waited long enough for them
+    if job.suspended or job.over or not (job.expects or now < until or any(r.members for r in job.roles)):
+        job_state.desired.restart_on = ()  # it starts nowhere
     if not changing and job.bound:
         job_state.desired.changing = ""
     if job.model and job_state.facts is UNTOUCHED and learned.MEMORY not in job_state.memory:
@@ -80,7 +82,7 @@ def lived(state: LedgerState, job_state: JobState, job: Job, now: float) -> Job:
         job_state.facts is UNTOUCHED
         and job_state.track is report_filter.EMPTY
         and not job_state.memory
-        and not job_state.desired.restart_on
+        and not (job_state.desired.restart_on or job.restart_on)
         and (job_state.desired.grant is None or job_state.desired.grant.beside is None)
     ):
         return job  # nearly every job of a long queue
