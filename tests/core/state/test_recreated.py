@@ -28,6 +28,7 @@ from muster.types import (
     PodRecord,
     PodSeen,
     Shape,
+    State,
 )
 from tests.cluster_fake import FakeCluster
 from tests.table_of_states import obeys, states
@@ -235,3 +236,15 @@ def test_a_job_is_seen_to_go_before_the_end_of_its_pods_and_their_places_stay_ke
     it.cluster.owner_gone(it.job().owner.uid)
     it.goes_on(5.0)
     assert it.passed == []
+
+
+def test_a_job_that_is_done_stays_so_when_its_pods_are_deleted_before_its_owner_says_so() -> None:
+    """What succeeded before it was deleted is done: it was taken for a gang that is to come back, and waited."""
+    it = Played(0, later=1)
+    for changes in ({"phase": Phase.SUCCEEDED}, {"deleting": True}):
+        for uid in it.pods:
+            it.cluster.update(it.cluster.pods[uid], **changes)
+        it.goes_on(1.0)
+        (tune,) = (one for key, one in it.ledger.entries.items() if key.name == "trainjob-tune")
+        assert tune.state == State.FINISHED
+        assert len(it.passed) == 1

@@ -28,7 +28,8 @@ class JobBuilder:
 
     groups: minimum by namespace and name of a PodGroup; refused_at: when a refusal of a pod was first seen (Unix s);
     quotas: by namespace, where they were asked for; came_bound: uids of pods that were made with a node of their own;
-    outside: whether a namespace has not opted in; in_place: devices are given in place.
+    outside: whether a namespace has not opted in; done: uids of pods that succeeded before they were deleted;
+    in_place: devices are given in place.
     """
 
     owners: Owners
@@ -37,6 +38,7 @@ class JobBuilder:
     quotas: Quotas
     came_bound: AbstractSet[str] = frozenset()
     outside: Callable[[str], bool] = lambda _: False
+    done: AbstractSet[str] = frozenset()
     in_place: bool = False
 
     def job(self, job_state: JobState, profile: Profile, *, returns: bool = False) -> Job:
@@ -224,11 +226,13 @@ class JobBuilder:
             alive = [p for p in mine if is_alive(p)]
             controlled = [p for p in mine if p.controller is not None]
             told = owned.get(name)
-            again = told is not None  # its owner takes back what it makes again, whatever the exit code
+            again = (
+                told is not None
+            )  # it takes back what it makes again, and that may end with 0 when it is told to
             ended = sum(
                 1
                 for p in mine
-                if (ended_well(p) and not (again and p.deleting))
+                if (ended_well(p) and not (again and p.deleting and p.uid not in self.done))
                 or (p.phase is Phase.FAILED and p.controller is None)
             )
             if told is None:

@@ -184,6 +184,8 @@ def join(state: LedgerState, pod: PodRecord) -> None:
         trust_recorded(state, job_state)
     (state.released.add if pod.phase is Phase.RELEASED else state.released.discard)(pod.uid)
     (state.half_done.add if half_done(pod) else state.half_done.discard)(pod.uid)
+    if pod.phase is Phase.SUCCEEDED and not pod.deleting:
+        state.done.add(pod.uid)
     state.job_of[pod.uid] = key
     charge_pod(state, job_state, pod)
     if not is_alive(pod) and any(reservation.uid == pod.uid for reservation in job_state.planned):
@@ -275,6 +277,7 @@ def pod_gone(state: LedgerState, uid: str, now: float) -> None:
     state.refused_at.pop(uid, None)
     state.came_open.discard(uid)
     state.came_bound.discard(uid)
+    state.done.discard(uid)
     state.created_ungated.discard(uid)
     state.unsaid.discard(uid)
     state.released.discard(uid)

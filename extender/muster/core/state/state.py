@@ -103,6 +103,7 @@ class LedgerState:
             set()
         )  # made without our gate: nothing on them says that they passed the queue
         self.came_bound: set[str] = set()  # made with a node of their own
+        self.done: set[str] = set()  # they succeeded before they were deleted, if they are
         self.created_ungated: set[str] = set()
         self.unsaid: set[str] = set()  # of these: nobody has been told
         # what is read beside pods
@@ -176,6 +177,7 @@ class LedgerState:
             self.quotas,
             self.came_bound,
             self.outside,
+            self.done,
         )
         self.in_place: InPlace | None = None  # devices of running pods change, where that is enabled
 
