@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from muster.types import Job, Phase, Snapshot
+from muster.types import Grant, Job, JobKey, Phase, Snapshot
 
 from .course import course, ends, history, job, simulated, starts
 
@@ -65,6 +65,15 @@ def test_who_is_granted_in_a_round_what_others_are_to_leave_has_it_until_it_is_f
     result = simulated(jobs, 2, profile=profile, release=3)
     assert starts(result)["b"] == 13
     assert history(result, "b") == [(2, 13, 0, ""), (13, 33, 2, "")]
+
+
+def test_who_is_granted_a_place_beside_one_that_others_make_way_for_starts_with_it() -> None:
+    """Its host has no place yet, and it was taken for one without a host: it waited for the next round."""
+    jobs = [job("a", 400, 0), job("b", 400, 1), job("guest", 400, 2)]
+    grants = {0: {"a": 1}, 100: {"b": 1, "guest": (1, Grant(beside=JobKey("", "b")))}}
+    profile = replace(course(grants), round=100.0, conserving=True)
+    result = simulated(jobs, 1, profile=profile, release=3)
+    assert starts(result) == {"a": 0, "b": 103, "guest": 103}
 
 
 def test_the_planner_sees_who_leaves_as_on_a_cluster_a_job_that_is_done_too() -> None:

@@ -11,7 +11,8 @@ from muster.types import Grant, JobKey
 
 
 class Pairs:
-    """rides: by guest, its host. A pair has two jobs; when one leaves, the GPUs are the other's."""
+    """rides: by guest, its host. A pair has two jobs; when one leaves, the GPUs are the other's. Who is granted a
+    place beside another and has none yet (`restart_on`) rides nowhere, and keeps that grant."""
 
     def __init__(self, active: Mapping[JobKey, Training]) -> None:
         self.active = active
@@ -29,7 +30,7 @@ class Pairs:
             nodes = {node for _, node in training.placed.values()}
             if owner is not None and not any(node in nodes for _, node in owner.placed.values()):
                 owner = None
-            if key is not None and owner is None:
+            if key is not None and owner is None and not training.restart_on:
                 training.want = replace(training.want or Grant(), beside=None)
                 if training.key in self.active:
                     alone.append(training)
