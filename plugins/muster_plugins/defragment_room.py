@@ -130,6 +130,7 @@ def _until_room(head: Job, needs: Sequence[Need], cleared: Sequence[Job], terms:
     """Seconds until the head would start anyhow: the first known end that makes room for it; infinite if none."""
     snapshot = terms.snapshot
     capacity = Capacity(snapshot)
+    come_free(capacity, snapshot)
     waiting = {job.key for job in cleared}
     known = [
         (left, key)

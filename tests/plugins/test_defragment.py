@@ -153,6 +153,14 @@ def test_what_ends_soon_makes_room_by_itself() -> None:
     assert proposed(before, replace(TIDY, cost=200.0)) == {}
 
 
+def test_what_ends_soon_and_what_is_being_left_make_room_together() -> None:
+    """The node that is being left counted as one in use: the move seemed to gain all of the horizon."""
+    jobs = [runs("soon", ["n1"], remaining_work=30.0), runs("a", ["n2"]), runs("b", ["n3"] * 4)]
+    leaving = replace(job("x", worker=1, gpus=1, ending=["n0"]), started=True)
+    before = snapshot(nodes=4, gpus=8, jobs=[*jobs, leaving, job("pair", worker=2, gpus=8)])
+    assert proposed(before)["a"].gain == 30.0
+
+
 LEFT_ALONE: list[tuple[str, Callable[[Job], Job]]] = [
     ("it is of a fixed size", lambda j: replace(j, roles=(replace(j.roles[0], min=2, max=2),))),
     ("nothing re-creates it", lambda j: with_members(j, evictable=False)),

@@ -119,11 +119,11 @@ def by_node(jobs: Mapping[JobKey, Job]) -> dict[str, list[Job]]:
 
 
 def leave(capacity: Capacity, job: Job, nodes: Nodes) -> None:
-    """Its places are free in a trial."""
+    """Its places are free in a trial, but for those that `come_free` gives."""
     for role in job.roles:
         for member in role.on:
             row = nodes.index.get(member.node)
-            if row is not None:
+            if row is not None and member.phase is Phase.BOUND:
                 capacity.give(row, member.shape)
 
 
