@@ -226,9 +226,7 @@ class JobBuilder:
             alive = [p for p in mine if is_alive(p)]
             controlled = [p for p in mine if p.controller is not None]
             told = owned.get(name)
-            again = (
-                told is not None
-            )  # it takes back what it makes again, and that may end with 0 when it is told to
+            again = told is not None  # what its owner takes back may end with 0 when it is told to
             ended = sum(
                 1
                 for p in mine
