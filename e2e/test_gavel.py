@@ -31,13 +31,16 @@ def test_gavel_splits_the_time_of_each_product_between_jobs(new_lab: Callable[..
             all_gated(cluster, "default", one=2, two=2)
         wait_until(
             lambda: (
-                sorted(sum(one.values()) >= 8.0 for one in rounds_on(lab, cluster).values()) == [True, True]
+                sorted(
+                    sum(one.values()) >= 8.0 for one in rounds_on(lab, cluster, "gavel-isolation").values()
+                )
+                == [True, True]
             ),
             within=SLOW,
             what="each has had eight rounds' time",
-            also=lambda: rounds_on(lab, cluster),
+            also=lambda: rounds_on(lab, cluster, "gavel-isolation"),
         )
-        had = rounds_on(lab, cluster)
+        had = rounds_on(lab, cluster, "gavel-isolation")
         for name in ("job-one", "job-two"):
             share = allocated(lab, cluster, "gavel-isolation", name)
             assert share == {A100: 0.5, T4: 0.5}, "a half of everything"
@@ -58,17 +61,21 @@ def quick(profile: str, every: float = ROUND, **arguments: object) -> dict[str, 
     return in_rounds(share, every, **given)
 
 
-def rounds_on(lab: Lab, cluster: Cluster) -> dict[str, dict[str, float]]:
-    """By job and GPU product: the time that Muster has counted for it there, in rounds of ROUND s."""
+def rounds_on(lab: Lab, cluster: Cluster, policy: str) -> dict[str, dict[str, float]]:
+    """By job and GPU product: the time that Muster has counted for it there, in rounds of ROUND s, since this policy's
+    allocation for all jobs; nothing before that is made. One that is seen a moment after the others waits for it."""
     snapshot, _ = snapshot_codec.load(snapshot_of(lab, cluster))
-    return {
-        key.name: {
-            product: meter.at(snapshot.now) / ROUND
+    kept = {key: job.memory.get(policy) for key, job in snapshot.jobs.items()}
+    found: dict[str, dict[str, float]] = {}
+    for key, job in snapshot.jobs.items():
+        made = kept[key]
+        since = made["had"] if isinstance(made, dict) and made["jobs"] == len(kept) else None
+        found[key.name] = {
+            product: (meter.at(snapshot.now) - float(since.get(product, 0.0))) / ROUND
             for product, meter in job.facts.by_product.items()
-            if product
+            if product and since is not None
         }
-        for key, job in snapshot.jobs.items()
-    }
+    return found
 
 
 def allocated(lab: Lab, cluster: Cluster, policy: str, name: str) -> dict[str, float]:
