@@ -62,7 +62,7 @@ def quick(profile: str, every: float = ROUND, **arguments: object) -> dict[str, 
 
 
 def rounds_on(lab: Lab, cluster: Cluster, policy: str) -> dict[str, dict[str, float]]:
-    """By job and GPU product: the time that Muster has counted for it there, in rounds of ROUND s, since this policy's
+    """By job and GPU product: the time that Muster has counted for it there, in rounds of ROUND s, since its policy's
     allocation for all jobs; nothing before that is made. One that is seen a moment after the others waits for it."""
     snapshot, _ = snapshot_codec.load(snapshot_of(lab, cluster))
     kept = {key: job.memory.get(policy) for key, job in snapshot.jobs.items()}
