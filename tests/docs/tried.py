@@ -83,7 +83,7 @@ NEAR: Mapping[str, float] = {
 paper's Workload One (In place)."""
 
 OWN: Mapping[str, float] = {
-    "specon": 1.6,
+    "specon": 1.3,
     "specon-default": 0.1,
     "similarity": 0.3,
     "gavel-isolation": 3.9,
