@@ -343,6 +343,21 @@ class FakeCluster:
             assert used <= found.allocatable[GPU], f"{name} holds {used} GPUs of {found.allocatable[GPU]}"
 
 
+class SlowEnds(FakeCluster):
+    """A replica that is told to end is on its node until it is `over`; its owner makes the next one then."""
+
+    def carry_out(self, action: Action) -> list[Event]:
+        if not isinstance(action, Evict) or self.pods[action.uid].phase is not Phase.BOUND:
+            return super().carry_out(action)
+        self.sent.append(action)
+        ending = self.update(self.pods[action.uid], deleting=True, phase=Phase.ENDING)
+        return [PodSeen(ending), Outcome(action, 201)]
+
+    def over(self) -> None:
+        for pod in [p for p in self.pods.values() if p.phase is Phase.ENDING]:
+            self.delete(pod.uid)
+
+
 class Muster:
     """The circle over a FakeCluster, one turn at a time; `die_after` n actions it stops half-way."""
 

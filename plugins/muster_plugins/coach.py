@@ -43,6 +43,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from muster.core.placement.reservations import placed
 from muster.core.progress.fits import Surface
 from muster.memory import Memory, remembers
 from muster.points import Estimation
@@ -53,7 +54,6 @@ from muster.types import (
     IntArray,
     Job,
     Nodes,
-    Phase,
     SharingSnapshot,
     Snapshot,
     elastic_role,
@@ -257,7 +257,8 @@ class Coach:
         return next(((max(1, r.min), r.max) for r in job.roles if r.name == name), (0, 0))
 
     def have(self, job: Job) -> Counts:
-        return _placed(job, self.worker), _placed(job, self.server)
+        counts = {role.name: placed(role, job.reservations) for role in job.roles}
+        return counts.get(self.worker, 0), counts.get(self.server, 0)
 
     def roles(self, job: Job, counts: Counts) -> dict[str, int]:
         found = {role.name: role.min for role in job.roles}
@@ -278,9 +279,3 @@ def gain(surface: Surface, now: Counts, then: Counts) -> float:
 
 def at_boundary(job: Job) -> bool:
     return job.report is not None and job.report.boundary
-
-
-def _placed(job: Job, name: str) -> int:
-    """Replicas of a role that are bound, or about to be."""
-    bound = {m.uid for role in job.roles if role.name == name for m in role.members if m.phase is Phase.BOUND}
-    return len(bound) + sum(held.role == name and held.uid not in bound for held in job.reservations)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from muster.core.placement.reservations import placed
 from muster.core.progress.curves import Points, alone, curve, interpolated, with_servers
 from muster.core.progress.learned import Lesson
 from muster.core.progress.report_filter import config_of
 from muster.policylib.references import PAPER, References
-from muster.types import PRODUCT, Config, Job, Phase, Snapshot, elastic_role
+from muster.types import PRODUCT, Config, Job, Snapshot, elastic_role
 
 MOST = 1024
 """Replicas up to which a curve is made; the core stays at its last speed beyond."""
@@ -59,9 +60,7 @@ def believed(job: Job, snapshot: Snapshot, lesson: Lesson | None, *, fair: bool)
 def has(job: Job) -> int:
     """Replicas of the elastic role that it has: on nodes, or with a place to start, or to start again, in."""
     role = elastic_role(job)
-    bound = {m.uid for m in role.members if m.phase is Phase.BOUND}
-    held = sum(place.role == role.name and place.uid not in bound for place in job.reservations)
-    return max(len(role.on), len(bound) + held, len(job.restart_on))
+    return max(len(role.on), placed(role, job.reservations), len(job.restart_on))
 
 
 def points_of(job: Job, snapshot: Snapshot) -> Points:

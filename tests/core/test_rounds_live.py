@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from muster.points import Profile
-from muster.types import Action, Event, Evict, Grants, Job, Outcome, Owner, Phase, PodSeen, SharingSnapshot
+from muster.types import Grants, Job, Owner, SharingSnapshot
 from muster_plugins.pack import Pack
-from tests.cluster_fake import FakeCluster, Muster
+from tests.cluster_fake import FakeCluster, Muster, SlowEnds
 
 ROUND = 10.0
 
@@ -27,26 +27,9 @@ class Turns:
         return Grants(np.array(all_or_none, dtype=np.int64))
 
 
-class EndsLate(FakeCluster):
-    """An evicted pod is ending until `let_end`; its owner makes the next one then."""
-
-    def carry_out(self, action: Action) -> list[Event]:
-        if not isinstance(action, Evict):
-            return super().carry_out(action)
-        self.sent.append(action)
-        return [
-            PodSeen(self.update(self.pods[action.uid], deleting=True, phase=Phase.ENDING)),
-            Outcome(action, 201),
-        ]
-
-    def let_end(self) -> None:
-        for pod in [p for p in self.pods.values() if p.phase is Phase.ENDING]:
-            self.delete(pod.uid)
-
-
-def granted_b() -> tuple[EndsLate, Muster, float]:
+def granted_b() -> tuple[SlowEnds, Muster, float]:
     """A cluster on which "b" was granted in a round what "a" is still to leave, and when that round began."""
-    cluster = EndsLate(nodes=1, gpus=2)
+    cluster = SlowEnds(nodes=1, gpus=2)
     for name in ("a", "earlier", "b"):
         cluster.job(name, 2, min_replicas="1")
         cluster.now += 1.0
@@ -82,7 +65,7 @@ def test_who_is_granted_in_a_round_what_others_are_to_leave_has_it_although_anot
 ):
     """The cycles until the next round ask no policy; they took it for a job that waits and was granted nothing."""
     cluster, muster, began = granted_b()
-    cluster.let_end()
+    cluster.over()
     muster.settle()
     assert {name: len(cluster.bound(name)) for name in ("a", "earlier", "b")} == {
         "a": 0,
@@ -110,7 +93,7 @@ def test_who_was_granted_what_others_are_to_leave_and_is_deleted_has_nothing_of_
     del cluster.owners[owner_of_b(cluster).uid]
     muster.settle(5)
     assert b_in(muster).restart_on == ()
-    cluster.let_end()
+    cluster.over()
     muster.settle()
     assert len(cluster.bound("a")) == 2
 

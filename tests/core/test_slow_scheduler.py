@@ -8,25 +8,10 @@ from collections import Counter
 import pytest
 
 from muster import profiles
-from muster.types import Action, Event, Evict, Outcome, Phase, PodSeen
+from muster.types import Phase
 from muster_plugins.specon import CC, Seen
-from tests.cluster_fake import FakeCluster, Muster, node
+from tests.cluster_fake import FakeCluster, Muster, SlowEnds, node
 from tests.core.test_elastic_live import evicted, goes, shares, train
-
-
-class SlowEnds(FakeCluster):
-    """A replica that is told to end is on its node until it is over."""
-
-    def carry_out(self, action: Action) -> list[Event]:
-        if not isinstance(action, Evict) or self.pods[action.uid].phase is not Phase.BOUND:
-            return super().carry_out(action)
-        self.sent.append(action)
-        ending = self.update(self.pods[action.uid], deleting=True, phase=Phase.ENDING)
-        return [PodSeen(ending), Outcome(action, 201)]
-
-    def over(self) -> None:
-        for pod in [p for p in self.pods.values() if p.phase is Phase.ENDING]:
-            self.delete(pod.uid)
 
 
 def binds(cluster: FakeCluster, job: str, count: int = 1) -> None:

@@ -212,7 +212,7 @@ class Ledger(LedgerState):
 
     def _share(self, snapshot: Snapshot, plan: Plan) -> None:
         """What the plan says of shares, kept for the next one and for the Gangs."""
-        self.whys, self.shares, self.queue = plan.whys, plan.shares, plan  # a sentence: when written
+        self.whys, self.shares, self.queue = plan.whys, plan.shares, plan  # sentences are made when written
         if plan.shared:
             self.shared_at = snapshot.now
             out_of_round(self, plan)
