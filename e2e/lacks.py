@@ -86,7 +86,7 @@ LACKS: Mapping[str, Lack] = {
         "traces",
         _no_traces,
         "TRACES",
-        "tests of traces in tests/, e2e/test_reproduce.py in part, e2e/test_bench_policies.py",
+        "tests of traces in tests/, e2e/test_reproduce.py in part",
     ),
 }
 

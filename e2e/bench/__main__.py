@@ -189,7 +189,7 @@ def elastic(simulate_only: bool, seeds: int, **options: Any) -> None:
 @main.command()
 @click.option("--jobs", default=30, show_default=True, type=click.IntRange(1))
 @click.option("--seed", default=1, show_default=True)
-@click.option("--rounds", default=1, show_default=True, type=click.IntRange(1), help="Runs of each family.")
+@click.option("--rounds", default=3, show_default=True, type=click.IntRange(1), help="Runs of each family.")
 @click.option("--load", default=elastic_jobs.LOAD, show_default=True, type=click.FloatRange(0, min_open=True))
 @click.option(
     "--speed",
@@ -216,14 +216,19 @@ def elastic(simulate_only: bool, seeds: int, **options: Any) -> None:
 )
 @_keep
 def policies(**options: Any) -> None:
-    """Each family of policies, live and simulated; plans replayed; needs TRACES. Goes on where it was cut off."""
+    """Each family of policies, live and simulated; plans replayed; needs TRACES. Goes on where it was cut off.
+
+    \b
+    Once, quick:  python -m e2e.bench policies --rounds 1 --speed 40 --family afs-l
+    Five labs:    python -m e2e.bench policies --beside 5
+    """
     asked = options["families"] or all_policies.FAMILIES
     options["families"] = all_policies.ALL if "all" in asked else asked
     _finish(all_policies.measure, **options)
 
 
 @main.command()
-@click.option("--rounds", default=1, show_default=True, type=click.IntRange(1), help="Runs of each profile.")
+@click.option("--rounds", default=3, show_default=True, type=click.IntRange(1), help="Runs of each profile.")
 @click.option("--beside", default=2, show_default=True, type=click.IntRange(1), help="Labs at the same time.")
 @click.option(
     "--profile",

@@ -70,14 +70,18 @@ class Paper:
 
 MIXED = {"experiment": "mixed-30"}
 CNNS = {"span": 900.0}
+GAVEL = (
+    "isolation",
+    "fifo",
+    *(f"{policy}{perf}" for policy in ("max-min", "ftf", "min-total-duration") for perf in ("", "-perf")),
+)
 PAPERS = {
     one.profile: one
     for one in (
         Paper("specon", "specon", MIXED, 8.0),
         Paper("specon-default", "specon", MIXED, 8.0),
         Paper("similarity", "similarity", CNNS, 20.0),
-        Paper("gavel-isolation", "similarity", CNNS, 8.0),
-        Paper("gavel-max-min", "similarity", CNNS, 8.0),
+        *(Paper(f"gavel-{policy}", "similarity", CNNS, 8.0) for policy in GAVEL),
         Paper("coach", "coach", {"experiment": "dynamic"}, 1.5, places=4),
     )
 }

@@ -7,7 +7,7 @@ Muster (`peer.py`), one after another, each with a lab of its own.
 (d) the jobs of `elastic`: average JCT, p99, makespan, GPU-hours idle (peer_jobs.py); here Kueue's partial admission
     is a peer, too
 (e) a big gang behind a stream of small ones
-(f) a node dies under a gang
+(f) a node dies under a gang (said by the out-of-service taint, as an operator of nodes says it; no kubelet ends)
 
 Everything runs all the time, controllers and kwok included: the clock is a user's, from the first POST.
 """
