@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from e2e.bench.predicted import HOURS, Side
+from e2e.bench.predicted import Side, hours
 from e2e.lab.errors import LabError
 from muster import live_recipes, profiles
 from muster.sim import presets
@@ -106,8 +106,7 @@ def foretold(paper: Paper, release: float, delay: float, began: float, seed: int
     costs = {kind: Cost(pause=cost.pause + delay) for kind, cost in made.physics.costs.items()}
     made = replace(made, physics=replace(made.physics, costs=costs))
     recipe = live_recipes.on_a_cluster(profiles.recipe(paper.profile), False, ESTIMATE)
-    given = {paper.profile: HOURS[paper.profile]} if paper.profile in HOURS else {}
-    built = profiles.build(paper.profile, given, {paper.profile: recipe})
+    built = profiles.build(paper.profile, hours(paper.profile), {paper.profile: recipe})
     options = Options(seed=seed, release=release, release_spread=1.0 if release else 0.0)
     result = simulate(made, made.cluster, built, options)
     took = result.ended - result.submitted

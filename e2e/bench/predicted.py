@@ -39,8 +39,10 @@ BY_RESTART = {**asdict(Terms()), "settling": sidecar.UP_BY_RESTART, "period": 10
 HOURS: Mapping[str, Mapping[str, float]] = {
     "afs-p": {"quantum": 7200.0},
     "afs-s": {"quantum": 7200.0},
-    "gavel-isolation": {"round": 360.0, "interval": 1920.0},
-    "gavel-max-min": {"round": 360.0, "interval": 1920.0},
+    **{
+        f"gavel-{policy}": {"round": 360.0, "interval": 1920.0}
+        for policy in ("fifo", "isolation", "max-min", "ftf", "min-total-duration")
+    },
     "pollux": {"delay": 30.0},
     "reshape-restart": BY_RESTART,
     "specon": {"interval": 30.0, "smoothing": 120.0},
@@ -51,6 +53,12 @@ HOURS: Mapping[str, Mapping[str, float]] = {
 """Arguments in seconds (GPU-seconds) of plugins that decide in rounds, quanta or leases, or predict: defaults."""
 PLUGIN = {"reshape-restart": "reshape"}
 """The plugin of that profile, where its name is another."""
+
+
+def hours(profile: str) -> dict[str, Mapping[str, float]]:
+    """By plugin of a profile, what HOURS has of it."""
+    name = profile.removesuffix("-perf")
+    return {PLUGIN.get(name, name): HOURS[name]} if name in HOURS else {}
 
 
 @dataclass(frozen=True)
@@ -78,8 +86,10 @@ class Side:
         arguments = (
             {plugin: dict(given) for plugin, given in recipe.arguments.items()} if recipe.round else {}
         )
-        for key, seconds in HOURS.get(self.profile, {}).items():
-            arguments.setdefault(PLUGIN.get(self.profile, self.profile), {})[key] = seconds / self.hurried
+        for plugin, given in hours(self.profile).items():
+            arguments.setdefault(plugin, {}).update(
+                {key: seconds / self.hurried for key, seconds in given.items()}
+            )
         if arguments:
             made["pluginArgs"] = arguments
         if not recipe.round:

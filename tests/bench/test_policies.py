@@ -10,6 +10,7 @@ import yaml
 
 from e2e.bench import policies
 from e2e.bench.live import replays
+from e2e.bench.paper import PAPERS
 from e2e.bench.policies import Kept
 from e2e.bench.predicted import Side
 from e2e.bench.report import Progress
@@ -102,3 +103,10 @@ def test_a_plan_with_a_part_missing_is_not_replayed_identically(tmp_path: Path, 
     assert whole["plan"].pop(part)
     path.write_text(json.dumps(whole))
     assert not replays(path)
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_a_cluster_takes_the_configuration_of_each_profile_on_its_papers_jobs(name: str) -> None:
+    paper = PAPERS[name]
+    built = profile_of(load_settings(yaml.safe_dump(paper.settings())))
+    assert built.round == paper.round
