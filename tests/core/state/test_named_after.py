@@ -209,3 +209,25 @@ def test_two_jobs_of_one_owner_stay_two_whatever_is_recorded() -> None:
         muster.settle()
     assert states(cluster) == {("team", "raycluster-a"): "Running", ("team", "raycluster-b"): "Running"}
     assert {key.name for key in Muster(cluster).ledger.job_of.values()} == {"raycluster-a", "raycluster-b"}
+
+
+def test_pods_that_go_at_a_restart_before_anything_is_planned_leave_no_second_job_behind() -> None:
+    """They are listed before the Gang that tells the name; those that the JobSet makes next are of the same job."""
+    cluster = trained()
+    Muster(cluster).settle()
+    after = Muster(FakeCluster(nodes=1))
+    after.cluster, after._known = cluster, set(cluster.pods)
+    first = (NodeSeen, PodSeen, OwnerSeen, GangSeen)
+    for event in sorted(cluster.events(), key=lambda event: first.index(type(event))):
+        after.ledger.apply(event, cluster.now + 12)  # longer than a pod waits for its owner to be read
+    after.ledger.take_over()
+    old = list(cluster.pods.values())
+    cluster.pods.clear()
+    after.settle()
+    cluster.now += 3
+    after.settle()
+    for index, one in enumerate(old):
+        made = cluster.pod(CHILD, index)
+        cluster.update(made, labels=one.labels)
+    after.settle()
+    assert states(cluster) == {NAMED: "Running"}

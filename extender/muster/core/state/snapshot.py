@@ -144,11 +144,12 @@ def _forgotten(state: LedgerState, key: JobKey, job_state: JobState) -> bool:
 
 def _goes_by_another_name(state: LedgerState, key: JobKey, job_state: JobState) -> bool:
     """Whether the owner's pods are those of its job under the other name that it may have (a TrainJob's, or its
-    JobSet's: `pods._key`): its pods came before the Gang that tells the name."""
+    JobSet's: `pods._key`): its pods came before the Gang that tells the name, and may be gone since."""
     if job_state.owner is None or not key.uid:
         return False
     others = (other for other in state.owners.jobs_of(job_state.owner.uid) if other.uid not in ("", key.uid))
-    return any(state.entries[other].pods for other in others)
+    named = [state.entries[other] for other in others]
+    return any(one.pods or (one.recorded.gang is not None and not one.recorded.gang.ended) for one in named)
 
 
 def _build(state: LedgerState, key: JobKey, job_state: JobState, now: float) -> None:
