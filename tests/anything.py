@@ -291,11 +291,13 @@ class Maker:
             "status": {
                 "state": self.one(["", "Waiting", "Running", "Finished", "Invalid", "Nonsense"]),
                 **{name: self.one(["", *TIMES]) for name in ("since", "submitted", "started", "ended")},
+                "replicas": self.one(["", "0/1", "1/1", "/", "x"]),
                 "placement": self.some(3, hold),
                 "ledger": {
                     "backoff": self.one([0, 1, 63, 2_147_483_647]),
                     "notBefore": self.one(number),
                     "asked": self.one(number),
+                    "recreated": self.one([None, {}, {"since": self.one(number), "until": self.one(number)}]),
                     "barred": [
                         {
                             "role": "worker",

@@ -45,6 +45,7 @@ from muster.types import (
     PodRecord,
     PodSeen,
     RecordEvent,
+    Recreation,
     Reservation,
     RestoreFinalizer,
     Shape,
@@ -318,6 +319,7 @@ class FakeCluster:
             ),
             backoff=int(ledger.get("backoff") or 0),  # type: ignore[attr-defined]
             not_before=float(ledger.get("notBefore") or 0.0),  # type: ignore[attr-defined]
+            recreated=Recreation(**ledger.get("recreated") or {}),  # type: ignore[attr-defined]
             node_backoffs=tuple(action.node_backoffs),
             asked=action.asked,
             shrink_blocked_by=str(status.get("keeps") or ""),

@@ -11,7 +11,7 @@ import pytest
 from muster import gangs
 from muster.cluster import decode, decode_pods, quantities
 from muster.core.workload.owners import Owners
-from muster.types import GATE, GPU, Condition, Owner, Phase, Requirement, Step, Taint, Term
+from muster.types import GATE, GPU, Condition, Owner, Phase, Recreation, Requirement, Step, Taint, Term
 
 RUN = {"name": "c", "image": "x"}
 
@@ -340,6 +340,7 @@ def test_what_a_gang_says_for_people_is_read_back_as_it_was_written() -> None:
     status = {
         "state": "Running",
         "keeps": "a PodDisruptionBudget refuses",
+        "ledger": {"recreated": {"since": 7.5, "until": 37.5}},
         "story": [{"at": 7.5, "state": "Running", "event": "Whole", "cause": "2 replicas running"}],
         "conditions": [
             {"type": "Running", "status": "True", "reason": "Ok", "message": "2 replicas running",
@@ -349,6 +350,7 @@ def test_what_a_gang_says_for_people_is_read_back_as_it_was_written() -> None:
     found = {"metadata": {"name": "g", "namespace": "team"}, "spec": {"job": "g"}, "status": status}
     read = decode.gang(json.dumps(found).encode())
     assert read.shrink_blocked_by == "a PodDisruptionBudget refuses"
+    assert read.recreated == Recreation(7.5, 37.5)
     assert read.story == (Step(7.5, "Running", "Whole", "2 replicas running"),)
     assert (read.conditions, read.old) == ((Condition("Running", "True", 7.0),), False)
     assert decode.gang(json.dumps(found | {"status": status | {"conditions": []}}).encode()).old

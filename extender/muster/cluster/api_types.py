@@ -257,6 +257,11 @@ class GangWhole(_Struct):
     min: int = 0
 
 
+class GangRecreated(_Struct):
+    since: float = 0.0
+    until: float = 0.0
+
+
 class GangLedger(_Struct):
     backoff: int = 0
     queued_from: float = 0.0
@@ -264,6 +269,7 @@ class GangLedger(_Struct):
     asked: float = 0.0
     barred: list[GangBar] | None = None
     whole: list[GangWhole] | None = None
+    recreated: GangRecreated | None = None
     elastic: list[dict[str, Any]] | None = None
 
 

@@ -20,6 +20,7 @@ from muster.types import (
     NodeRecord,
     Owner,
     OwnerRecord,
+    Recreation,
     Taint,
 )
 
@@ -144,6 +145,9 @@ def gang(data: bytes | msgspec.Raw) -> GangRecord:
         asked=ledger.asked,
         node_backoffs=tuple(NodeBackoff(b.role, b.node, b.until, b.seconds) for b in ledger.barred or ()),
         whole=None if ledger.whole is None else {part.role: part.min for part in ledger.whole},
+        recreated=Recreation(ledger.recreated.since, ledger.recreated.until)
+        if ledger.recreated is not None
+        else Recreation(),
         shrink_blocked_by=status.shrink_blocked_by,
         sizes=tuple(sorted((name, role.min, role.max) for name, role in (status.roles or {}).items())),
         story=status.story or (),

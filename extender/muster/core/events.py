@@ -191,7 +191,7 @@ def _owner_seen(state: LedgerState, owner: OwnerRecord, now: float) -> None:
             now,
         )
     if before != owner:
-        _touch_owned(state, owner.owner.uid, now)
+        _touch_owned(state, owner.owner.uid, 0.0 if before is None else now)
 
 
 def _follow(state: LedgerState, pod: PodRecord) -> None:
@@ -199,13 +199,13 @@ def _follow(state: LedgerState, pod: PodRecord) -> None:
     join(state, pod)
 
 
-def _touch_owned(state: LedgerState, owner_uid: str, now: float) -> None:
-    """Jobs with pods below the owner are made again."""
+def _touch_owned(state: LedgerState, owner_uid: str, moved: float) -> None:
+    """Jobs with pods below the owner are made again. moved: when it changed, 0 = it is only known now."""
     record = state.owners.records.get(owner_uid)
     above = record.parent.uid if record is not None and record.parent is not None else ""
     for key in state.owners.jobs_of(owner_uid) | state.owners.jobs_of(above):
         state.dirty.add(key)
-        state.entries[key].owner_moved = now
+        state.entries[key].owner_moved = max(state.entries[key].owner_moved, moved)
     for uid in state.owners.pods_below(owner_uid):
         if uid in state.job_of:
             state.dirty.add(state.job_of[uid])

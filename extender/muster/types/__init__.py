@@ -59,7 +59,7 @@ from muster.types.job import (
 )
 from muster.types.kube import Budget, DeclaredRole, NodeRecord, OwnerRecord, Phase, PodRecord, Quota, Use
 from muster.types.plan import Grants, Move, Plan, Shrink, Unpin
-from muster.types.records import GangRecord
+from muster.types.records import GangRecord, Recreation
 from muster.types.snapshot import Nodes, SharingSnapshot, Snapshot, Table
 from muster.types.status import (
     BEHIND,
@@ -181,6 +181,7 @@ __all__ = [
     "QuotasSeen",
     "Reason",
     "RecordEvent",
+    "Recreation",
     "Report",
     "Reported",
     "Requirement",

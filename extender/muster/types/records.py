@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from muster.types.grant import Grant
 from muster.types.job import Facts
 from muster.types.status import Condition, Step, Turn
 from muster.types.values import JobKey, NodeBackoff, Owner, Reservation
+
+
+class Recreation(NamedTuple):
+    """An owner has taken all of a job back that ran, and makes it again. Times are Unix seconds."""
+
+    since: float = 0.0
+    until: float = 0.0  # it is believed; 0 = the owner does nothing of the kind
+    ran: bool = False  # something of the job did when it was last looked at
+    shows: bool = False  # that the owner is still at it: whoever looks at the cluster sees it
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +48,7 @@ class GangRecord:
     node_backoffs: tuple[NodeBackoff, ...] = ()
     sizes: tuple[tuple[str, int, int], ...] = ()  # role, min, max as they were written
     whole: Mapping[str, int] | None = None  # by role: the minimum it was whole with, None = it never was
+    recreated: Recreation = field(default_factory=Recreation)
     shrink_blocked_by: str = ""  # why it can't become smaller, as it was written
     facts: Facts | None = None  # of an elastic profile: what was observed of the job
     track: Mapping[str, object] = field(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from muster.core.actions.evict import leftovers
-from muster.core.state.snapshot import RETURN
+from muster.core.state.recreated import RETURN
 from muster.points import Profile
 from muster.types import Evict, OwnerGone, OwnerRecord, Phase, Ungate
 from tests.cluster_fake import FakeCluster, Muster

@@ -83,7 +83,7 @@ class Played:
             1.0,
         )  # requests and answers: s at most; cycles and binds a step
         self.coming: list[tuple[float, Callable[[], None]]] = []
-        self.attempt = 0
+        self.attempt, self.made = 0, 0.0
         node = DeclaredRole("node", NODES, shape=SHAPE)
         self.cluster.says("jobsets", OwnerRecord(SET, "team", roles=(node,), named_after=TRAIN))
         for event in self.cluster.events():
@@ -107,10 +107,12 @@ class Played:
     def job(self, over: str = "") -> OwnerRecord:
         owner = Owner("batch/v1", "Job", "tune-node-0", f"job-{self.attempt}")
         size = 0 if over else NODES
-        return OwnerRecord(owner, "team", size=size, completions=NODES, whole=True, parent=SET, over=over)
+        return OwnerRecord(
+            owner, "team", size=size, completions=NODES, whole=True, parent=SET, over=over, created=self.made
+        )
 
     def makes_a_job(self) -> None:
-        self.attempt += 1
+        self.attempt, self.made = self.attempt + 1, float(int(self.cluster.now))
         self.cluster.says("jobs", self.job())
 
     def makes_a_pod(self, index: int) -> str:
@@ -159,9 +161,12 @@ class Played:
         self.coming.append((self.cluster.now + self.rng.uniform(0.0, self.slow), what))
 
     def send(self, action: Action) -> None:
+        by = self.ledger
+
         def answered() -> None:
-            events = self.cluster.carry_out(action)
-            self.soon(lambda: [self.ledger.apply(event, self.cluster.now) for event in events] and None)
+            if by is self.ledger or self.rng.random() < 0.5:  # else it died before this was sent
+                events = self.cluster.carry_out(action)
+                self.soon(lambda: [by.apply(event, self.cluster.now) for event in events] and None)
 
         self.soon(answered)
 

@@ -20,6 +20,7 @@ from muster.core.progress.eta import outlook
 from muster.core.state.blockers import quotas_awaited
 from muster.core.state.job_state import JobState
 from muster.core.state.quarantine import stumbled
+from muster.core.state.recreated import unrecorded
 from muster.core.state.reservation_usage import set_holds
 from muster.core.state.state import QUIET, LedgerState
 from muster.core.workload.identity import gang_name
@@ -75,6 +76,7 @@ class Part(enum.Enum):
     SIZES = "min and max of its roles"
     NODE_BACKOFFS = "status.ledger.barred"
     ASKED = "status.ledger.asked"
+    RECREATED = "status.ledger.recreated"
     KEEPS = "status.keeps"
     SILENT = "status.shareReason"
     OBSERVED = "status.ledger.elastic"
@@ -103,6 +105,8 @@ def _stale(
         return Part.NODE_BACKOFFS
     if job_state.asked != recorded.asked:
         return Part.ASKED
+    if unrecorded(job_state, moving=moving):
+        return Part.RECREATED
     if (job.shrink_blocked_by or job.rigid) != recorded.keeps:
         return Part.KEEPS
     if job.silent != recorded.silent:

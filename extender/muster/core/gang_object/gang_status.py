@@ -144,6 +144,9 @@ def _remembered(job_state: JobState) -> dict[str, object] | None:
         "backoff": job_state.backoff or None,
         "notBefore": job_state.not_before or None,
         "queuedFrom": job_state.queued_from or None,
+        "recreated": {"since": job_state.recreated.since, "until": job_state.recreated.until}
+        if job_state.recreated.until
+        else None,
         "asked": job_state.asked or None,
         "whole": [{"role": role, "min": count} for role, count in sorted(job_state.whole.items())]
         if job_state.whole is not None

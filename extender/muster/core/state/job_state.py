@@ -24,6 +24,7 @@ from muster.types import (
     Owner,
     Phase,
     PodRecord,
+    Recreation,
     Reservation,
     Status,
     Step,
@@ -210,8 +211,7 @@ class JobState:
     queued_from: float = 0.0  # its place in the queue counts from here at the earliest
     short_since: float = 0.0  # when it was first seen not to be whole, through its own doing; 0 = it is
     short_told: bool = False  # that it was so for too long
-    recreated_at: float = 0.0  # its owner has taken all of it back and makes it again: since when
-    recreated_until: float = 0.0  # and until when that is believed
+    recreated: Recreation = field(default_factory=Recreation)  # whether its owner makes all of it again
     owner_moved: float = 0.0  # when its owner, or what that owns, was last seen to change or to go
     returning: float = 0.0  # when we last evicted a pod that an owner makes again
     # the state that it is in (core.actions.transitions)

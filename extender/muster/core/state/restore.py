@@ -9,6 +9,7 @@ from muster.core.state.job_state import NO_MEMORY, InFlight, JobState, Size
 from muster.core.state.pods import belongs, rejoin, trust_recorded
 from muster.core.state.quarantine import set_aside
 from muster.core.state.queue_time import short_since
+from muster.core.state.recreated import recalled
 from muster.core.state.reservation_usage import charge_holds, set_holds
 from muster.core.state.state import LedgerState
 from muster.core.state.trust import placed_by_us
@@ -70,6 +71,7 @@ def _recall(state: LedgerState, job_state: JobState) -> None:
     job_state.recorded.submitted = 0.0 if gang.ended else gang.submitted  # else the next job of that name
     job_state.queued_from = max(job_state.queued_from, gang.queued_from)
     job_state.short_since = short_since(gang)
+    job_state.recreated = recalled(job_state, gang)
     job_state.started_at = gang.started
     job_state.size = _size(gang)
     job_state.backoff = gang.backoff

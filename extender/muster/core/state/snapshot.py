@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from muster.core.placement.feasibility import static_mask
 from muster.core.state.job_builder import is_alive
@@ -13,14 +12,11 @@ from muster.core.state.node_use import known_use
 from muster.core.state.pods import place_orphans
 from muster.core.state.quarantine import bare_job, put_aside, set_aside
 from muster.core.state.queue_time import seniority
+from muster.core.state.recreated import RETURN, recreated
 from muster.core.state.reservation_usage import charge_holds, set_holds
 from muster.core.state.state import LedgerState
 from muster.core.state.unreadable import unread_of
-from muster.types import GPU, Job, JobKey, Nodes, Phase, Snapshot
-
-RETURN = 30.0
-"""Seconds for which a job without a pod is not over after we evicted one of its pods: its owner makes it again (0.5
-to 1.2 s for a Job, design §1; operators take their time)."""
+from muster.types import GPU, Job, JobKey, Nodes, Snapshot
 
 
 def snapshot_of(state: LedgerState, now: float) -> Snapshot:
@@ -77,32 +73,6 @@ def room(nodes: Nodes) -> Callable[[Job, int], int]:
         return int((nodes.total[allowed, column] // count).sum())
 
     return pods
-
-
-def _recreated(state: LedgerState, job_state: JobState, job: Job, now: float) -> Job:
-    """A job that ran and of which nothing does any more, not by our hand, while its owner wants all of it (a JobSet's
-    failurePolicy, a LeaderWorkerSet's group): it has its place in the queue at once, for its pods are about to come.
-    Its owner makes them when the last one has ended, so RETURN counts from that, and from each that comes. An owner
-    may have to remove what it made before (a JobSet its Jobs): while that is there, and from each change of it."""
-    before, desired = state.jobs.get(job_state.key), job_state.desired
-    evicted = desired.evicted and now < job_state.returning + RETURN
-    if job.started or not state.owners.lives(job_state.key, job_state.owner):
-        job_state.recreated_until = 0.0
-    elif before is not None and before.started and not (desired.sent_back or job.preempted or evicted):
-        job_state.recreated_at, job_state.recreated_until = now, now + RETURN
-    if job_state.recreated_until:
-        ends = any(
-            m.phase is Phase.ENDING for one in (before, job) if one for r in one.roles for m in r.members
-        )
-        acts = job_state.owner is not None and state.owners.is_to_act(job_state.owner.uid)
-        sign = now if ends or acts else max(job_state.newest_pod, job_state.owner_moved)
-        most = job_state.recreated_at + state.profile.incomplete
-        job_state.recreated_until = max(job_state.recreated_until, min(sign + RETURN, most))
-    if now >= job_state.recreated_until:
-        job_state.recreated_until = 0.0
-        return job
-    state.again(job_state.key, job_state.recreated_until)
-    return replace(job, restarting=True, expects=not job.quota[0])
 
 
 def _refresh(state: LedgerState, key: JobKey, now: float) -> None:
@@ -165,6 +135,6 @@ def _build(state: LedgerState, key: JobKey, job_state: JobState, now: float) -> 
         state.requeue_at.add(job_state.returning + RETURN)
         state.returning.add(key)
     job = seniority(state, job_state, state.made.job(job_state, state.profile, returns=returns), now)
-    state.jobs[key] = job_state.job = lived(state, job_state, _recreated(state, job_state, job, now), now)
+    state.jobs[key] = job_state.job = lived(state, job_state, recreated(state, job_state, job, now), now)
     if any(not reservation.uid for reservation in job_state.planned):
         charge_holds(state, job_state)  # what its owner's template asks for may be news

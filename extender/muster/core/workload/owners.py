@@ -244,6 +244,11 @@ class Owners:
         below = [self.records[child] for child in self._children.get(uid, ()) if child in self.records]
         return record is not None and not record.over and any(child.over in FAILED for child in below)
 
+    def made_last(self, uid: str) -> float:
+        """When the newest was created of what an owner has made, Unix s; 0 = nothing of it is known."""
+        below = self._children.get(uid, ())
+        return max((self.records[child].created for child in below if child in self.records), default=0.0)
+
     def suspended(self, uid: str) -> bool:
         """Whether an owner wants no pods for now: it says so, or all that it owns and that has not ended does."""
         record = self.records.get(uid)
