@@ -425,11 +425,16 @@ class KindLab:
             docker("exec", cluster.NODE, "sh", "-c", f"kill -{int(number)} {numbers} 2> /dev/null; true")
 
     def _has_ended(self, name: str) -> bool:
-        """Whether a container of this name has ended since `_note_restarts`, or since its pod was made."""
+        """Whether a container of this name has ended since `_note_restarts`, or since its pod was made. False where
+        the API is away: nobody says so."""
         container = self._container(name)[0]
-        return any(
-            count > self._restarts.get(key, 0) for key, count in self._counts().items() if key[1] == container
-        )
+        try:
+            counts = self._counts()
+        except ApiError as error:
+            if error.status:
+                raise
+            counts = {}
+        return any(count > self._restarts.get(key, 0) for key, count in counts.items() if key[1] == container)
 
     def _note_restarts(self) -> None:
         self._restarts = self._counts()
