@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from muster import points
-from muster.profiles import NAMED, Recipe
+from muster.profiles import NAMED, Recipe, recipe
 
 MEASURING = ("reshape", "termination")
 """Plugins that predict with seconds of a paper, and with measured ones where they are told to (`measured`)."""
@@ -24,6 +24,10 @@ GROWS = "grow-elsewhere"
 SWEEP = "sweep"
 """What measures jobs at sizes below their share: on a cluster those in place."""
 RESTARTS = "is for simulations only: on a cluster jobs in place (muster.dev/gpus) alone are measured at smaller sizes"
+ESTIMATES = ("reported", "measured")
+"""What the setting `estimate` puts into profiles that name none, and has parameters."""
+MEASURED = "sweep measures jobs in place alone (muster.dev/gpus) on a cluster: set devices.enabled, or"
+SHARED = "must be backfill where a policy shares GPUs, since that says who waits"
 
 
 def on_a_cluster(recipe: Recipe, resize_cost: bool, estimate: str, *, devices: bool = False) -> Recipe:
@@ -54,12 +58,20 @@ def on_a_cluster(recipe: Recipe, resize_cost: bool, estimate: str, *, devices: b
 
 
 def not_on_a_cluster(
-    name: str, known: Recipe, arguments: Mapping[str, Mapping[str, Any]], *, devices: bool = False
+    name: str,
+    known: Recipe,
+    arguments: Mapping[str, Mapping[str, Any]],
+    *,
+    devices: bool = False,
+    order: str = "backfill",
+    estimate: str = "",
 ) -> list[str]:
-    """Faults: what of a profile and its plugins' arguments does not run on a cluster, and what to take instead.
-    devices: they are given in place."""
+    """Faults: what of a profile, its plugins' arguments and the settings beside it does not run on a cluster, or
+    changes nothing there, and what to take instead. devices: they are given in place. order, estimate: as set."""
     if known.simulation_only:
         return [f"profile: {name!r} runs in simulations only: {known.simulation_only}"]
+    if faults := _of_the_simulator(name, known, estimate):
+        return faults
     if known.pairs and not devices:
         return [f"profile: {name!r}: {PAIRS} {known.pairs}"]
     faults = [
@@ -67,6 +79,14 @@ def not_on_a_cluster(
     ]
     if SWEEP in known.shares and arguments.get(SWEEP, {}).get("restart") is True:
         faults.append(f"pluginArgs.{SWEEP}.restart: {RESTARTS}; leave it out")
+    if SWEEP in known.shares and not devices:
+        faults.append(f"profile: {name!r}: {MEASURED} {_without_sweep(known)}")
+    if known.round and not known.shares:
+        faults.append(
+            f"profile: {name!r} has a round, {known.round:g} s, and no shares to make in it: leave it out"
+        )
+    if known.shares and order != "backfill":
+        faults.append(f"order: {SHARED}, as profile {name!r} does; found {order!r}")
     if known.resize == "hand-over" and not devices:
         by_restarts = f"{name}-restart"
         instead = by_restarts if by_restarts in NAMED else "resize restart or in-place"
@@ -81,6 +101,77 @@ def not_on_a_cluster(
             if key in known_here and given.get(key) is True
         ]
     return faults
+
+
+def unused(
+    name: str,
+    own: Mapping[str, Recipe],
+    arguments: Mapping[str, Mapping[str, Any]],
+    *,
+    resize_cost: bool,
+    estimate: str,
+    devices: bool,
+) -> list[str]:
+    """Faults: arguments of plugins that neither the profile in force nor one of the configuration's own has, to which
+    it may turn with a word. The other settings are as in `on_a_cluster`."""
+    recipes = [recipe(name, own), *(one for other, one in own.items() if other != name)]
+
+    def used(resize_cost: bool = resize_cost, estimate: str = estimate, devices: bool = devices) -> set[str]:
+        return {
+            plugin
+            for one in recipes
+            for plugin in on_a_cluster(one, resize_cost, estimate, devices=devices).plugins
+        }
+
+    here = used()
+    who = f"profile {name!r} or another of profiles" if len(recipes) > 1 else f"profile {name!r}"
+    faults = []
+    for plugin in sorted({*arguments} & {*points.installed()} - here):
+        if not arguments[plugin]:
+            continue
+        with_more = {
+            "resizeCost: true": used(resize_cost=True),
+            "devices.enabled: true": used(devices=True),
+            f"estimate: {plugin}": used(estimate=plugin) if plugin in ESTIMATES else set(),
+        }
+        needs = "".join(f", {plugin} with {word}" for word, there in with_more.items() if plugin in there)
+        faults.append(
+            f"pluginArgs.{plugin}: must be of a plugin that {who} uses: {', '.join(sorted(here))}{needs}; "
+            f"found {arguments[plugin]!r}"
+        )
+    return faults
+
+
+def _of_the_simulator(name: str, known: Recipe, estimate: str) -> list[str]:
+    """Faults: plugins of the profile, or the estimate beside it, that say that they run in simulations only."""
+    faults = [
+        f"profile: {name!r}: plugin {plugin!r} runs in simulations only: {why}"
+        for plugin in sorted(known.plugins - {known.estimate})
+        if (why := _simulated(plugin))
+    ]
+    if known.estimate and _simulated(known.estimate):
+        faults.append(f"profile: {name!r}: {_estimated(known.estimate)}")
+    elif not known.estimate and (known.shares or known.rebalance) and _simulated(estimate):
+        faults.append(f"estimate: {_estimated(estimate)}")
+    return faults
+
+
+def _simulated(plugin: str) -> str:
+    """Why no cluster runs it, and what to take (its SIMULATION_ONLY); empty: clusters do, or it is not installed."""
+    found = points.installed().get(plugin)
+    return str(getattr(found.load(), "SIMULATION_ONLY", "")) if found is not None else ""
+
+
+def _estimated(plugin: str) -> str:
+    return f"the estimate {plugin!r} is for simulations only; take reported or declared"
+
+
+def _without_sweep(known: Recipe) -> str:
+    """What to take where nothing is measured below its share: a named profile that does all else the same."""
+    rest = tuple(share for share in known.shares if share != SWEEP)
+    arguments = {plugin: given for plugin, given in known.arguments.items() if plugin != SWEEP}
+    same = replace(known, shares=rest, arguments=arguments)
+    return next((f"take {name}" for name, one in NAMED.items() if one == same), f"leave {SWEEP} out")
 
 
 def _of_no_use(plugin: str, known: Recipe, given: Mapping[str, Any]) -> list[str]:

@@ -40,6 +40,13 @@ class Recipe:
     pairs: str = ""
     arguments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
+    @property
+    def plugins(self) -> set[str]:
+        """All that it names, at any point."""
+        scores = (score for score, _ in self.scores)
+        named = {self.sort, *self.filters, *scores, *self.shares, *self.rebalance, self.estimate}
+        return named - {""}
+
 
 PACK = (("pack", 1.0),)
 """The Score of profiles whose policy says nothing of places."""
@@ -197,13 +204,9 @@ def build(
     """
     arguments = arguments or {}
     made = recipe(name, own)
-    used = {
-        *(made.sort, *made.filters, *(s for s, _ in made.scores)),
-        *(*made.shares, *made.rebalance, made.estimate),
-    } - {""}
     plugins = {
         plugin: points.load(plugin, {**made.arguments.get(plugin, {}), **arguments.get(plugin, {})})
-        for plugin in sorted(used)
+        for plugin in sorted(made.plugins)
     }
     if stray := strangers(arguments):
         raise ConfigurationError(stray[0])

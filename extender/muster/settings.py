@@ -285,7 +285,8 @@ class Settings(_Model):
     profile: str = "fifo"
     """Which plugins decide: a named profile, or one of `profiles`."""
     order: Literal["backfill", "strict"] = "backfill"
-    """strict: the head of the queue blocks all others. backfill: others pass while they don't delay it."""
+    """strict: the head of the queue blocks all others. backfill: others pass while they don't delay it. Profiles
+    that share GPUs take backfill only: who waits is theirs to say."""
     patience: Duration = 300.0
     """How long a head of the queue of unknown run time waits before freed capacity is reserved for it.
     Shorter helps big gangs and leaves more GPUs idle."""
@@ -330,7 +331,8 @@ class Settings(_Model):
     profiles: tuple[ProfileSettings, ...] = Field(default=(), strict=False)
     """Profiles of the team's own."""
     plugin_args: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    """Parameters of plugins by name: the paper's, see each plugin's docstring for units."""
+    """Parameters of plugins by name: the paper's, see each plugin's docstring for units. Only of plugins that the
+    profile in force uses, or one of `profiles`."""
 
     @model_validator(mode="after")
     def _once(self) -> Settings:
@@ -403,8 +405,8 @@ def _hidden(plain: dict[str, Any], error: ValidationError) -> list[str]:
 def profile_of(settings: Settings) -> Profile:
     """The profile that the settings name, with their times and order.
 
-    Raises ConfigurationError where a profile, a plugin or one of its parameters is not known, or runs in simulations
-    only: one line a problem.
+    Raises ConfigurationError where a profile, a plugin or one of its parameters is not known, runs in simulations
+    only, or would change nothing: one line a problem.
     """
     own = _own(settings)
     faults = profiles.strangers(settings.plugin_args)
@@ -412,15 +414,27 @@ def profile_of(settings: Settings) -> Profile:
         known = profiles.recipe(settings.profile, own)
     except ConfigurationError as unknown:
         raise ConfigurationError("\n".join([str(unknown), *faults])) from unknown
+    devices = settings.devices.enabled
     where = live_recipes.not_on_a_cluster(
-        settings.profile, known, settings.plugin_args, devices=settings.devices.enabled
+        settings.profile,
+        known,
+        settings.plugin_args,
+        devices=devices,
+        order=settings.order,
+        estimate=settings.estimate,
     )
-    faults = [*where, *faults]
+    for_nobody = live_recipes.unused(
+        settings.profile,
+        own,
+        settings.plugin_args,
+        resize_cost=settings.resize_cost,
+        estimate=settings.estimate,
+        devices=devices,
+    )
+    faults = [*where, *faults, *for_nobody]
     if faults:
         raise ConfigurationError("\n".join(faults))
-    live = live_recipes.on_a_cluster(
-        known, settings.resize_cost, settings.estimate, devices=settings.devices.enabled
-    )
+    live = live_recipes.on_a_cluster(known, settings.resize_cost, settings.estimate, devices=devices)
     own = {**own, settings.profile: live}
     return _with(profiles.build(settings.profile, settings.plugin_args, own), settings)
 

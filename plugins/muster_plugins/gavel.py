@@ -72,9 +72,10 @@ class Asking:
 @dataclass(frozen=True)
 class Gavel:
     """Rounds, and what all policies share. round, interval: s. perf: whether speeds by product are taken into
-    account. packed: whether two jobs may share GPUs. products: in which order they are handed out (others follow
-    by name). idle: see above (simulations). untried: speed of two jobs in place on one GPU, not measured yet, over
-    that of one alone (the default: average of Gavel's pairs on a P100); 0 = no such pair is tried."""
+    account. packed: whether two jobs may share GPUs. products: in which order they are handed out, whatever the case
+    of their letters (others follow by name; without perf the order is random). idle: see above (simulations).
+    untried: speed of two jobs in place on one GPU, not measured yet, over that of one alone (the default: average of
+    Gavel's pairs on a P100); 0 = no such pair is tried."""
 
     round: float = 360.0
     interval: float = 1920.0
@@ -88,7 +89,7 @@ class Gavel:
         default_factory=list, init=False, repr=False, compare=False
     )
     LEAVES_IDLE: ClassVar[tuple[str, ...]] = ("idle",)
-    ONLY_WITH: ClassVar[Mapping[str, str]] = {"untried": "packed"}
+    ONLY_WITH: ClassVar[Mapping[str, str]] = {"untried": "packed", "products": "perf"}
     """Arguments that are looked at only where another one is true."""
     agnostic: ClassVar[bool] = False
     """Whether its policy looks at no speeds, whoever asks it to, and so at no pairs."""

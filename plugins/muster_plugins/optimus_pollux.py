@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -34,6 +35,8 @@ RESTARTED = Grant(restart=True)
 @dataclass(frozen=True)
 class OptimusPollux:
     """Greatest drop of remaining time first; and the estimate that it goes by."""
+
+    SIMULATION_ONLY: ClassVar[str] = "it repeats a simulator's figures; take optimus"
 
     def estimate(self, job: Job, snapshot: Snapshot) -> Estimation:  # noqa: ARG002
         """The declared length, as much of it as the reported iterations leave; the declared speeds."""

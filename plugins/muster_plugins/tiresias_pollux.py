@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -38,6 +38,7 @@ class TiresiasPollux:
 
     threshold: float = 16 * 3600.0
     memory: Memory[float | None] = remembers(fell_at)
+    SIMULATION_ONLY: ClassVar[str] = "it repeats a simulator's figures; take tiresias-l"
 
     def observe(self, job: Job, snapshot: Snapshot) -> Mapping[str, object] | None:
         """When it fell into the second queue; nothing is written before."""

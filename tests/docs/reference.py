@@ -117,7 +117,8 @@ def plugin_rows() -> str:
             if f.init
         ]
         implements = [point for point in at if isinstance(plugin, getattr(points, point))]
-        rows.append((f"`{name}`", ", ".join(implements), _headline(name), ", ".join(parameters)))
+        where = " Simulations only." if getattr(kind, "SIMULATION_ONLY", "") else ""
+        rows.append((f"`{name}`", ", ".join(implements), _headline(name) + where, ", ".join(parameters)))
     return table(("plugin", "extension points", "what it does", "parameters and defaults"), rows)
 
 

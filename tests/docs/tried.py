@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from muster.live_recipes import SWEEP
 from muster.profiles import Recipe
 
 TRIED: Mapping[str, str] = {
@@ -102,7 +103,8 @@ def words(name: str, recipe: Recipe) -> str:
     if recipe.pairs:
         where = "e2e/test_devices_in_place.py"
         return f"live with `devices.enabled`: pairs as `{PAIRS}` does (`{where}`), not tried itself"
-    live = "live with `devices.enabled`" if recipe.resize == "hand-over" else "live"
+    in_place = recipe.resize == "hand-over" or SWEEP in recipe.shares
+    live = "live with `devices.enabled`" if in_place else "live"
     if name in WORKLOAD_ONE:
         return f"live: Workload One (`e2e/bench`), JCT {WORKLOAD_ONE[name]:+.1f} % of simulated"
     near = "JCT not compared"

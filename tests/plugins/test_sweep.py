@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.errors import ConfigurationError
-from muster.live_recipes import not_on_a_cluster, on_a_cluster
+from muster.live_recipes import MEASURED, not_on_a_cluster, on_a_cluster
 from muster.points import load
 from muster.profiles import NAMED, Recipe, build
 from muster.sim.options import Options
@@ -107,9 +107,18 @@ def test_only_jobs_in_place_whose_changes_are_cheap_unless_it_is_told_otherwise(
     assert live.shares == ("afs-p", "network-packing", "resize-cost", "sweep")
     assert live.arguments["sweep"]["restart"] is False
     own = Recipe(shares=("afs-p", "sweep"))
-    (fault,) = not_on_a_cluster("own", own, {"sweep": {"restart": True}})
+    (fault,) = not_on_a_cluster("own", own, {"sweep": {"restart": True}}, devices=True)
     assert fault.startswith("pluginArgs.sweep.restart: is for simulations only")
-    assert not not_on_a_cluster("coddl", NAMED["coddl"], {})
+    assert not not_on_a_cluster("coddl", NAMED["coddl"], {}, devices=True)
+
+
+def test_where_no_devices_are_given_in_place_nothing_would_be_measured_and_it_is_refused() -> None:
+    for name, known, instead in (
+        ("coddl", NAMED["coddl"], "take afs-p-packed"),
+        ("own", Recipe(shares=("afs-p", "sweep")), "leave sweep out"),
+    ):
+        (fault,) = not_on_a_cluster(name, known, {"sweep": {"limit": 30.0}})
+        assert fault == f"profile: {name!r}: {MEASURED} {instead}"
 
 
 def test_wrong_parameters_are_refused() -> None:

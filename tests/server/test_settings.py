@@ -241,6 +241,13 @@ def test_a_named_profile_runs_on_a_cluster_or_names_what_does(
             profile_of(load_settings(f"profile: {name}"))
         assert profile_of(load_settings(f"profile: {name}\n{DEVICES}")).resize == "hand-over"
         return
+    if live_recipes.SWEEP in profiles.NAMED[name].shares:
+        with pytest.raises(
+            ConfigurationError, match=f"^profile: '{name}': .*: set devices.enabled, or take "
+        ):
+            profile_of(load_settings(f"profile: {name}"))
+        assert profile_of(load_settings(f"profile: {name}\n{DEVICES}")).name == name
+        return
     if not why:
         assert profile_of(load_settings(f"profile: {name}")).name == name
         return
@@ -308,6 +315,129 @@ def test_what_only_the_simulator_can_do_is_refused_with_what_to_take(
     with pytest.raises(ConfigurationError) as error:
         profile_of(load_settings(text))
     assert str(error.value) == says
+
+
+OWN = "profiles: [{name: own, shares: [max-min]}, {name: plain}]"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            "pluginArgs: {tide: {p: 0.3}}",
+            "pluginArgs.tide: must be of a plugin that profile 'fifo' uses: pack; found {'p': 0.3}",
+        ),
+        (
+            "profile: gang\npluginArgs: {gang-pack: {in_use: 25}}",
+            "pluginArgs.gang-pack: must be of a plugin that profile 'gang' uses: gang; found {'in_use': 25}",
+        ),
+        (
+            "profile: afs-l\npluginArgs: {grow-elsewhere: {horizon: 10}}",
+            "pluginArgs.grow-elsewhere: must be of a plugin that profile 'afs-l' uses: afs-l, pack, reported, "
+            "resize-cost, grow-elsewhere with devices.enabled: true; found {'horizon': 10}",
+        ),
+        (
+            "profile: afs-l\nresizeCost: false\npluginArgs: {resize-cost: {horizon: 10}}",
+            "pluginArgs.resize-cost: must be of a plugin that profile 'afs-l' uses: afs-l, pack, reported, "
+            "resize-cost with resizeCost: true; found {'horizon': 10}",
+        ),
+        (
+            "profile: max-min\nestimate: declared\npluginArgs: {reported: {cost: 10}}",
+            "pluginArgs.reported: must be of a plugin that profile 'max-min' uses: declared, max-min, pack, "
+            "resize-cost, reported with estimate: reported; found {'cost': 10}",
+        ),
+        (
+            f"profile: fifo\n{OWN}\npluginArgs: {{tide: {{p: 0.3}}}}",
+            "pluginArgs.tide: must be of a plugin that profile 'fifo' or another of profiles uses: max-min, pack, "
+            "reported, resize-cost; found {'p': 0.3}",
+        ),
+        (
+            "profile: afs-l\norder: strict",
+            f"order: {live_recipes.SHARED}, as profile 'afs-l' does; found 'strict'",
+        ),
+        (
+            "profile: own\nprofiles: [{name: own, rebalance: [specon], round: 60}]",
+            "profile: 'own' has a round, 60 s, and no shares to make in it: leave it out",
+        ),
+        *(
+            (
+                f"profile: {name}\npluginArgs: {{{name}: {{products: [v100]}}}}",
+                f"pluginArgs.{name}.products: is looked at only with perf: true; leave it out",
+            )
+            for name in ("gavel-ftf", "gavel-isolation")
+        ),
+    ],
+)
+def test_what_would_change_nothing_is_refused_with_where_it_would(
+    text: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(points, "installed", REAL)
+    with pytest.raises(ConfigurationError) as error:
+        profile_of(load_settings(text))
+    assert str(error.value) == says
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"profile: plain\n{OWN}\npluginArgs: {{max-min: {{}}, resize-cost: {{cost: 9}}}}",
+        "profile: gavel-ftf-perf\npluginArgs: {gavel-ftf: {products: [v100]}}",
+        "profile: specon\norder: strict\npluginArgs: {reported: {cost: 9}}",
+        "profile: fifo\npluginArgs: {tide: {}}",
+    ],
+)
+def test_arguments_count_where_any_profile_of_the_configuration_has_the_plugin(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(points, "installed", REAL)
+    assert profile_of(load_settings(text)).name in text
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            "profile: own\nprofiles: [{name: own, shares: [tiresias-pollux], round: 60s}]",
+            "profile: 'own': plugin 'tiresias-pollux' runs in simulations only: it repeats a simulator's figures; "
+            "take tiresias-l",
+        ),
+        (
+            "profile: own\nprofiles: [{name: own, shares: [optimus-pollux]}]",
+            "profile: 'own': plugin 'optimus-pollux' runs in simulations only: it repeats a simulator's figures; "
+            "take optimus",
+        ),
+        (
+            "profile: own\nprofiles: [{name: own, shares: [max-min], estimate: optimus-pollux}]",
+            "profile: 'own': the estimate 'optimus-pollux' is for simulations only; take reported or declared",
+        ),
+        (
+            "profile: max-min\nestimate: optimus-pollux",
+            "estimate: the estimate 'optimus-pollux' is for simulations only; take reported or declared",
+        ),
+    ],
+)
+def test_a_profile_of_ones_own_has_no_plugin_that_is_for_simulations(
+    text: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(points, "installed", REAL)
+    with pytest.raises(ConfigurationError) as error:
+        profile_of(load_settings(text))
+    assert str(error.value) == says
+
+
+def test_plugins_for_simulations_are_those_of_the_profiles_for_simulations() -> None:
+    said = {
+        name: getattr(found.load(), "SIMULATION_ONLY", "")
+        for name, found in REAL().items()
+        if hasattr(found.load(), "SIMULATION_ONLY")
+    }
+    theirs = {
+        share: known.simulation_only
+        for known in profiles.NAMED.values()
+        for share in known.shares
+        if known.simulation_only
+    }
+    assert said == theirs
 
 
 def test_each_problem_has_a_line_of_its_own() -> None:
