@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import socket
 import threading
@@ -15,7 +16,7 @@ from typing import Any, cast
 
 import pytest
 
-from muster import live, points
+from muster import live, points, profiles
 from muster.cluster import lease
 from muster.cluster.action_executor import ActionExecutor
 from muster.cluster.api import NOT_SENT, Api, Errand, TermOverError
@@ -27,9 +28,10 @@ from muster.errors import ClusterError
 from muster.live import Driver, Settled
 from muster.points import Profile
 from muster.server.agent_orders import AgentHeard
-from muster.types import Event, NodeSeen, Outcome, Plan, PodGone, Snapshot, Ungate
+from muster.types import PRODUCT, Event, NodeSeen, Outcome, Plan, PodGone, Snapshot, Ungate
 from muster.types.devices import AgentReport, AgentState
 from tests.cluster_fake import FakeCluster
+from tests.scenario import node
 
 HOST = socket.gethostname()
 SETTLED = Settled(scheduler="muster", observe=False, lease_namespace="n", lease_name="l")
@@ -184,6 +186,28 @@ def test_what_nodes_use_is_read_by_the_leader_alone_and_only_where_a_plugin_asks
     driver._turn(None)
     assert wanted == [frozenset(), frozenset(), live.USE, frozenset()]
     assert len(live.USE) == 1, "one look at all nodes and pods, however many there are"
+
+
+def test_a_product_that_the_configuration_names_and_no_node_has_is_said_once_by_the_leader(
+    driver: Driver, caplog: pytest.LogCaptureFixture
+) -> None:
+    driver.use(profiles.build("gavel-max-min-perf", {"gavel-max-min": {"products": ["a100"]}}))
+    caplog.set_level(logging.INFO, "muster.live")
+
+    def said() -> list[str]:
+        driver._turn(driver._now())
+        found = [one.message for one in caplog.records if "product" in one.message]
+        caplog.clear()
+        return found
+
+    assert said() == [], "another one leads"
+    leads(driver)
+    names = "pluginArgs.gavel-max-min.products"
+    missing = f"{names} names a100: of no effect while no node has the label {PRODUCT}"
+    assert (said(), said()) == ([missing], [])
+    driver.take([NodeSeen(node("new", 8, labels={PRODUCT: "A100"}))])
+    driver._gather(0.0, 0.0)
+    assert (said(), said()) == ([f"nodes have all products that {names} names"], [])
 
 
 def test_nothing_is_sent_before_the_verbs_are_answered_by_the_view_that_has_its_places(

@@ -31,6 +31,7 @@ from muster.cluster.resources import watched
 from muster.cluster.use_reader import usage
 from muster.cluster.watch import Reflector
 from muster.core.ledger import Ledger
+from muster.core.reasons.products import named_products, unknown_products
 from muster.core.state.quarantine import stumbled
 from muster.core.views.view import Board, View
 from muster.device_driver import DeviceDriver, InPlaceSettings, Word
@@ -39,7 +40,7 @@ from muster.points import Profile
 from muster.server.agent_orders import AgentHeard, AgentOrders
 from muster.server.device_metrics import DeviceMetrics
 from muster.threads import STALLED, YOUNG, beat, supervised
-from muster.types import Event, Plan, Snapshot
+from muster.types import PRODUCT, Event, Plan, Snapshot
 from muster.types.holders import HolderOutcome, HolderRecord, HolderSaid
 
 log = logging.getLogger(__name__)
@@ -116,6 +117,8 @@ class Driver:
         self._host = socket.gethostname()
         self._following = lease.Following(self._host)
         self._stop = threading.Event()
+        self._unknown_products = ""
+        """What was last said of products that no node has."""
         self._term: lease.Term | None = None
         """The term that the Ledger plans for; None while another replica leads."""
         self._before = lease.NOBODY  # the Lease as the last turn saw it
@@ -462,6 +465,8 @@ class Driver:
         self._between()
         for complaint in plan.plugin_errors:
             log.error("%s", complaint)
+        if leads:
+            self._tell_of_products(snapshot)
         if term is not None and not self._settled.observe:
             actions = self._ledger.adopt(snapshot, plan)
             if self._devices is not None:
@@ -481,6 +486,16 @@ class Driver:
                 self.observe_report(time.time() - at)
         if self.observe_cycle is not None:
             self.observe_cycle(time.monotonic() - began, plan)
+
+    def _tell_of_products(self, snapshot: Snapshot) -> None:
+        """Products that the configuration names and no node has: once, and again when that changes."""
+        named = named_products(self._ledger.profile)
+        said = unknown_products(named, snapshot.nodes.domains(PRODUCT)[1]) if named else ""
+        if said and said != self._unknown_products:
+            log.warning("%s", said)
+        elif named and self._unknown_products and not said:
+            log.info("nodes have all products that %s names", ", ".join(named))
+        self._unknown_products = said
 
     def _show(self, snapshot: Snapshot, plan: Plan, leads: bool, made: Plan | None = None) -> None:
         """Hang the new View out; where that fails, the verbs go on by the last one, and the cycle was no good one."""

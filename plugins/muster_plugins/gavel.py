@@ -89,6 +89,7 @@ class Gavel:
         default_factory=list, init=False, repr=False, compare=False
     )
     LEAVES_IDLE: ClassVar[tuple[str, ...]] = ("idle",)
+    PRODUCTS: ClassVar[tuple[str, ...]] = ("products",)
     ONLY_WITH: ClassVar[Mapping[str, str]] = {"untried": "packed", "products": "perf"}
     """Arguments that are looked at only where another one is true."""
     agnostic: ClassVar[bool] = False
@@ -102,6 +103,8 @@ class Gavel:
         for name in ("interval", "untried"):
             if not 0.0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name}: must be 0 or more; found {getattr(self, name)!r}")
+        if isinstance(self.products, str) or not all(isinstance(name, str) for name in self.products):
+            raise ValueError(f"products: must be a list of GPU products; found {self.products!r}")
         if not self.products:
             raise ValueError("products: must name one at least")
         for name in ("perf", "packed"):

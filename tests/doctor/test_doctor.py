@@ -324,6 +324,25 @@ def test_a_profile_that_weighs_nodes_by_use_wants_a_metrics_server_and_others_as
     assert found(cluster)["use"] == Finding(Level.OK, "use", "metrics.k8s.io tells it of 1 node")
 
 
+def test_gpu_products_that_the_configuration_names_are_looked_for_on_nodes() -> None:
+    assert "products" not in found(Cluster("profile: gavel-max-min-perf")), "its defaults are the paper's"
+    cluster = Cluster("{profile: gavel-max-min-perf, pluginArgs: {gavel-max-min: {products: [a100, T4]}}}")
+    labels = cluster.answers["/api/v1/nodes"]["items"][0]["metadata"].setdefault("labels", {})
+    names = "pluginArgs.gavel-max-min.products"
+    assert only_bad(cluster) == Finding(
+        Level.WARN,
+        "products",
+        f"{names} names a100, T4: of no effect while no node has the label nvidia.com/gpu.product",
+        "kubectl get nodes -L nvidia.com/gpu.product shows what they are called",
+    )
+    labels["nvidia.com/gpu.product"] = "A100"
+    assert only_bad(cluster).says == f"{names} names T4: of no effect while nodes have A100"
+    cluster.answers["/api/v1/nodes"]["items"].append(node("t4"))
+    labels = cluster.answers["/api/v1/nodes"]["items"][-1]["metadata"].setdefault("labels", {})
+    labels["nvidia.com/gpu.product"] = "t4"
+    assert found(cluster)["products"] == Finding(Level.OK, "products", f"nodes have all that {names} names")
+
+
 def test_long_lists_are_read_to_their_end() -> None:
     cluster = Cluster()
     pages = iter([{"items": [node("gpu-8")], "metadata": {"continue": "more"}}, {"items": [node("gpu-9")]}])

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from muster.errors import ConfigurationError
 from muster.points import Profile, load
 from muster.policylib.lp import Market
 from muster.profiles import NAMED, build
@@ -352,6 +353,14 @@ def test_the_head_of_the_queue_follows_a_job_that_has_ended_on_its_product() -> 
 def test_it_does_not_follow_where_its_gpus_are_not_left() -> None:
     found = asking({"a": 1, "b": 2}, {"k80": 2, "v100": 2}, [("a", "k80", 1), ("gone", "k80", 1)])
     assert given(load("gavel-fifo"), found) == {"a": "k80", "b": "v100"}
+
+
+@pytest.mark.parametrize("wrong", ["v100", [5], {"v100": 1, 2: 3}])
+def test_products_are_a_list_of_names(wrong: object) -> None:
+    with pytest.raises(
+        ConfigurationError, match="gavel-ftf: products: must be a list of GPU products; found"
+    ):
+        load("gavel-ftf", {"products": wrong})
 
 
 def test_pick_is_one_of_two() -> None:

@@ -15,6 +15,7 @@ from muster.core.reasons.words import plural
 from muster.doctor import rights
 from muster.doctor.admission import admission
 from muster.doctor.finding import Finding, fail, fine, may_not, warn
+from muster.doctor.gpu_products import products
 from muster.doctor.node_use import use
 from muster.doctor.patient import Json, Patient, ask
 from muster.errors import ClusterError
@@ -269,6 +270,7 @@ CHECKS: Sequence[Callable[[Patient], Iterator[Finding]]] = (
     nodes,
     port,
     use,
+    products,
     quarantine,
 )
 """In the order in which they are told."""
