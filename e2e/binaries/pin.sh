@@ -3,6 +3,7 @@
 # version; the lab only builds from what is committed).
 #
 #   pin.sh kubernetes-1.37 k8s.io/kubernetes v1.37.1 kube-apiserver kube-controller-manager kube-scheduler kubectl
+#   pin.sh helm-3 helm.sh/helm/v3 v3.22.0 helm
 #   pin.sh lws sigs.k8s.io/lws v0.8.0 ./cmd       (a package by its folder; `.` is the module's own)
 #   REPLACE=volcano.sh/apis=volcano.sh/apis@v1.14.0 pin.sh volcano volcano.sh/volcano v1.14.1 scheduler controller-manager webhook-manager
 #

@@ -25,6 +25,7 @@ from e2e.lab.versions import (
     DEFAULT_KUBERNETES,
     actionlint,
     binaries,
+    helm_3,
     kind_itself,
     real_binaries,
     supported,
@@ -221,7 +222,9 @@ def down(name: str) -> None:
 @click.option("--k8s", type=click.Choice(supported()), default=DEFAULT_KUBERNETES, show_default=True)
 @click.option("--real", is_flag=True, help="And what a node that really runs containers needs.")
 @click.option("--operators", "operator_names", default="", metavar="NAME,NAME", help="And these operators.")
-@click.option("--only", default="", metavar="NAME", help="This one alone: helm, kind, actionlint, ...")
+@click.option(
+    "--only", default="", metavar="NAME", help="This one alone: helm, helm-3, kind, actionlint, ..."
+)
 @_says_what_went_wrong
 def build_programs(k8s: str, real: bool, operator_names: str, only: str) -> None:
     """Find or build every program of a lab, and print where each is."""
@@ -229,6 +232,7 @@ def build_programs(k8s: str, real: bool, operator_names: str, only: str) -> None
     wanted |= operators.binaries(_names(operator_names))
     if only:
         known = binaries(k8s) | {one.name: one for one in (actionlint(), kind_itself())}
+        known["helm-3"] = helm_3()
         if only not in known:
             raise BadRequestError(f"--only {only}: expected one of {', '.join(known)}")
         wanted = {only: known[only]}

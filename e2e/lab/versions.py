@@ -161,6 +161,22 @@ def kind_itself() -> Binary:
     return Binary("kind", pinned("kind", "sigs.k8s.io/kind"), "kind", "sigs.k8s.io/kind")
 
 
+def helm_3() -> Binary:
+    """Helm 3, which many have, and Argo CD renders with: the chart is tried with it, too (`Shape.helm`).
+
+    The version of Kubernetes that it takes where it sees no cluster is given to it, as its own Makefile does it."""
+    module, path = "helm-3", "helm.sh/helm/v3"
+    version = pinned(module, path)
+    minor = pinned(module, "k8s.io/client-go").split(".")[1]
+    client = [
+        f"-X {path}/pkg/{package}.k8sVersion{part}={number}"
+        for package in ("chartutil", "lint/rules")
+        for part, number in (("Major", "1"), ("Minor", minor))
+    ]
+    flags = (f"-X {path}/internal/version.version={version}", *client)
+    return Binary("helm", version, module, f"{path}/cmd/helm", flags)
+
+
 def coredns() -> Binary:
     """What pods ask for names: kind's, and those of real nodes with `Shape.dns`."""
     path = "github.com/coredns/coredns"

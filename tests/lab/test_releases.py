@@ -111,6 +111,7 @@ IN_CONTAINERD = ("containerd", "containerd-shim-runc-v2", "ctr")
 IN_PLUGINS = ("ptp", "loopback", "host-local", "portmap")
 ARCHIVES = (
     Archive("get.helm.sh/helm-v4.3.1-linux-amd64.tar.gz", {"helm": "linux-amd64/helm"}, ".sha256sum"),
+    Archive("get.helm.sh/helm-v3.22.0-linux-amd64.tar.gz", {"helm-3": "linux-amd64/helm"}, ".sha256sum"),
     Archive(
         CONTAINERD,
         {name: f"bin/{name}" for name in IN_CONTAINERD},
@@ -130,8 +131,11 @@ ARCHIVES = (
 )
 
 
+OTHERS = {"actionlint": versions.actionlint(), "helm-3": versions.helm_3()}
+
+
 def pinned(name: str) -> Binary:
-    return {**versions.kind_binaries(), "actionlint": versions.actionlint()}[name]
+    return {**versions.kind_binaries(), **OTHERS}[name]
 
 
 def publish(mirror: Path, archive: Archive, data: bytes) -> None:
