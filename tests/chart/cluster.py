@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -113,6 +113,7 @@ def answering(objects: Mapping[str, Any], version: str) -> Iterator[str]:
 def installed(
     folder: Path,
     *values: str,
+    flags: Iterable[str] = (),
     objects: Mapping[str, Any] | None = None,
     version: str = "v1.37.1",
     chart: Path = CHART,
@@ -137,5 +138,6 @@ def installed(
             "--disable-openapi-validation",
             f"--kubeconfig={file}",
             *(f"--set={value}" for value in values),
+            *flags,
         ]
         return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=homes)

@@ -1,5 +1,5 @@
-# Over 300 lines: what is rendered of one chart is tried with one helm.
-"""What helm makes of the chart: rendered without a cluster, for every supported version of Kubernetes."""
+# Over 300 lines: what is rendered of one chart is tried in one place.
+"""What helm makes of the chart: rendered without a cluster, by both Helms, for every supported Kubernetes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterable
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -28,32 +29,47 @@ VERSION = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
 HOOK = "hooks.release.enabled=true"
 """Rendered without a cluster there is no hook."""
 
+MAJOR = ContextVar("MAJOR", default=4)
+"""Of helm; tests of the chart run with each of them (conftest.py)."""
+
 Manifest = dict[str, Any]
 
 
-@functools.cache
 def helm() -> str:
-    built = sorted((places.cache() / "bin").glob("helm-v*"))
-    program = str(built[-1]) if built else shutil.which("helm")
+    return _helm(MAJOR.get())
+
+
+@functools.cache
+def _helm(major: int) -> str:
+    built = sorted((places.cache() / "bin").glob(f"helm-v{major}.*"))
+    program = str(built[-1]) if built else _on_path(major)
     if program is None:
-        reason = "no helm: `make lab` builds one into the cache"
+        reason = f"no helm {major}: `make lab-build ONLY={'helm-3' if major == 3 else 'helm'}` brings one"
         if os.environ.get("CI") == "true":
             pytest.fail(reason)
         pytest.skip(reason)
     return program
 
 
+def _on_path(major: int) -> str | None:
+    """The machine's own, where it is of that version."""
+    if (program := shutil.which("helm")) is None:
+        return None
+    said = subprocess.run([program, "version", "--short"], capture_output=True, text=True, check=False).stdout
+    return program if said.startswith(f"v{major}.") else None
+
+
 Done = subprocess.CompletedProcess[str]
 
 
 def template(*values: str, version: str = "v1.37.1", flags: Iterable[str] = ()) -> Done:
-    return _template(values, version, tuple(flags))
+    return _template(helm(), values, version, tuple(flags))
 
 
 @functools.cache
-def _template(values: tuple[str, ...], version: str, flags: tuple[str, ...]) -> Done:
+def _template(program: str, values: tuple[str, ...], version: str, flags: tuple[str, ...]) -> Done:
     release = ["muster", str(CHART), "--namespace=muster-system"]
-    command = [helm(), "template", *release, *([f"--kube-version={version}"] if version else [])]
+    command = [program, "template", *release, *([f"--kube-version={version}"] if version else [])]
     command += [f"--set={value}" for value in values]
     return subprocess.run([*command, *flags], capture_output=True, text=True, timeout=120, check=False)
 

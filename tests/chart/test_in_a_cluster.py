@@ -96,6 +96,7 @@ def definition(**annotations: str) -> dict[str, Any]:
 MINE = {"meta.helm.sh/release-name": "muster", "meta.helm.sh/release-namespace": "muster-system"}
 
 
+@pytest.mark.parametrize("major", [4], indirect=True)
 def test_a_definition_that_is_nobodys_is_taken_over_by_a_hook_which_deletes_nothing(tmp_path: Path) -> None:
     done = installed(tmp_path, IMAGE, objects=definition())
     assert done.returncode == 0, done.stderr
@@ -105,6 +106,17 @@ def test_a_definition_that_is_nobodys_is_taken_over_by_a_hook_which_deletes_noth
         "helm.sh/hook": "pre-install,pre-upgrade",
         "helm.sh/hook-delete-policy": "hook-failed",  # any but the default
     }
+
+
+@pytest.mark.parametrize("major", [3], indirect=True)
+def test_helm_3_takes_a_definition_that_is_nobodys_where_it_is_told_to(tmp_path: Path) -> None:
+    """It creates what a hook has, so a hook is no way; `muster uninstalled` and the docs name the flag."""
+    refused = installed(tmp_path, IMAGE, objects=definition())
+    assert 'missing key "meta.helm.sh/release-name": must be set to "muster"' in refused.stderr
+    done = installed(tmp_path, IMAGE, objects=definition(), flags=["--take-ownership"])
+    assert done.returncode == 0, done.stderr
+    [crd] = [m for m in manifests(done) if m["kind"] == "CustomResourceDefinition"]
+    assert crd["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
 
 
 @pytest.mark.parametrize("there", [{}, definition(name="muster", namespace="muster-system")])
