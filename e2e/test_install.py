@@ -1,4 +1,4 @@
-"""The chart over time: an upgrade from an older one, and an uninstall."""
+"""The chart over time: an upgrade from an older one and back, an uninstall, another release after it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from e2e.scenario import comes_ungated, in_state, job, pod, wait_until
 
 pytestmark = pytest.mark.lab
 
+BY_BOTH_HELMS = pytest.mark.parametrize("small", [4, 3], ids=["helm-4", "helm-3"], indirect=True)
 MESSAGE = "    - {name: Message, type: string, jsonPath: .status.message}\n"
 
 
 @pytest.fixture
-def small(new_lab: Callable[..., Lab]) -> Lab:
+def small(new_lab: Callable[..., Lab], request: pytest.FixtureRequest) -> Lab:
     """Two nodes of 8 GPUs: a gang of 16 GPUs runs, and one of 8 waits behind it."""
-    return new_lab(Shape(groups=(NodeGroup(2, gpus=8),)))
+    return new_lab(Shape(groups=(NodeGroup(2, gpus=8),), helm_3=getattr(request, "param", 4) == 3))
 
 
 def bound(cluster: Cluster, name: str) -> int:
@@ -38,23 +39,33 @@ def one_runs_and_one_waits(cluster: Cluster) -> None:
     assert all(one.gated for one in cluster.pods("default", "waits"))
 
 
-def test_an_upgrade_reaches_crd_configuration_and_policies_and_leaves_jobs_alone(
+@BY_BOTH_HELMS
+def test_an_upgrade_reaches_crd_configuration_and_policies_and_so_does_a_rollback_and_jobs_are_left_alone(
     small: Lab, tmp_path: Path
 ) -> None:
     cluster = Cluster(small.kubeconfig)
+    assert _helm_that_made(cluster) == ("v3" if small.shape.helm_3 else "v4")
     _install_an_older_chart(small, tmp_path / "muster")
     assert "Message" not in _columns(cluster)
     assert "muster-hold" not in small.kubectl("get", "validatingadmissionpolicies", "-o", "name")
     one_runs_and_one_waits(cluster)
     before = {one.uid: (one.node, one.gated) for one in cluster.all_pods()}
 
-    small.upgrade("--set", "order=strict")
+    def reached(*, newer: bool) -> None:
+        assert ("Message" in _columns(cluster)) is newer
+        config = cluster.get("/api/v1/namespaces/muster-system/configmaps/muster")["data"]["muster.yaml"]
+        assert ("order: strict" in config) is newer
+        policies = small.kubectl("get", "validatingadmissionpolicies", "-o", "name")
+        assert ("muster-hold" in policies) is newer
+        assert {one.uid: (one.node, one.gated) for one in cluster.all_pods()} == before
 
-    assert "Message" in _columns(cluster)
-    config = cluster.get("/api/v1/namespaces/muster-system/configmaps/muster")["data"]["muster.yaml"]
-    assert "order: strict" in config
-    assert "muster-hold" in small.kubectl("get", "validatingadmissionpolicies", "-o", "name")
-    assert {one.uid: (one.node, one.gated) for one in cluster.all_pods()} == before
+    small.upgrade("--set", "order=strict")
+    reached(newer=True)
+    small.helm("rollback", "muster", "--namespace", "muster-system")
+    small.roll_out()
+    reached(newer=False)
+    small.upgrade("--set", "order=strict")
+    reached(newer=True)
     small.kubectl("delete", "job", "runs")
     wait_until(lambda: bound(cluster, "waits") == 2, what="the gang that waited through the upgrade starts")
 
@@ -104,6 +115,7 @@ def test_an_uninstall_releases_what_waits_and_says_what_stays(small: Lab) -> Non
     assert cluster.pods("default", "later")[0].gates == []
 
 
+@BY_BOTH_HELMS
 @pytest.mark.unsound("after the uninstall nobody keeps Gangs up to date")
 def test_a_release_of_another_name_and_namespace_has_the_definition_and_its_gangs_then(
     small: Lab, tmp_path: Path
@@ -133,7 +145,11 @@ def test_a_release_of_another_name_and_namespace_has_the_definition_and_its_gang
     assert again.stderr == "gangs.muster.dev is not of release muster-system/muster: left as it is\n"
     assert small.kubectl("get", "leases", "-n", "muster-system", "-o", "name") == ""
 
-    small.helm("install", "other", *other)
+    taken = ["--take-ownership"] if small.shape.helm_3 else []
+    if taken:
+        with pytest.raises(LabError, match='release-name": must be set to "other"'):
+            small.helm("install", "other", *other)
+    small.helm("install", "other", *other, *taken)
 
     assert _owner(cluster) == ("elsewhere", "other")
     assert "Message" in _columns(cluster), "as the newer chart has it"
@@ -145,6 +161,11 @@ def test_a_release_of_another_name_and_namespace_has_the_definition_and_its_gang
     assert _owner(cluster) == ("elsewhere", "other")
     assert "helm.sh/hook" not in _definition(cluster)["metadata"]["annotations"]
     small.helm("uninstall", "other", "--namespace", "elsewhere")
+    # It went without hooks, and so kept the name of the release: a third is told to take it.
+    assert _owner(cluster) == ("elsewhere", "other")
+    small.helm("install", "third", *other, "--take-ownership")
+    assert _owner(cluster) == ("elsewhere", "third")
+    small.helm("uninstall", "third", "--namespace", "elsewhere")
     assert len(cluster.get("/apis/muster.dev/v1alpha1/gangs")["items"]) == 1
 
 
@@ -202,6 +223,12 @@ def _install_an_older_chart(lab: Lab, folder: Path) -> None:
     (folder / "these.json").write_text(json.dumps(values))
     arguments = ("-n", "muster-system", "--values", str(folder / "these.json"), "--no-hooks")
     lab.helm("upgrade", "muster", str(folder), *arguments)
+
+
+def _helm_that_made(cluster: Cluster) -> str:
+    """ "v4" where the configuration was applied by the server, as Helm 4 asks for it, "v3" else."""
+    about = cluster.get("/api/v1/namespaces/muster-system/configmaps/muster")["metadata"]["managedFields"]
+    return "v4" if "Apply" in {one["operation"] for one in about} else "v3"
 
 
 def _definition(cluster: Cluster) -> Json:

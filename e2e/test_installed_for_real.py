@@ -37,6 +37,7 @@ pytestmark = [
     pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "-"),
 ]
 
+HELM_3 = os.environ.get("E2E_HELM") == "3"
 SPACE = "muster-system"
 SLOW = 300.0  # seconds: probes, back-offs and a Lease that runs out, on a busy machine
 CRASHES = 1200.0  # seconds: two minutes of failed probes, and once more where the ended kube-scheduler is back first
@@ -212,7 +213,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
     folder = tmp_path_factory.mktemp("installed")
     lab = Lab(f"e2e-{os.getpid()}-installed")
     try:
-        lab.up(Shape(groups=(NodeGroup(2, gpus=8),), chart=False, real=1, pod_network=True))
+        lab.up(Shape(groups=(NodeGroup(2, gpus=8),), chart=False, real=1, pod_network=True, helm_3=HELM_3))
         for node in lab.real_nodes:
             node.import_images([_muster(folder), _scheduler(node)])
         found = Installed(lab, Cluster(lab.kubeconfig), folder)
@@ -340,7 +341,7 @@ def test_an_uninstall_runs_its_hooks_as_pods_and_takes_all_along_but_gangs_which
     assert "muster" not in installed.lab.kubectl("get", "leases", "-n", SPACE, "-o", "name"), "nor made again"
 
     other = replace(installed, release="other", space="elsewhere")
-    other.upgrade()
+    other.upgrade(*(["--take-ownership"] if HELM_3 else []))
     other.rolls_out("a release of another name and namespace")
     assert _gangs(other.cluster, "fifth", "sixth") == gangs, "kept"
     for name in ("fifth", "sixth"):

@@ -44,7 +44,8 @@ def test_the_definition_is_given_up_in_one_request_that_holds_for_this_release_o
             "application/json-patch+json",
         )
     ]
-    assert server.said == ["gangs.muster.dev stays with its Gangs, and any release may have it now"]
+    said = "gangs.muster.dev stays with its Gangs, and any release may have it now (Helm 3: --take-ownership)"
+    assert server.said == [said]
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ from e2e.lab.operators import Operators
 from e2e.lab.realnode import RealNode
 from e2e.lab.say import say
 from e2e.lab.shape import Shape
-from e2e.lab.versions import binaries, coredns, real_binaries
+from e2e.lab.versions import binaries, coredns, helm_3, real_binaries
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -625,6 +625,8 @@ class Lab:
             wanted |= real_binaries(self.shape.kubernetes)
         if self.shape.dns:
             wanted |= {"coredns": coredns()}
+        if self.shape.helm_3:
+            wanted |= {"helm": helm_3()}
         wanted |= operators.binaries(self.shape.operators)
         return build.find_all(wanted.values())
 

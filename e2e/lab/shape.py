@@ -57,6 +57,7 @@ class Shape:
     dns: bool = False  # and find headless Services by their names (CoreDNS)
     operators: tuple[str, ...] = ()  # real controllers of jobs that run in it (operators.py)
     audit: bool = False  # kube-apiserver keeps who wrote what (lab/audit.py)
+    helm_3: bool = False  # and not Helm 4 installs the chart
 
     def __post_init__(self) -> None:
         if self.nodes < 0 or any(group.count < 0 or group.gpus < 0 for group in self.groups):
@@ -69,9 +70,8 @@ class Shape:
         if self.dns and not self.pod_network:
             raise BadRequestError("dns: names are those of pods with addresses, so it needs pod_network, too")
         if not 0 <= self.real <= 9 or self.real_gpus < 0:
-            raise BadRequestError(
-                f"REAL={self.real} REAL_GPUS={self.real_gpus}: 0 to 9 nodes, GPUs not negative"
-            )
+            found = f"REAL={self.real} REAL_GPUS={self.real_gpus}"
+            raise BadRequestError(f"{found}: 0 to 9 nodes, GPUs not negative")
 
     @property
     def nodes(self) -> int:

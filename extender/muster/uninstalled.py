@@ -40,7 +40,7 @@ def disown_definition(api: Api, namespace: str, release: str, say: Callable[[str
     where = path("apiextensions.k8s.io/v1", "customresourcedefinitions", "", DEFINITION)
     status, data = api.request("PATCH", where, patch, JSON_PATCH)
     if status == 200:
-        say(f"{DEFINITION} stays with its Gangs, and any release may have it now")
+        say(f"{DEFINITION} stays with its Gangs, and any release may have it now (Helm 3: --take-ownership)")
     elif status == 422:
         say(f"{DEFINITION} is not of release {namespace}/{release}: left as it is")
     elif status != 404:
