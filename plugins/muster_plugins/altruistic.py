@@ -39,4 +39,5 @@ class Altruistic:
             return float(speeds[curve[row], following] - speeds[curve[row], here])
 
         rows = np.arange(len(table)) if self.waiting else np.flatnonzero(granted)
-        return Grants(greedy.by_gain(table, granted, left, gain, rows), shares.details, shares.why)
+        more = greedy.by_gain(table, granted, left, gain, rows)
+        return Grants(more, shares.details, shares.why, until=shares.until)

@@ -25,9 +25,10 @@ Where this differs from the paper, and why:
   (functions are billed by time). What the rest of the job costs needs the epochs that are left: the loss curve to
   the target where it can be fitted, else one epoch. No budget by default, as there.
 - "a timeout can occur which starts the epoch with the currently available workers and servers", at least one of each
-  role: a job that waits and can't have its counts waits `timeout` for them, then takes what there is (in simulations;
-  on a cluster it takes that at once, as no GPU idles there while a job waits whose least fits). A running job
-  does not wait: at a boundary it takes what is free at that moment.
+  role: a job that waits and can't have its counts waits for them until `timeout` after its submission, then takes
+  what there is (one that starts again has waited already). Functions that were approved before it keep their
+  places in the paper; here nothing is kept for a job that waits: whoever is behind it may start on what is free.
+  A running job does not wait: at a boundary it takes what is free at that moment.
 - All jobs of the paper's Coach wait for each other's tuning ("simply a mistake", section 7). Here none does.
 - Counts change at boundaries only (`resizeAt: boundary`); a job that reports none is left as it is.
 - It ends when its loss was at the target three epochs running: the training's own matter (`fits.reached`).
@@ -39,7 +40,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import ClassVar
 
 import numpy as np
 
@@ -69,11 +69,10 @@ Counts = tuple[int, int]
 @dataclass(frozen=True, slots=True)
 class Coach:
     """design: (workers, servers) of the mini-epochs, one each. static: fixed counts instead of all that (the paper's
-    "w = 2, s = 2"), empty = dynamic. budget: replica-seconds a job may use, 0 = no limit. timeout: s that a job
-    waits for all of its counts. worker, server: names of the roles; others keep their minimum.
+    "w = 2, s = 2"), empty = dynamic. budget: replica-seconds a job may use, 0 = no limit. timeout: s from its
+    submission that a job waits for all of its counts, 0 = none. worker, server: names of the roles; others keep
+    their minimum.
     """
-
-    LEAVES_IDLE: ClassVar[tuple[str, ...]] = ("timeout",)
 
     design: Sequence[Sequence[int]] = DESIGN
     static: Sequence[int] = ()
@@ -101,6 +100,7 @@ class Coach:
         replicas = table.have.copy()
         grants: dict[int, Grant] = {}
         why: dict[int, str] = {}
+        until: dict[int, float] = {}
         for row, key in enumerate(table.keys):
             job = snapshot.jobs[key]
             have = self.have(job)
@@ -112,11 +112,13 @@ class Coach:
             ideal = self.ideal(job)
             if runs:
                 give_back(free, job, snapshot.nodes)
+            elif snapshot.now < self.patient(job):
+                until[row] = self.patient(job)
             granted = self.pruned(job, ideal, free, snapshot.nodes)
-            if granted is None or (not runs and granted != ideal and not self.overdue(job, snapshot.now)):
+            if granted is None or (row in until and granted != ideal):
                 replicas[row] = 0
                 why[row] = (
-                    f"it waits for room for {ideal[0]} workers and {ideal[1]} servers"
+                    f"it waits for room for {ideal[0]} workers and {ideal[1]} servers, {self.timeout:g} s at most"
                     if granted
                     else "there is no room for one of each of its roles"
                 )
@@ -131,7 +133,7 @@ class Coach:
         # One that was scaled down is cut to its most; one that lost replicas goes on as the table has it.
         replicas = np.minimum(replicas, table.max)
         replicas = np.where((replicas > 0) & (replicas < table.min), table.have, replicas)
-        return Grants(replicas, grants, why)
+        return Grants(replicas, grants, why, until=until)
 
     def ideal(self, job: Job) -> Counts:
         """Steps 1 to 3: what it should have, whatever is free."""
@@ -236,15 +238,12 @@ class Coach:
 
     def wake(self, snapshot: SharingSnapshot) -> float | None:
         """When the next job that waits has waited long enough for all of its counts."""
-        times = [
-            job.submitted + self.timeout
-            for job in snapshot.jobs.values()
-            if not job.started and job.submitted + self.timeout > snapshot.now
-        ]
-        return min(times, default=None)
+        times = [self.patient(job) for job in snapshot.jobs.values() if not job.started]
+        return min((at for at in times if at > snapshot.now), default=None)
 
-    def overdue(self, job: Job, now: float) -> bool:
-        return now >= job.submitted + self.timeout
+    def patient(self, job: Job) -> float:
+        """Until when it waits for all of its counts."""
+        return job.submitted + self.timeout
 
     # ---- counts and roles ----
 

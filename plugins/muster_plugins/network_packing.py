@@ -45,7 +45,7 @@ class NetworkPacking:
             nodes = -(-gpus // table.per_node)
             before = grants.get(row, Grant())
             grants[row] = Grant(before.roles, before.product, nodes, before.batch, before.beside)
-        return Grants(packed, grants, shares.why)
+        return Grants(packed, grants, shares.why, until=shares.until)
 
     def _packed(self, table: Table, plan: IntArray) -> IntArray:
         ladder = [self._legal(table, row) for row in range(len(table))]

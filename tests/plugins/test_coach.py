@@ -77,9 +77,9 @@ def seen(made: Job) -> Epochs:
     return found
 
 
-def planned(*jobs: Job, cpu: int = 64, coach: Coach | None = None) -> Plan:
+def planned(*jobs: Job, cpu: int = 64, coach: Coach | None = None, live: bool = False) -> Plan:
     profile = COACH if coach is None else replace(COACH, shares=(coach,), named=(("coach", coach),))
-    plan = cycle(snapshot([node("n0", 8, cpu=cpu)], jobs=jobs), profile)
+    plan = cycle(snapshot([node("n0", 8, cpu=cpu)], jobs=jobs), replace(profile, conserving=live))
     assert not plan.plugin_errors
     return plan
 
@@ -185,17 +185,6 @@ def test_the_minimum_of_a_later_job_is_not_taken_from_an_earlier_one() -> None:
     assert counts(plan, "old") == (3, 2)
     assert plan.shares[key("new")] == 0
     assert "no room for one of each" in plan.statuses[key("new")].message
-
-
-def test_fixed_counts_wait_for_room_until_the_timeout_then_take_what_there_is() -> None:
-    static = load("coach", {"static": (2, 2), "timeout": 60.0})
-    waits = planned(learner("new"), cpu=4, coach=static)
-    assert waits.shares[key("new")] == 0
-    assert "room for 2 workers and 2 servers" in waits.statuses[key("new")].message
-    assert waits.requeue_at == NOW + 50.0
-    starts = planned(learner("new", submitted=NOW - 60.001), cpu=4, coach=static)
-    assert counts(starts, "new") == (2, 1)
-    assert counts(planned(learner("new"), coach=static), "new") == (2, 2)
 
 
 # ---- budget ----

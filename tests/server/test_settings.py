@@ -271,12 +271,9 @@ def test_a_named_profile_runs_on_a_cluster_or_names_what_does(
             "profile: own\nprofiles: [{name: own, shares: [max-min], resize: hand-over}]",
             f"profile: 'own' has resize hand-over: {live_recipes.HAND_OVER} resize restart or in-place",
         ),
-        *(
-            (
-                f"profile: {name}\npluginArgs: {{{name}: {{{key}: 0}}}}",
-                f"pluginArgs.{name}.{key}: {live_recipes.IDLES}",
-            )
-            for name, key in (("coach", "timeout"), ("gavel-ftf", "idle"))
+        (
+            "profile: gavel-ftf\npluginArgs: {gavel-ftf: {idle: 0}}",
+            f"pluginArgs.gavel-ftf.idle: {live_recipes.IDLES}",
         ),
         (
             "profile: gavel-ftf\npluginArgs: {gavel-ftf: {round: 60}}",

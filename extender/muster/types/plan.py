@@ -21,6 +21,8 @@ class Grants:
     is not placed at all (rigid policies); else the largest part that does is.
     order: rows in the order in which places are given (jobs that start or are placed again); empty = the queue's.
     settled: places are chosen as if all that leaves were gone; else one that is free at once is preferred.
+    until: by row, the time before which a job that waits starts with no less than it is granted, also on GPUs that
+    nobody uses; its plugin wakes for it.
     """
 
     replicas: IntArray
@@ -29,6 +31,7 @@ class Grants:
     whole: bool = False
     order: tuple[int, ...] = ()
     settled: bool = False
+    until: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from muster.types import Grant, Grants, Job, SharingSnapshot, Snapshot
-from tests.scenario import FIFO, job, plan, said, snapshot, starts
+from tests.scenario import FIFO, NOW, job, plan, said, snapshot, starts
 
 ONE_NODE = Grant(max_nodes=1)
+WHOLE = Grant(roles={"worker": 3})
+"""All of it or nothing."""
 RESERVED = "Waiting Reserved: would fit, but the free capacity is kept for the job at the head of the queue"
 
 
@@ -18,6 +20,7 @@ class Granting:
 
     replicas: Mapping[str, int]
     wants: Mapping[str, Grant]
+    until: Mapping[str, float] = field(default_factory=dict)
 
     def adjust(self, shares: Grants, snapshot: SharingSnapshot) -> Grants:
         numbers, details = shares.replicas.copy(), {}
@@ -25,7 +28,10 @@ class Granting:
             numbers[row] = self.replicas[key.name]
             if key.name in self.wants:
                 details[row] = self.wants[key.name]
-        return Grants(numbers, details)
+        until = {
+            row: self.until[key.name] for key, row in snapshot.table.row.items() if key.name in self.until
+        }
+        return Grants(numbers, details, until=until)
 
 
 def rigid(name: str, gpus: int, **words: object) -> Job:
@@ -64,3 +70,16 @@ def test_what_is_kept_for_the_head_is_in_the_way_only_of_who_would_fit_there_as_
     assert told(behind_a_head(rigid("late", 8)), granted, {"late": Grant(max_nodes=2)}) == (
         "Waiting Resources: needs 8 GPUs (8 replicas of 1) on 2 nodes; no 2 nodes have 8 idle GPUs"
     )
+
+
+def test_a_job_that_its_policy_has_wait_until_a_time_starts_on_idle_gpus_no_sooner() -> None:
+    """What it is granted finds no place, or it is granted nothing; its least would find one."""
+    jobs = [job("late", worker=3, gpus=4, least=1), job("other", worker=1, gpus=4, least=1)]
+
+    def started(granted: int, until: float) -> set[str]:
+        share = Granting({"late": granted, "other": 0}, {"late": WHOLE}, {"late": until})
+        return {*starts(plan(snapshot(nodes=2, gpus=4, jobs=jobs), FIFO, shares=(share,), conserving=True))}
+
+    for granted in (0, 3):
+        assert started(granted, NOW + 1.0) == {"other"}, "whoever is behind it may have them"
+        assert started(granted, NOW) == {"late", "other"}

@@ -1,5 +1,5 @@
 """Who still waits starts on GPUs that nobody uses or is about to (`core.sharing.work_conserving`, step 3): with its
-least, on no more nodes than its policy says.
+least, on no more nodes than its policy says, and not before it says (`Grants.until`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def fill(
         done.reservations,
         run.statuses,
     )
-    smallest = min(need, default=0)
+    smallest, until, now = min(need, default=0), shares.until, run.snapshot.now
     tried: dict[tuple[object, ...], Status | None] = {}
     for job in members:
         key = job.key
@@ -50,7 +50,7 @@ def fill(
             continue
         told = statuses.get(key)
         status = (refused.get(key) if refused else None) or told or waits("")
-        if idle >= smallest and need[row := rows[key]] <= idle:
+        if idle >= smallest and need[row := rows[key]] <= idle and until.get(row, now) <= now:
             grant = shares.details.get(row)
             count, in_its_way = _try(run, job, _counts(run, table, row, shares), grant, tried)
             if count:

@@ -7,7 +7,7 @@
   and after `ROUNDS` times the plan stands as it is. GPUs that a job in place can't take up where its pod is pass to
   one that can: all such jobs whose nodes have no room for their next step may have no more (`core.sharing.found`).
 3 Who still waits, in the order of the queue, takes what nobody uses or is about to, with its least
-  (`core.sharing.fill`).
+  (`core.sharing.fill`), but for those that their policy has wait for more until a time (`Grants.until`).
 
 The first job of the queue that is granted something and finds no place is its head: what `core.placement.backfill`
 keeps for it is kept from all that come after it, as without shares.
@@ -106,6 +106,7 @@ def share_out(
     where the policy failed. once: the policy is not asked again; granted: what it has said already."""
     table, limits = snapshot.table, _Limits(set(), {}, set(), {})
     guard: HeadReservation | None = None
+    until: dict[int, float] = {}
     turn = 0
     while True:
         turn += 1
@@ -116,6 +117,10 @@ def share_out(
         shares = granted if turn == 1 and granted is not None else ask(shown, tuple(limits.kept))
         if shares is None:
             return None
+        if part is table:
+            until = dict(
+                shares.until
+            )  # it holds also for those that find no place, and are not asked about again
         mark = run.capacity.mark()
         over = run.reserved.ceiling.mark() if run.reserved is not None else 0
         those = [job for job in members if job.key in part.row] if limits.out else members
@@ -136,7 +141,7 @@ def share_out(
                 at = members.index(first)
                 guard = replace(run.reserved, ahead=frozenset(job.key for job in members[: at + 1]))
     done.commit(run)
-    return _widened(shares, part, table), done, limits.refused
+    return replace(_widened(shares, part, table), until=until), done, limits.refused
 
 
 def _widened(shares: Grants, part: Table, table: Table) -> Grants:
