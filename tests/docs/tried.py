@@ -5,6 +5,7 @@ Average JCT live against `muster simulate` stands in e2e/bench/README.md (Polici
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
 
 from muster.live_recipes import SWEEP
@@ -12,7 +13,7 @@ from muster.profiles import Recipe
 
 TRIED: Mapping[str, str] = {
     "fifo": "gangs",
-    "gang": "gangs",
+    "gang": "scored",
     "gang-pack": "scored",
     "max-min": "elastic",
     "afs-l": "elastic",
@@ -39,7 +40,7 @@ TRIED: Mapping[str, str] = {
     "reshape": "reshape_in_place",
     "coddl": "sweep_in_place",
 }
-"""By profile: NAME of the scenarios e2e/test_NAME.py."""
+"""By profile: NAME of the scenarios e2e/test_NAME.py, which set that profile (`set_in`)."""
 
 AS: Mapping[str, str] = {
     "srtf-max": "srtf",
@@ -94,6 +95,53 @@ OWN: Mapping[str, float] = {
 """The same of jobs that the profile was made for (On their papers' jobs)."""
 WORKLOAD_ONE: Mapping[str, float] = {"sidecar-default": 0.4}
 """Without a scenario, and run in Workload One: JCT as in NEAR."""
+
+
+SETTERS: Mapping[str, int] = {"shared_by": 1, "in_rounds": 0, "quick": 0}
+"""Functions of scenarios that set a profile, or a share in rounds, and which argument names it."""
+
+
+def set_in(source: str) -> set[str]:
+    """Names of profiles that a module of scenarios sets: by one of SETTERS, as `profile=NAME` (of a call, or in a
+    chart's value), as "profile" of settings, or each of a scenario's parameters "profile". A name that is only
+    mentioned, in a comment or as something else, is none."""
+    tree = ast.parse(source)
+    known = {
+        target.id: one.value.value
+        for one in tree.body
+        if isinstance(one, ast.Assign) and isinstance(one.value, ast.Constant)
+        for target in one.targets
+        if isinstance(target, ast.Name)
+    }
+    found: list[object] = []
+
+    def text(value: ast.expr) -> object:
+        match value:
+            case ast.Constant(value=plain):
+                return plain
+            case ast.Name(id=name):
+                return known.get(name)
+            case ast.JoinedStr(values=parts):
+                return "".join(str(text(part)) for part in parts)
+            case ast.FormattedValue(value=inner):
+                return text(inner)
+        return None
+
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Name(id=name), args=given) if len(given) > SETTERS.get(name, len(given)):
+                found.append(text(given[SETTERS[name]]))
+            case ast.Call(func=ast.Attribute(attr="parametrize"), args=[ast.Constant(value="profile"), each]):
+                found += [text(one) for one in getattr(each, "elts", ())]
+            case ast.keyword(arg="profile", value=value):
+                found.append(text(value))
+            case ast.Dict(keys=keys, values=values):
+                pairs = zip(keys, values, strict=True)
+                found += [text(value) for key, value in pairs if key and text(key) == "profile"]
+            case ast.Constant() | ast.JoinedStr():
+                name, equals, profile = str(text(node)).partition("=")
+                found.append(profile if equals and name == "profile" else None)
+    return {one for one in found if isinstance(one, str) and one}
 
 
 def words(name: str, recipe: Recipe) -> str:
