@@ -102,6 +102,14 @@ class LateMuster:
         self.relist()
         self.ledger.take_over()
 
+    def restart(self) -> None:
+        """Its process ends and another begins: what it knew, had queued and had not heard yet is lost."""
+        self.earlier = {action.uid for action in (*self.queue, *self.unheard()) if isinstance(action, Evict)}
+        self.ledger = Ledger(self.ledger.profile)
+        self.queue, self.answers, self.known = [], [], set()
+        self.relist()
+        self.ledger.take_over()
+
     def turn(self) -> None:
         """One cycle."""
         snapshot = self.ledger.snapshot(self.cluster.now)
