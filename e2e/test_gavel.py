@@ -162,18 +162,31 @@ def test_gavel_s_programmes_give_the_faster_product_to_whom_each_of_them_means(
             now_on(choosy=T4, steady=A100)  # all is done soonest where the longest is fastest
             assert allocated(lab, cluster, "gavel-min-total-duration", "job-steady") == {A100: 1.0}
             replayed(lab, cluster)
-    with configured(lab, **quick("gavel-fifo", pick="random")):
-        cluster.submit(whole("late", 2))
-        one, two = "choosy", "steady"
-        wait_until(
-            lambda: (
-                {name for name, (_, count) in product_by_job(cluster).items() if count == 2} == {one, two}
-            ),
-            what="who came first has a product each",
-            also=lambda: product_by_job(cluster),
+
+
+def test_gavel_s_fifo_gives_who_comes_first_a_product_for_good_and_the_next_the_one_that_is_left(
+    new_lab: Callable[..., Lab],
+) -> None:
+    lab = new_lab(PRODUCTS)
+    cluster = Cluster(lab.kubeconfig)
+
+    def have(**products: str) -> None:
+        """So it is, and stays when other rounds begin."""
+        comes_to_hold(
+            lambda: product_by_job(cluster) == {name: (product, 2) for name, product in products.items()},
+            seconds=2.5 * ROUND,
+            what=f"{products}",
+            also=lambda: f"{product_by_job(cluster)}\n{cluster.gangs('default')}",
         )
-        given = {name: product for name, (product, _) in product_by_job(cluster).items()}
-        now_on(**given)  # for good, and the third waits
-        delete_job(cluster, "default", one)
-        now_on(late=given[one], steady=given[two])
+
+    with configured(lab, **quick("gavel-fifo")):
+        with seen_at_once(lab):
+            cluster.submit(*(whole(name, 2) for name in ("one", "two")))
+            all_gated(cluster, "default", one=2, two=2)
+        have(one=T4, two=A100)  # as published: the last product by name with GPUs left
+        cluster.submit(whole("late", 2))
+        all_gated(cluster, "default", late=2)
+        have(one=T4, two=A100)
+        delete_job(cluster, "default", "one")
+        have(late=T4, two=A100)
         replayed(lab, cluster)
