@@ -184,6 +184,7 @@ def test_reshape_takes_gpus_of_a_running_job_for_one_that_arrives_and_gives_idle
             trainings.end("b")
             assert {*trainings.have(a=8)["a"]} >= {*found["a"]}, "what it kept stays"
             assert as_they_were(cluster, "a") == first, "no pod ended, no container started again"
+            replayed(lab, cluster)
 
 
 def test_where_gpus_idle_on_another_node_a_job_in_place_starts_there_and_who_stays_grows(
