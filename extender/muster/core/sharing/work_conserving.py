@@ -117,10 +117,8 @@ def share_out(
         shares = granted if turn == 1 and granted is not None else ask(shown, tuple(limits.kept))
         if shares is None:
             return None
-        if part is table:
-            until = dict(
-                shares.until
-            )  # it holds also for those that find no place, and are not asked about again
+        if part is table:  # holds also for those that find no place, and are not asked about again
+            until = dict(shares.until)
         mark = run.capacity.mark()
         over = run.reserved.ceiling.mark() if run.reserved is not None else 0
         those = [job for job in members if job.key in part.row] if limits.out else members
