@@ -45,6 +45,29 @@ def test_an_install_on_open_nodes_with_devices_that_count_as_gpus_is_refused(
         assert installed(tmp_path, IMAGE, value, objects=there).returncode == 0
 
 
+@pytest.mark.parametrize("taint", ["nvidia.com/gpu", "amd.com/gpu", "google.com/tpu"])
+def test_a_taint_by_a_devices_name_keeps_nobody_off_who_asks_for_devices(taint: str, tmp_path: Path) -> None:
+    theirs = {"key": taint, "value": "present", "effect": "NoSchedule"}
+    there = nodes(node("theirs", "nvidia.com/gpu", "4", theirs), node("kept", "nvidia.com/gpu", "4", TAINT))
+    devices = "deviceResources={nvidia.com/gpu,google.com/tpu}"
+    refused = installed(tmp_path, IMAGE, devices, objects=there)
+    assert f"no taint is on theirs ({taint} is none: pods that ask for GPUs tolerate it). " in refused.stderr
+    both = nodes(node("both", "nvidia.com/gpu", "4", theirs, TAINT))
+    assert installed(tmp_path, IMAGE, devices, objects=both).returncode == 0
+
+
+def test_where_no_node_has_gpus_the_notes_warn_of_open_nodes_and_nothing_is_refused(tmp_path: Path) -> None:
+    """Quickstarts on a laptop go on; both schedulers count the same CPUs, though."""
+    warning = "WARNING: no node has GPUs here, and no taint keeps other schedulers off open. "
+    there = nodes(node("open", "memory"), node("kept", "memory", "4", TAINT))
+    done = installed(tmp_path, IMAGE, objects=there)
+    assert warning in done.stdout, done.stderr
+    for quiet in ("sharedNodes=true", "binder=cluster"):
+        assert "WARNING" not in installed(tmp_path, IMAGE, quiet, objects=there).stdout
+    gpus = nodes(node("open", "memory"), node("kept", "nvidia.com/gpu", "4", TAINT))
+    assert "WARNING" not in installed(tmp_path, IMAGE, objects=gpus).stdout
+
+
 def test_nodes_that_have_none_or_a_taint_are_no_reason_to_refuse(tmp_path: Path) -> None:
     mig = "nvidia.com/mig-1g.10gb"
     there = nodes(

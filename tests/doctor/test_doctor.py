@@ -298,6 +298,30 @@ def test_gpu_nodes_that_another_scheduler_may_use_are_named_and_used_ones_are_a_
     assert "spec.schedulerName%21%3Dmuster" in query
 
 
+@pytest.mark.parametrize("taint", ["nvidia.com/gpu", "amd.com/gpu", "google.com/tpu"])
+def test_a_taint_by_a_devices_name_keeps_nobody_off_who_asks_for_devices(taint: str) -> None:
+    """The commonest taint of GPU nodes: ExtendedResourceToleration lets every pod that asks for GPUs by."""
+    cluster = Cluster("deviceResources: [nvidia.com/gpu, google.com/tpu]")
+    cluster.answers["/api/v1/nodes"]["items"] = [node("gpu-0", taint), node("gpu-1", taint, "team")]
+    told = only_bad(cluster)
+    assert (told.level, told.about) == (Level.FAIL, "nodes")
+    assert told.says == (
+        f"no taint ({taint} is none: pods that ask for GPUs tolerate it) keeps other schedulers off gpu-0"
+    )
+
+
+def test_where_no_node_has_gpus_open_nodes_are_warned_of_since_both_schedulers_count_cpus() -> None:
+    cluster = Cluster()
+    cluster.answers["/api/v1/nodes"]["items"] = [node("cpu-0", gpus=0), node("cpu-1", "team", gpus=0)]
+    told = only_bad(cluster)
+    assert (told.level, told.about) == (Level.WARN, "nodes")
+    assert told.says.startswith("no node has GPUs, and no taint keeps other schedulers off cpu-0: ")
+    assert "kubectl taint nodes" in told.do
+    cluster.answers["/api/v1/nodes"]["items"] = [node("cpu-1", "team", gpus=0)]
+    kept = "no node has GPUs; a taint keeps other schedulers off 1 node"
+    assert found(cluster)["nodes"] == Finding(Level.OK, "nodes", kept)
+
+
 def test_nodes_with_other_devices_count_where_the_configuration_lists_them() -> None:
     for configuration, said in (("", False), ("deviceResources: [nvidia.com/gpu, google.com/tpu]", True)):
         cluster = Cluster(configuration)

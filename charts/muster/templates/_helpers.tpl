@@ -223,28 +223,52 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "muster.account" . }}
 (request.userInfo.username in [{{ $account | squote }}, {{ $hooks | squote }}] || {{ .Values.breakGlassGroup | squote }} in request.userInfo.?groups.orValue([]))
 {{- end -}}
 
-{{/* Nodes with GPUs that no taint of a team's own keeps other schedulers off, the first three by name; empty: none, or no cluster to ask
-     (helm template). As `muster doctor` sees it. */}}
+{{/* "true" where a resource, or a taint's key, is a device's name: one of deviceResources, or of more patterns. Arguments: the root, the name,
+     these patterns. */}}
+{{- define "muster.isDevice" -}}
+{{- $name := index . 1 -}}
+{{- $found := false -}}
+{{- range concat (default (list) (index . 0).Values.deviceResources) (index . 2) -}}
+{{- $part := trimAll "*" . -}}
+{{- if or (eq $name .) (and (hasPrefix "*" .) (hasSuffix $part $name)) (and (hasSuffix "*" .) (hasPrefix $part $name)) -}}{{- $found = true -}}{{- end -}}
+{{- end -}}
+{{- if $found -}}true{{- end -}}
+{{- end -}}
+
+{{/* JSON: whether a node has GPUs, and the nodes that no taint of a team's own keeps other schedulers off: of those with GPUs, or of all where
+     none has any. No cluster to ask (helm template): none. A taint by a device's name (`device`: one that was found) keeps nobody off who asks for
+     that device. As `muster doctor` sees it. */}}
 {{- define "muster.openNodes" -}}
-{{- $open := list -}}
-{{- $devices := default (list "*/gpu") .Values.deviceResources -}}
+{{- $root := . -}}
+{{- $with := list -}}
+{{- $without := list -}}
+{{- $any := false -}}
+{{- $device := "" -}}
 {{- range (lookup "v1" "Node" "" "").items -}}
 {{- $gpus := false -}}
 {{- range $name, $amount := .status.allocatable -}}
-{{- range $device := $devices -}}
-{{- $part := trimAll "*" $device -}}
-{{- $counts := or (eq $name $device) (and (hasPrefix "*" $device) (hasSuffix $part $name)) (and (hasSuffix "*" $device) (hasPrefix $part $name)) -}}
-{{- if and $counts (ne (toString $amount) "0") -}}{{- $gpus = true -}}{{- end -}}
-{{- end -}}
+{{- if and (ne (toString $amount) "0") (include "muster.isDevice" (list $root $name (list))) -}}{{- $gpus = true -}}{{- end -}}
 {{- end -}}
 {{- $kept := default false .spec.unschedulable -}}
+{{- $named := "" -}}
 {{- range .spec.taints -}}
-{{- if and (has .effect (list "NoSchedule" "NoExecute")) (not (hasPrefix "node.kubernetes.io/" .key)) -}}{{- $kept = true -}}{{- end -}}
+{{- if and (has .effect (list "NoSchedule" "NoExecute")) (not (hasPrefix "node.kubernetes.io/" .key)) -}}
+{{- if include "muster.isDevice" (list $root .key (list "*/gpu" "nvidia.com/mig-*")) -}}{{- $named = .key -}}{{- else -}}{{- $kept = true -}}{{- end -}}
 {{- end -}}
-{{- if and $gpus (not $kept) -}}{{- $open = append $open .metadata.name -}}{{- end -}}
 {{- end -}}
-{{- $more := sub (len $open) 3 -}}
-{{ slice $open 0 (min 3 (len $open)) | join ", " }}{{ if gt $more 0 }} and {{ $more }} more{{ end }}
+{{- if $gpus -}}{{- $any = true -}}{{- end -}}
+{{- if not $kept -}}
+{{- $device = default $device $named -}}
+{{- if $gpus -}}{{- $with = append $with .metadata.name -}}{{- else -}}{{- $without = append $without .metadata.name -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- dict "gpus" $any "names" (ternary $with $without $any) "device" $device | toJson -}}
+{{- end -}}
+
+{{/* The first three names, and how many more there are. */}}
+{{- define "muster.listed" -}}
+{{- $more := sub (len .) 3 -}}
+{{ slice . 0 (min 3 (len .)) | join ", " }}{{ if gt $more 0 }} and {{ $more }} more{{ end }}
 {{- end -}}
 
 {{/* What can't work is refused, never installed as something that does nothing. */}}
@@ -253,8 +277,9 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "muster.account" . }}
 {{- fail (printf "schedulerName: %s is clusterScheduler too: no pod could say whether it is Muster's. Choose another schedulerName (default: muster); with binder: cluster admission replaces it." .Values.schedulerName) -}}
 {{- end -}}
 {{- if and .Release.IsInstall (eq (include "muster.ownScheduler" .) "true") (not .Values.sharedNodes) -}}
-{{- with include "muster.openNodes" . -}}
-{{- fail (printf "binder: own needs nodes that other schedulers keep off, and no taint is on %s. Either binder=cluster: the scheduler that you have binds. Or a taint, `kubectl taint nodes NODE muster.dev/scheduler=muster:NoSchedule`, with its toleration on Muster's jobs. Or sharedNodes=true, where nobody else asks for GPUs." .) -}}
+{{- $open := include "muster.openNodes" . | fromJson -}}
+{{- if and $open.gpus $open.names -}}
+{{- fail (printf "binder: own needs nodes that other schedulers keep off, and no taint is on %s%s. Either binder=cluster: the scheduler that you have binds. Or a taint, `kubectl taint nodes NODE muster.dev/scheduler=muster:NoSchedule`, with its toleration on Muster's jobs. Or sharedNodes=true, where nobody else asks for GPUs." (include "muster.listed" $open.names) (ternary (printf " (%s is none: pods that ask for GPUs tolerate it)" $open.device) "" (ne $open.device ""))) -}}
 {{- end -}}
 {{- end -}}
 {{- if and (eq .Values.binder "cluster") (eq .Values.autoscaler.ask "ungate") -}}

@@ -4,7 +4,7 @@
 |---|---|
 | `finding.py` | what is told of one thing that was looked at |
 | `patient.py` | the installation that is looked at: its API server, names and settings |
-| `checks.py`, `admission.py` | the checks, each of one thing |
+| `checks.py`, `admission.py`, `shared_nodes.py`, `node_use.py` | the checks, each of one thing |
 | `rights.py` | what Muster's account has to be allowed |
 | `visit.py` | all checks in order, and the text |
 | `command.py` | the command |

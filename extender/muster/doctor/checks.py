@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 import urllib3
@@ -14,18 +14,16 @@ from muster.cluster.api import message
 from muster.core.reasons.words import plural
 from muster.doctor import rights
 from muster.doctor.admission import admission
-from muster.doctor.finding import Finding, fail, fine, may_not, warn
+from muster.doctor.finding import Finding, fail, fine, listed, may_not, warn
 from muster.doctor.gpu_products import products
 from muster.doctor.node_use import use
 from muster.doctor.patient import Json, Patient, ask
+from muster.doctor.shared_nodes import nodes
 from muster.errors import ClusterError
-from muster.types import DeviceNames, device_names
 
 OLDEST, NEWEST = 34, 37
 """Minors of Kubernetes 1 that are supported (the chart's kubeVersion)."""
 MINOR = re.compile(r"v?1\.(\d+)\.")
-NAMES = 3
-"""Names in a sentence; the others are counted."""
 PATIENCE = 5.0
 """Seconds for an answer of the service port."""
 
@@ -131,7 +129,7 @@ def own_account(patient: Patient) -> Iterator[Finding]:
 def _rights(who: str, missing: Sequence[str], patient: Patient) -> Finding:
     if missing:
         do = f"helm upgrade {patient.release} puts its roles back"
-        return fail("rights", f"{who} may not {_listed(missing)}", do)
+        return fail("rights", f"{who} may not {listed(missing)}", do)
     return fine("rights", f"{who} may what it has to")
 
 
@@ -151,62 +149,6 @@ def definition(patient: Patient) -> Iterator[Finding]:
             "the API server serves no gangs.muster.dev/v1alpha1: nothing can be recorded",
             f"helm upgrade {patient.release} puts the definition back",
         )
-
-
-def nodes(patient: Patient) -> Iterator[Finding]:
-    """With a kube-scheduler of its own, two schedulers on one node end in kubelet rejections."""
-    if patient.settings.binder == "cluster" or patient.settings.leader.own:
-        yield fine("nodes", "the cluster's scheduler binds: no second one shares its nodes")
-        return
-    devices = device_names(patient.settings.device_resources)
-    with_gpus = [
-        node
-        for node in patient.every("v1", "nodes")
-        if _gpus(node.get("status", {}).get("allocatable", {}), devices)
-    ]
-    names = {node["metadata"]["name"] for node in with_gpus}
-    others = sorted(
-        {pod["spec"]["nodeName"] for pod in _strangers(patient) if pod["spec"].get("nodeName") in names}
-    )
-    do = (
-        "kubectl taint nodes NODE muster.dev/scheduler=muster:NoSchedule, with that toleration on Muster's jobs; or "
-        "binder: cluster (charts/README.md, binder); or sharedNodes: true, where nobody else asks for GPUs"
-    )
-    if others:
-        yield fail(
-            "nodes", f"pods of other schedulers hold GPUs on {_listed(others)}: both count the same GPUs", do
-        )
-    open_to_all = sorted(node["metadata"]["name"] for node in with_gpus if not _kept_off(node))
-    if open_to_all:
-        tell = warn if patient.shared else fail
-        yield tell("nodes", f"no taint keeps other schedulers off {_listed(open_to_all)}", do)
-    elif not others:
-        yield fine("nodes", f"a taint keeps other schedulers off {plural(len(names), 'GPU node')}")
-
-
-def _strangers(patient: Patient) -> Iterable[Json]:
-    """Pods of other schedulers that run or start, and ask for GPUs."""
-    ours = patient.settings.scheduler_name
-    devices = device_names(patient.settings.device_resources)
-    selector = f"spec.schedulerName!={ours},status.phase!=Succeeded,status.phase!=Failed"
-    for pod in patient.every("v1", "pods", selector):
-        asked = [
-            c.get("resources", {}).get("requests", {}) for c in pod.get("spec", {}).get("containers", ())
-        ]
-        if any(_gpus(amounts, devices) for amounts in asked):
-            yield pod
-
-
-def _gpus(amounts: Json, devices: DeviceNames) -> bool:
-    return any(devices.has(name) and str(value) != "0" for name, value in amounts.items())
-
-
-def _kept_off(node: Json) -> bool:
-    """Whether a taint of the team's own is on it, or nobody schedules there at all."""
-    spec = node.get("spec", {})
-    effects = ("NoSchedule", "NoExecute")
-    own = [t for t in spec.get("taints", ()) if not t["key"].startswith("node.kubernetes.io/")]
-    return bool(spec.get("unschedulable")) or any(taint["effect"] in effects for taint in own)
 
 
 def port(patient: Patient) -> Iterator[Finding]:
@@ -253,7 +195,7 @@ def quarantine(patient: Patient) -> Iterator[Finding]:
     if aside:
         yield fail(
             "put aside",
-            f"{plural(len(aside), 'job')} over an error of Muster's own: {_listed(sorted(aside))}",
+            f"{plural(len(aside), 'job')} over an error of Muster's own: {listed(sorted(aside))}",
             f"kubectl -n {patient.namespace} logs deployment/{patient.release} -c muster shows the error once: "
             "report it. None of them starts; what runs of them goes on",
         )
@@ -292,8 +234,3 @@ def _tag(image: str) -> str:
 def _minor(version: str) -> int | None:
     found = MINOR.match(version)
     return int(found[1]) if found else None
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = len(names) - NAMES
-    return ", ".join(names[:NAMES]) + (f" and {more} more" if more > 0 else "")

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+
+NAMES = 3
+"""Names in a sentence; the others are counted."""
 
 
 class Level(StrEnum):
@@ -40,3 +44,9 @@ def fail(about: str, says: str, do: str) -> Finding:
 def may_not(about: str, said: str) -> Finding:
     """said: by the API server."""
     return Finding(Level.UNKNOWN, about, said, "ask somebody who may, or run it as one: --context")
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    more = len(names) - NAMES
+    return ", ".join(names[:NAMES]) + (f" and {more} more" if more > 0 else "")
