@@ -1,21 +1,41 @@
 """values.schema.json: what of it comes from the code. `python -m tests.chart.schema` (`make docs`) writes it.
 
-By hand is all but the definitions below, which are Muster's settings (`config`) and the names of profiles: a typing
-error in either fails at `helm template` and not in the pod.
+By hand is all but the definitions below, which are Muster's settings (`config`), the names of profiles and the keys
+of Kubernetes' own types: a typing error in one of them fails at `helm template` and not in the pod. The names are in
+a template, too, which knows the profiles of a team's own.
 """
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
+
+from kubernetes import client
 
 from muster import points, profiles
 from muster.settings import DURATION, Settings
 
 FILE = Path(__file__).resolve().parents[2] / "charts" / "muster" / "values.schema.json"
+NAMES = FILE.parent / "templates" / "_profiles.tpl"
 WIDTH = 130
+OF_KUBERNETES = {
+    "podSecurityContext": "V1PodSecurityContext",
+    "securityContext": "V1SecurityContext",
+    "toleration": "V1Toleration",
+    "affinity": "V1Affinity",
+    "topologySpread": "V1TopologySpreadConstraint",
+    "env": "V1EnvVar",
+    "volumeMount": "V1VolumeMount",
+    "container": "V1Container",
+    "volume": "V1Volume",
+    "peer": "V1NetworkPolicyPeer",
+}
+"""Types of Kubernetes' API that a value is of, as its newest client has them. Only their keys: what stands behind one
+the API server checks."""
 BY_HAND = ("digest", "resources", "port", "labels", "dnsLabel", "labelKey")
 Json = dict[str, Any]
 
@@ -31,9 +51,40 @@ def generated() -> Json:
         "additionalProperties": {"type": "object"},
         "properties": {name: _arguments(name) for name in sorted(points.installed())},
     }
-    live = sorted(name for name, one in profiles.NAMED.items() if not one.simulation_only)
     time = {"type": ["number", "string"], "pattern": f"^{DURATION.pattern}$", "exclusiveMinimum": 0}
-    return found | {"duration": time, "profileName": {"enum": live}}
+    kubernetes = dict(_of_kubernetes())
+    return found | {"duration": time, "profileName": {"enum": live()}} | kubernetes
+
+
+def live() -> list[str]:
+    """Names of the profiles that run on a cluster."""
+    return sorted(name for name, one in profiles.NAMED.items() if not one.simulation_only)
+
+
+def names() -> str:
+    """The template that has them."""
+    said = "Written by `make docs`: the profiles that Muster has. A schema can't compare two values."
+    return (
+        f'{{{{/* {said} */}}}}\n{{{{- define "muster.profiles" -}}}}\n{" ".join(live())}\n{{{{- end -}}}}\n'
+    )
+
+
+def _of_kubernetes() -> Iterator[tuple[str, Json]]:
+    """A definition for each type, and for those within them by their own names."""
+    names = {kind: name for name, kind in OF_KUBERNETES.items()}
+    left, known = list(names), set(names)
+    while left:
+        kind = left.pop()
+        made, keys = getattr(client, kind), {}
+        for field, key in sorted(made.attribute_map.items(), key=lambda pair: pair[1]):
+            told = made.openapi_types[field]
+            [inner, *_] = [one for one in re.findall(r"V1\w+", told) if hasattr(client, one)] or [""]
+            if inner and inner not in known:
+                known.add(inner)
+                left.append(inner)
+            ref = {"$ref": f"#/definitions/{names.get(inner, inner)}"} if inner else {}
+            keys[key] = {"items": ref} if inner and told.lower().startswith("list") else ref
+        yield names.get(kind, kind), {"additionalProperties": False, "properties": keys}
 
 
 def _arguments(plugin: str) -> Json:
@@ -85,3 +136,4 @@ def text(value: Any, indent: str = "") -> str:
 
 if __name__ == "__main__":
     FILE.write_text(text(schema()) + "\n")
+    NAMES.write_text(names())

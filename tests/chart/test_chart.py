@@ -379,11 +379,11 @@ def test_muster_is_configured_by_the_values() -> None:
 
 def test_config_is_merged_last() -> None:
     config = muster_configuration(
-        "replicas=0", "order=strict", "config.gang.timeout=5m", "config.ports.service=9000"
+        "replicas=0", "order=strict", "config.gang.timeout=5m", "config.ports.address=127.0.0.1"
     )
     assert config["order"] == "strict"
     assert config["gang"] == {"timeout": "5m"}
-    assert config["ports"] == {"service": 9000, "extender": 8081}
+    assert config["ports"] == {"address": "127.0.0.1", "service": 8080, "extender": 8081}
 
 
 def test_the_webhook_is_configured_where_it_is_served_only() -> None:

@@ -23,6 +23,9 @@ DIGEST = f"sha256:{'0123456789abcdef' * 4}"
 def test_the_schema_of_the_values_is_that_of_the_code() -> None:
     found = json.loads(schema.FILE.read_text())
     assert found == schema.schema(), "values.schema.json is not up to date: run `make docs`"
+    assert schema.NAMES.read_text() == schema.names(), (
+        "templates/_profiles.tpl is not up to date: run `make docs`"
+    )
 
 
 @pytest.mark.parametrize(
@@ -37,10 +40,42 @@ def test_the_schema_of_the_values_is_that_of_the_code() -> None:
         ("autoscaler.after=soon", "at '/autoscaler/after': 'soon' does not match"),
         ("deviceResources={cpu}", "at '/deviceResources/0': 'cpu' does not match"),
         ("image.digest=latest", "at '/image/digest': 'latest' does not match"),
+        ("podSecurityContext.runAsNonRot=true", "additional properties 'runAsNonRot' not allowed"),
+        ("securityContext.seccompProfile.typ=x", "additional properties 'typ' not allowed"),
+        ("securityContext.readOnlyRootFilesytem=true", "'readOnlyRootFilesytem' not allowed"),
+        ("tolerations[0].ky=x", "at '/tolerations/0': additional properties 'ky' not allowed"),
+        ("extraContainers[0].imge=x", "additional properties 'imge' not allowed"),
     ],
 )
 def test_a_typing_error_is_refused_by_helm_and_not_in_the_pod(value: str, said: str) -> None:
     assert said in refused(IMAGE, value)
+
+
+@pytest.mark.parametrize(
+    ("config", "value"),
+    [
+        ("profile=afs-l", "profile"),
+        ("binder=cluster", "binder"),
+        ("schedulerName=gangs", "schedulerName"),
+        ("ports.service=9000", "ports.service"),
+        ("leader.own=true", "scheduler.enabled"),
+        ("reporting.enabled=false", "reporting.enabled"),
+    ],
+)
+def test_what_has_a_value_of_its_own_is_refused_in_config(config: str, value: str) -> None:
+    """The chart would go by one word and Muster by the other."""
+    key, _, found = config.partition("=")
+    said = refused(IMAGE, f"config.{config}")
+    assert f"config.{key}: expected none, found " in said
+    assert found in said
+    assert f"Say it by the value {value}: the chart makes more of it" in said
+
+
+def test_a_profile_that_is_neither_musters_nor_the_teams_own_is_refused_beside_these() -> None:
+    said = refused(IMAGE, "profile=afsl", "config.profiles[0].name=mine")
+    assert "profile: expected one of config.profiles (mine) or of those that Muster has (afs-l, " in said
+    assert ", found afsl." in said
+    rendered(IMAGE, "profile=afs-l", "config.profiles[0].name=mine")
 
 
 def test_a_teams_own_profile_and_plugin_may_have_any_name() -> None:

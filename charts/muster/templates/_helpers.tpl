@@ -271,6 +271,27 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "muster.account" . }}
 {{ slice . 0 (min 3 (len .)) | join ", " }}{{ if gt $more 0 }} and {{ $more }} more{{ end }}
 {{- end -}}
 
+{{/* Of Muster's configuration, what a value of the chart says, from which it makes more than that: two words for it could differ. */}}
+{{- define "muster.refuseTwice" -}}
+{{- $config := .Values.config -}}
+{{- $values := dict "leader.own" "scheduler.enabled" "leader.lease" "nameOverride" "leader.namespace" "--namespace (an option of helm)" "webhook" "admission" -}}
+{{- range list "schedulerName" "mode" "profile" "order" "binder" "clusterScheduler" "namespaceSelector" "topologyLevels" "deviceResources" "autoscaler" "tls" "ports.service" "ports.extender" "reporting.enabled" "reporting.url" -}}
+{{- $_ := set $values . . -}}
+{{- end -}}
+{{- $twice := list -}}
+{{- range $key := keys $values | sortAlpha -}}
+{{- $parts := splitList "." $key -}}
+{{- $at := $config -}}
+{{- range initial $parts }}{{ $at = default (dict) (index $at .) }}{{ end -}}
+{{- if hasKey $at (last $parts) -}}
+{{- $twice = append $twice (printf "config.%s: expected none, found %s. Say it by the value %s" $key (index $at (last $parts) | toJson) (index $values $key)) -}}
+{{- end -}}
+{{- end -}}
+{{- with $twice -}}
+{{- fail (printf "%s: the chart makes more of it than this part of Muster's configuration." (join "; " .)) -}}
+{{- end -}}
+{{- end -}}
+
 {{/* What can't work is refused, never installed as something that does nothing. */}}
 {{- define "muster.refuse" -}}
 {{- if and (eq .Values.binder "cluster") (eq .Values.schedulerName .Values.clusterScheduler) -}}
@@ -293,6 +314,15 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "muster.account" . }}
 {{- end -}}
 {{- if and (eq .Values.tls.mode "certManager") (not .Values.tls.certManager.issuerRef.name) -}}
 {{- fail "tls.certManager.issuerRef.name: with tls.mode: certManager it must name an Issuer, or with kind: ClusterIssuer a ClusterIssuer." -}}
+{{- end -}}
+{{- include "muster.refuseTwice" . -}}
+{{- with .Values.config.profiles -}}
+{{- $known := splitList " " (include "muster.profiles" $) -}}
+{{- $own := list -}}
+{{- range . }}{{ $own = append $own .name }}{{ end -}}
+{{- if not (has $.Values.profile (concat $known $own)) -}}
+{{- fail (printf "profile: expected one of config.profiles (%s) or of those that Muster has (%s), found %s." (join ", " $own) (join ", " $known) $.Values.profile) -}}
+{{- end -}}
 {{- end -}}
 {{- with .Values.config.devices -}}
 {{- fail (printf "config.devices: expected none, found %s. Say it by the value `devices`: the chart makes the namespace, rights and policies of devices in place from it, and this part of Muster's configuration." (keys . | sortAlpha | join ", ")) -}}

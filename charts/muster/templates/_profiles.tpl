@@ -1,0 +1,4 @@
+{{/* Written by `make docs`: the profiles that Muster has. A schema can't compare two values. */}}
+{{- define "muster.profiles" -}}
+afs-l afs-l-packed afs-p afs-p-packed afs-s coach coddl fifo gang gang-pack gavel-fifo gavel-ftf gavel-ftf-packed gavel-ftf-perf gavel-isolation gavel-max-min gavel-max-min-packed gavel-max-min-perf gavel-min-total-duration gavel-min-total-duration-packed gavel-min-total-duration-perf max-min optimus pollux reshape reshape-restart sidecar-default similarity specon specon-default srsf srsf-e srsf-max srtf srtf-e srtf-max termination themis tide tide-packed tiresias-l tiresias-l-max
+{{- end -}}
