@@ -383,7 +383,7 @@ def test_the_agent_needs_nothing_but_the_standard_library() -> None:
         (("--pattern", "(?P<lr>.)"), "found lr"),
         (("--pattern", "step"), "found none in 'step'"),
         (("--file", "/"), "is a directory"),
-        (("--fiel", "x"), "unrecognized arguments: --fiel"),
+        (("--fiel", "x"), "No such option '--fiel'; did you mean '--file'?"),
     ],
 )
 def test_bad_options_are_refused_before_anything_runs(options: tuple[str, ...], says: str) -> None:

@@ -14,6 +14,8 @@ from muster.cluster.api import configuration
 from muster.errors import ConfigurationError
 from muster.settings import load_settings
 from muster.usage import EXAMPLES
+from muster_report.agent.arguments import main as agent_main
+from muster_report.report import main as report_main
 
 
 def muster(*words: str, stdin: str = "") -> Result:
@@ -46,6 +48,21 @@ PHILLY = ("simulate", "--preset", "philly-day")
         (("release",), "give the name of one JOB, or --all", "release"),
         (("workload", "--sizes", "1"), "--sizes: must be GPUS=WEIGHT,..., as 1=70,", "workload"),
         (("simulate", "--profile", "fifo"), "give one of --trace and --preset", "simulate"),
+        (
+            ("simulate", "--profile", "afsl"),
+            "give one of --trace and --preset\n--profile: must be",
+            "simulate",
+        ),
+        (("simulate", "--preset", "phily-day"), "did you mean 'philly-day'?", "simulate"),
+        (
+            (*PHILLY, "--profile", "afsl", "--profile", "zzz"),
+            "found 'afsl'; did you mean 'afs-l'?; found 'zzz'\n",
+            "simulate",
+        ),
+        (("simulate", "--preset", "philly-day:laod=1", "--profile", "fifo"), "mean 'load'?", "simulate"),
+        (("agent", "--sizess"), "No such option '--sizess'", "agent"),
+        (("agent", "--grce=3", "--", "true"), "No such option '--grce'; did you mean '--grace'?", "agent"),
+        (("agent",), "COMMAND: expected the command to run, found none", "agent"),
         ((*PHILLY, "--profile", "afsl"), "found 'afsl'; did you mean 'afs-l'?", "simulate"),
         ((*PHILLY, "--profile", "afs-p:quantm=1"), "did you mean 'quantum'?", "simulate"),
         ((*PHILLY, "--profile", "afs-p:quantum=ten"), "quantum must be float; found 'ten'", "simulate"),
@@ -78,11 +95,50 @@ def test_a_usage_error_says_what_was_meant_and_gives_an_example(
     assert found.stdout == ""
 
 
-def test_the_agent_which_needs_no_click_gives_its_example_too() -> None:
-    found = muster("agent")
-    assert found.exit_code == 2
+@pytest.mark.parametrize(
+    ("program", "words", "said"),
+    [
+        (
+            "muster-agent",
+            ["--foo"],
+            "Usage: muster-agent [OPTIONS] [--] COMMAND...\nTry 'muster-agent --help' for help.\n\n"
+            "Error: No such option '--foo'\nFor example: muster-agent -- python train.py\n",
+        ),
+        (
+            "muster-report",
+            ["--foo", "--lsos=3"],
+            "Usage: muster-report [OPTIONS]\nTry 'muster-report --help' for help.\n\n"
+            "Error: No such option '--foo'. No such option '--lsos'; did you mean '--loss'?\n"
+            "For example: muster-report --step 300 --total 1000 --loss 0.21\n",
+        ),
+    ],
+)
+def test_commands_that_need_no_click_answer_as_the_others_do(
+    program: str,
+    words: list[str],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("sys.argv", [program])
+    with pytest.raises(SystemExit) as ended:
+        agent_main(words) if program == "muster-agent" else report_main(words)
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == said
+
+
+@pytest.mark.parametrize("words", [("explain", "a"), ("top", "--once"), ("doctor",), ("release", "a")])
+def test_who_gets_no_answer_is_told_whose_server_it_was_and_what_to_try(
+    words: tuple[str, ...], tmp_path: Path
+) -> None:
+    file = tmp_path / "config"
+    file.write_text(KUBECONFIG + "- {name: two, context: {cluster: one, user: one}}\n")
+    found = muster(*words, "--kubeconfig", str(file))
+    assert found.exit_code == 1
     assert found.stderr.endswith(
-        "COMMAND: expected the command to run, found none; muster agent -- python train.py\n"
+        f"no answer from https://127.0.0.1:1 (kubeconfig {file}, context one): is it up, and is there a way to it, "
+        f"by a VPN for one? Try: kubectl version --kubeconfig={file} --context=one; or another context by "
+        "--context: two\n"
     )
 
 
@@ -134,7 +190,8 @@ kind: Config
 current-context: one
 clusters: [{name: one, cluster: {server: "https://127.0.0.1:1"}}]
 users: [{name: one, user: {}}]
-contexts: [{name: one, context: {cluster: one, user: one}}]
+contexts:
+- {name: one, context: {cluster: one, user: one}}
 """
 
 

@@ -5,6 +5,7 @@
     ├── ConfigurationError  the platform team's: names the field, what is allowed, what was found
     ├── InputError          the job owner's: an annotation or an owner that contradicts itself; ends as Invalid
     ├── ClusterError        the API server's or the network's: worth another try
+    │   └── NoAnswerError   nothing came back: the network's, or the server is away
     └── InvariantError      ours: tells the story so far
 
 "Does not fit" is none of these: it is a `Status` with a reason (style rule 6).
@@ -41,6 +42,10 @@ class ClusterError(MusterError):
     def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)
         self.status = status
+
+
+class NoAnswerError(ClusterError):
+    """No answer came from the API server."""
 
 
 class InvariantError(MusterError):

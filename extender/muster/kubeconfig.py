@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 
 import click
 
@@ -27,3 +28,34 @@ def context_namespace(kubeconfig: str | None, context: str | None) -> str:
         return os.environ.get("POD_NAMESPACE", "default")
     chosen = next((c for c in contexts if c["name"] == context), active) if context else active
     return str(chosen["context"].get("namespace") or "default")
+
+
+def unreachable(kubeconfig: str | None, context: str | None) -> str:
+    """Of whose server no answer came: which one it is, who says so, and what to try."""
+    import kubernetes
+
+    file = kubeconfig or "~/.kube/config"
+    told = kubernetes.client.Configuration()
+    try:
+        contexts, active = kubernetes.config.list_kube_config_contexts(config_file=kubeconfig)  # type: ignore[no-untyped-call]
+        name = context or str(active["name"])
+        kubernetes.config.load_kube_config(  # type: ignore[no-untyped-call]
+            config_file=kubeconfig, context=context, client_configuration=told
+        )
+    except (kubernetes.config.ConfigException, OSError, TypeError):
+        return (
+            "no answer from the API server of this pod's cluster: does a NetworkPolicy keep this pod off it?"
+        )
+    options = (
+        [f"--context={name}"] if kubeconfig is None else [f"--kubeconfig={kubeconfig}", f"--context={name}"]
+    )
+    others = ", ".join(str(one["name"]) for one in contexts if one["name"] != name)
+    return (
+        f"no answer from {told.host} (kubeconfig {file}, context {name}): is it up, and is there a way to it, by "
+        f"a VPN for one? Try: {shlex.join(['kubectl', 'version', *options])}"
+        + (
+            f"; or another context by --context: {others}"
+            if others
+            else "; another kubeconfig: --kubeconfig FILE"
+        )
+    )

@@ -12,11 +12,12 @@ from typing import Any
 
 import click
 
-from muster.errors import ConfigurationError, MusterError, UsageError, did_you_mean
+from muster.errors import ConfigurationError, MusterError, NoAnswerError, UsageError, did_you_mean
+from muster.kubeconfig import unreachable
 
 EXAMPLES = {
     "main": "muster explain job-train",
-    "agent": "muster agent python train.py",
+    "agent": "muster agent -- python train.py",
     "doctor": "muster doctor --probe-namespace team",
     "explain": "muster explain job-train -n team",
     "hold": "muster hold",
@@ -51,6 +52,10 @@ def says_errors(command: Callable[..., Any]) -> Callable[..., Any]:
             sys.exit(2)
         except MusterError as error:
             click.echo(f"muster: {error}", err=True)
+            context = click.get_current_context(silent=True)
+            if isinstance(error, NoAnswerError) and context is not None and "kubeconfig" in context.params:
+                asked = context.params["kubeconfig"], context.params.get("context")
+                click.echo(unreachable(*asked), err=True)
             sys.exit(1)
 
     return wrapped

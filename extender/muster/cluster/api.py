@@ -22,7 +22,7 @@ from kubernetes.client import ApiClient, Configuration
 
 from muster.cluster.curl_pool import Answer, CurlPool, usable
 from muster.cluster.faults import Faults
-from muster.errors import ClusterError, ConfigurationError, did_you_mean
+from muster.errors import ClusterError, ConfigurationError, NoAnswerError, did_you_mean
 
 STRATEGIC = "application/strategic-merge-patch+json"
 MERGE = "application/merge-patch+json"
@@ -162,7 +162,7 @@ class Api:
     ) -> tuple[int, bytes]:
         """Status and body of one request; a body that is not bytes is sent as JSON. patient: ask again after a 429.
 
-        Raises ClusterError with status 0 when no answer came, TermOverError where it was not sent (`during`); an HTTP
+        Raises NoAnswerError (status 0) when no answer came, TermOverError where it was not sent (`during`); an HTTP
         error is returned, not raised.
         """
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
@@ -175,7 +175,7 @@ class Api:
         try:
             answer = (self._ask if patient else self._once)(method, path, data, content_type)
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
-            raise ClusterError(f"{method} {path}: {error}") from error
+            raise NoAnswerError(f"{method} {path}: {error}") from error
         self._faults.after(rule)
         return answer.status, answer.body
 

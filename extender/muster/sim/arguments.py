@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +67,8 @@ def profile(text: str) -> Profile:
 
         return dataclasses.replace(profile_of(load_settings(Path(text))), name=text)
     name, _, rest = text.partition(":")
+    if name not in profiles.NAMED:
+        raise ConfigurationError(_unknown([name]))
     plain = profiles.build(name)
     given = dict(pairs(rest, f"--profile {text}"))
     arguments: dict[str, dict[str, Any]] = {}
@@ -88,6 +90,39 @@ def profile(text: str) -> Profile:
             )
     built = profiles.build(name, arguments) if arguments else plain
     return dataclasses.replace(built, name=text, **core)
+
+
+def faults(given: Sequence[str], of_preset: str, of_cluster: str) -> list[str]:
+    """All that is wrong with these words of the command line ("" where one is not given): of profiles whose names
+    aren't known one sentence."""
+    found: list[str] = []
+    unknown: list[str] = []
+    for text in given:
+        name = text.partition(":")[0]
+        wrong = _fault(profile, text)
+        if wrong == _unknown([name]):
+            unknown.append(name)
+        else:
+            found.append(wrong)
+    names = [_unknown(unknown)] if unknown else []
+    more = [_fault(read, text) for read, text in ((preset, of_preset), (cluster, of_cluster)) if text]
+    return [*names, *filter(None, (*found, *more))]
+
+
+def _fault(read: Callable[[str], object], text: str) -> str:
+    """Why it can't be read, "" where it can."""
+    try:
+        read(text)
+    except (ConfigurationError, UsageError) as error:
+        return str(error)
+    return ""
+
+
+def _unknown(names: Sequence[str]) -> str:
+    """Of profiles that are not known: what was found and meant, and what there is."""
+    known = sorted(profiles.NAMED)
+    found = "; ".join(f"found {name!r}{did_you_mean(name, known)}" for name in names)
+    return f"--profile: must be one of {', '.join(known)}, or a muster.yaml; {found}"
 
 
 def may_release(plans: Mapping[str, Profile], *, fluid: bool, own: bool) -> None:
@@ -169,6 +204,7 @@ def preset(text: str) -> tuple[str, dict[str, Any]]:
         if key not in known:
             raise UsageError(
                 f"preset {name}: {key!r} is not a parameter; it has: {', '.join(known) or 'none'}"
+                f"{did_you_mean(key, known)}"
             )
         found[key] = like(known[key], value, f"preset {name}: {key}")
     return name, found

@@ -219,23 +219,22 @@ def simulate(
     about it. The same input and seed give the same bytes. Ctrl-C ends the run and leaves what there is, marked
     as cut short. Exit 0 done, 1 interrupted, 2 a trace, profile or option that can't be used.
     """
-    from muster.sim import session
+    from muster.sim import arguments, session
     from muster.sim.request import Request
 
-    if (trace is None) == (preset is None):
-        raise UsageError("give one of --trace and --preset")
-    if not profiles:
-        raise UsageError("give a --profile, as: --profile fifo")
-    if len(set(profiles)) < len(profiles):
-        raise UsageError("the same --profile stands twice")
-    if report and out is None:
-        raise UsageError("--report needs --out DIR")
-    if gpus is not None and cluster is not None:
-        raise UsageError("give one of --gpus and --cluster")
-    if release_spread is not None and not release:
-        raise UsageError("--release-spread needs --release S")
-    if draw_models is not None and models is None:
-        raise UsageError("--draw-models needs --models FILE")
+    wrong = {
+        "give one of --trace and --preset": (trace is None) == (preset is None),
+        "give a --profile, as: --profile fifo": not profiles,
+        "the same --profile stands twice": len(set(profiles)) < len(profiles),
+        "--report needs --out DIR": report and out is None,
+        "give one of --gpus and --cluster": gpus is not None and cluster is not None,
+        "--release-spread needs --release S": release_spread is not None and not release,
+        "--draw-models needs --models FILE": draw_models is not None and models is None,
+    }
+    faults = [says for says, is_so in wrong.items() if is_so]
+    faults += arguments.faults(tuple(dict.fromkeys(profiles)), preset or "", cluster or "")
+    if faults:
+        raise UsageError("\n".join(faults))
     session.simulate(
         Request(
             profiles=profiles,

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import argparse
 import atexit
+import difflib
 import json
 import math
 import os
@@ -41,7 +42,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from http.client import HTTPConnection
-    from typing import Any, SupportsFloat
+    from typing import Any, NoReturn, SupportsFloat
 
 STAYS = ("step", "samples", "total", "epoch", "steps_per_epoch", "target", "workers", "batch", "noise")
 """Values that hold until they are told again: sent with every post once they are known."""
@@ -419,13 +420,39 @@ def _tell(text: str) -> None:
         return
 
 
+class CommandLine(argparse.ArgumentParser):
+    """One whose usage errors say what was meant and end with an example, as those of Muster's other commands."""
+
+    example = ""
+    """Words behind the program's name that it understands."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say it and end with exit code 2."""
+        unknown, _, words = message.partition("unrecognized arguments: ")
+        if words and not unknown:
+            message = ". ".join(self._unknown(word) for word in words.split())
+        usage = self.format_usage().replace("usage:", "Usage:", 1)
+        told = f"{usage}Try '{self.prog} --help' for help.\n\nError: {message}\n"
+        self.exit(2, f"{told}For example: {self.prog} {self.example}\n")
+
+    def _unknown(self, word: str) -> str:
+        if not word.startswith("-"):
+            return f"Unexpected argument {word!r}"
+        word = word.partition("=")[0]
+        known = [option for action in self._actions for option in action.option_strings]
+        close = difflib.get_close_matches(word, known, n=1)
+        return f"No such option {word!r}" + (f"; did you mean {close[0]!r}?" if close else "")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Send one report and print the answer. Exit code 0 accepted, 1 not, 2 bad usage."""
-    parser = argparse.ArgumentParser(
+    parser = CommandLine(
+        usage="%(prog)s [OPTIONS]",
         description="Tell Muster how training goes, once, with this pod's token. Prints Muster's answer (JSON).",
         epilog="Reads MUSTER_URL, MUSTER_TOKEN_FILE and MUSTER_CA_FILE, which the pod's annotation "
         'muster.dev/report: "true" sets. Example: muster-report --step 300 --total 1000 --loss 0.21',
     )
+    parser.example = "--step 300 --total 1000 --loss 0.21"
     for name, help_text in (
         ("step", "iterations done, from the start of training"),
         ("samples", "training samples processed, by all replicas together"),

@@ -13,7 +13,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from muster.errors import UsageError
+from muster.errors import UsageError, did_you_mean
 from muster.sim.options import Options
 from muster.sim.workload import Workload
 
@@ -31,6 +31,7 @@ def load(name: str, seed: int, parameters: Mapping[str, Any]) -> Workload:
         if given not in found:
             raise UsageError(
                 f"preset {name}: {given!r} is not a parameter; it has: {', '.join(found) or 'none'}"
+                f"{did_you_mean(given, found)}"
             )
     try:
         made: Workload = _module(name).workload(seed=seed, **parameters)
@@ -58,5 +59,6 @@ def title(name: str) -> str:
 
 def _module(name: str) -> ModuleType:
     if name not in names():
-        raise UsageError(f"preset {name!r} is not known; there are: {', '.join(names()) or 'none'}")
+        there = ", ".join(names()) or "none"
+        raise UsageError(f"preset {name!r} is not known; there are: {there}{did_you_mean(name, names())}")
     return import_module(f"{__name__}.{name.replace('-', '_')}")

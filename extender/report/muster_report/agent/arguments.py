@@ -12,7 +12,7 @@ from muster_report.agent.in_place import InPlace, Settings
 from muster_report.agent.lines import NAMES, Lines, Tail
 from muster_report.agent.preload import split
 from muster_report.agent.run import Run
-from muster_report.report import Reporter
+from muster_report.report import CommandLine, Reporter
 
 SAYS = r"""
 PROGRAM -- python train.py
@@ -32,7 +32,7 @@ def main(arguments: list[str] | None = None, program: str = "muster-agent") -> N
     found = parser.parse_args(arguments)
     command = found.command[1:] if found.command[:1] == ["--"] else found.command
     if not command:
-        parser.error(f"COMMAND: expected the command to run, found none; {program} -- python train.py")
+        parser.error("COMMAND: expected the command to run, found none")
     reporter = Reporter((lambda _: None) if found.quiet else None)
     sought = None if found.file and not found.pattern else Lines(found.pattern)
     watched = Tail(found.file, Lines([], bare=True)) if found.file else None
@@ -56,7 +56,7 @@ def main(arguments: list[str] | None = None, program: str = "muster-agent") -> N
 
 
 def _parser(program: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = CommandLine(
         prog=program,
         usage=f"{program} [OPTIONS] [--] COMMAND...",
         description="Run COMMAND, report its progress to Muster, and change its devices in place.",
@@ -64,6 +64,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    parser.example = "-- python train.py"
     parser.add_argument(
         "--pattern",
         action="append",
