@@ -421,6 +421,24 @@ def test_what_the_caller_may_not_see_is_said_and_the_rest_is_looked_at() -> None
     assert "nodes is forbidden" in told.says
 
 
+@pytest.mark.parametrize(
+    ("status", "do"),
+    [
+        (401, "log in again"),
+        (404, "kubectl api-resources"),
+        (500, "run it again in a minute"),
+        (503, "the API server's log"),
+    ],
+)
+def test_what_could_not_be_looked_at_for_another_reason_has_something_to_do_too(status: int, do: str) -> None:
+    cluster = Cluster()
+    cluster.answers["/api/v1/nodes"] = (status, "etcdserver: leader changed")
+    told = only_bad(cluster)
+    assert (told.level, told.about) == (Level.UNKNOWN, "nodes")
+    assert told.says == "can't be looked at: /api/v1/nodes: etcdserver: leader changed"
+    assert do in told.do
+
+
 def test_an_api_server_that_does_not_answer_is_no_finding() -> None:
     class Gone(Cluster):
         def request(self, method: str, path: str, body: Any = None) -> tuple[int, bytes]:  # noqa: ARG002

@@ -15,6 +15,7 @@ from muster.errors import ClusterError, ConfigurationError
 from muster.settings import Settings, load_settings, profile_of
 
 WIDTH = 110
+WAITS = "nothing, unless it stays so: kubectl get --raw /readyz says how the API server is"
 SHARED = "muster.dev/shared-nodes"
 """Annotation by Muster, of its ConfigMap: GPU nodes may be open to other schedulers (the value sharedNodes)."""
 
@@ -55,7 +56,7 @@ def before_start(api: Asked, place: Place, settings: Settings) -> list[Finding]:
     try:
         return _checked(patient, BEFORE_START)
     except ClusterError as error:
-        return [Finding(Level.UNKNOWN, "kubernetes", f"{error}: muster starts, and waits for it")]
+        return [Finding(Level.UNKNOWN, "kubernetes", f"{error}: muster starts, and waits for it", WAITS)]
 
 
 def _checked(patient: Patient, checks: Sequence[Callable[[Patient], Iterable[Finding]]]) -> list[Finding]:
@@ -68,9 +69,23 @@ def _checked(patient: Patient, checks: Sequence[Callable[[Patient], Iterable[Fin
         except ClusterError as error:
             if error.status == 0:
                 raise
-            advice = "ask somebody who may, or run it as one: --context" if error.status == 403 else ""
-            found.append(Finding(Level.UNKNOWN, about, f"can't be looked at: {error}", advice))
+            found.append(Finding(Level.UNKNOWN, about, f"can't be looked at: {error}", _advice(error)))
     return found
+
+
+def _advice(error: ClusterError) -> str:
+    """What to do where the API server answered, and not what was asked for."""
+    match error.status:
+        case 401:
+            return "log in again: it does not take these credentials (kubectl auth whoami asks the same)"
+        case 403:
+            return "ask somebody who may, or run it as one: --context"
+        case 404:
+            return (
+                "it is not served: kubectl api-resources lists what is; helm upgrade puts Muster's own back"
+            )
+    log = "kubectl get --raw '/readyz?verbose' and the API server's log say why"
+    return f"run it again in a minute; if it stays so, {log}"
 
 
 def _settings(api: Asked, namespace: str, release: str) -> tuple[Settings | None, bool, list[Finding]]:
