@@ -119,13 +119,13 @@ def test_a_tenant_reads_his_share_and_why_and_what_it_gave_him(
             r"1 more GPU would speed it up by \d+ %; a job of another namespace is 33 % faster with it", why
         ), why
         assert listed.splitlines()[0].split() == [
-            "NAME", "STATE", "POSITION", "REPLICAS", "SHARE", "GPUS", "SPEED", "PROGRESS", "END", "AGE", "MESSAGE",
+            "NAME", "STATE", "POS", "FREE", "START", "REPLICAS", "SHARE", "GPUS", "DONE", "END", "AGE", "MESSAGE",
         ]  # fmt: skip
         assert max(map(len, listed.splitlines())) <= 140, "readable on 140 columns"
         (row,) = table(listed)
         assert (row["NAME"], row["STATE"], row["SHARE"], row["GPUS"]) == ("job-mine", "Running", "4/1/8", "4")
-        assert 9 <= float(row["SPEED"].removesuffix("/s")) <= 11, row
-        assert re.fullmatch(r"\d+%", row["PROGRESS"])
+        assert 9 <= float(wide["SPEED"].removesuffix("/s")) <= 11, wide
+        assert re.fullmatch(r"\d+%", row["DONE"])
         assert row["MESSAGE"] == "4 replicas running; up to 8 as capacity is free"
         assert re.fullmatch(r"\d\d:\d\dZ|\d+ [A-Z][a-z]{2}", row["END"])
         assert (wide["REPLICAS"], wide["REASON"], wide["WHY"]) == ("4/4", "Ok", why)

@@ -528,10 +528,10 @@ def test_the_crd_is_reached_by_upgrades_and_kept_by_an_uninstall() -> None:
     assert crd["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
     columns = crd["spec"]["versions"][0]["additionalPrinterColumns"]
     assert [c["name"] for c in columns if not c.get("priority")] == [
-        "State", "Position", "Replicas", "Share", "GPUs", "Speed", "Progress", "End", "Age", "Message",
+        "State", "Pos", "Free", "Start", "Replicas", "Share", "GPUs", "Done", "End", "Age", "Message",
     ]  # fmt: skip
     assert [c["name"] for c in columns if c.get("priority")] == [
-        "Free", "Blocker", "Start", "Expected", "Reason", "Resizes", "Why",
+        "Speed", "Fits", "Blocker", "Expected", "Reason", "Resizes", "Why",
     ]  # fmt: skip
     known = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
     paths = [c["jsonPath"].split(".")[1:] for c in columns]

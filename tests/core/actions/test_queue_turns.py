@@ -110,8 +110,15 @@ def test_an_event_brings_what_is_known_of_the_turn_and_none_is_sent_again_for_it
             "by the run times that jobs declare or report; it may start sooner",
         )
     ]
+    assert columns(cluster, "w001") == ("0/1", "by 13:57Z")
     owners = [said.message for said in cluster.said if said.owner is not None and said.owner.kind == "Job"]
     assert about[0].message in owners
+
+
+def columns(cluster: FakeCluster, name: str) -> tuple[object, object]:
+    """FREE and START of `kubectl get gangs`: what fits, and when it starts and how sure that is."""
+    told = [a.status for a in cluster.sent if isinstance(a, WriteGang) and a.gang == f"job-{name}"][-1]
+    return told["free"], told["start"]
 
 
 def test_the_event_of_a_job_that_can_never_fit_has_no_position_and_says_never() -> None:
@@ -122,6 +129,7 @@ def test_the_event_of_a_job_that_can_never_fit_has_no_position_and_says_never() 
     (said,) = [said.message for said in on_pod(cluster, "huge")]
     assert said.endswith(f"expected start: {NEVER}")
     assert "position" not in said
+    assert columns(cluster, "huge") == (None, "never")
 
 
 def test_a_run_time_that_nobody_declares_is_said() -> None:
@@ -138,6 +146,7 @@ def test_a_run_time_that_nobody_declares_is_said() -> None:
     assert turn is not None
     words = "not known: 1 job before it declares no run time (muster.dev/remaining-work)"
     assert (turn.start, turn.expected) == (0.0, words)
+    assert columns(cluster, "w000") == ("0/1", "unknown")
 
 
 def test_a_job_that_can_never_fit_has_no_position_and_no_expected_start_and_counts_for_nobody() -> None:

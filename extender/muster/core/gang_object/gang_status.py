@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 from muster.core.bounds import calendar
@@ -18,6 +19,7 @@ from muster.core.state.state import LedgerState
 from muster.core.workload.job_events import told, told_gang
 from muster.types import (
     BEHIND,
+    NEVER,
     EndReason,
     Evict,
     Job,
@@ -85,11 +87,26 @@ def _turn(turn: Turn | None, now: float) -> dict[str, object]:
     return {
         "position": turn.position or None,
         "fits": turn.fits or None,
+        "free": "/".join(found.groups()) if (found := COUNTED.match(turn.fits)) else None,
         "blocker": turn.blocker or None,
         "expectedStart": rfc3339(turn.start),
-        "start": clock(turn.start, now) or None,
+        "start": _start(turn, now) or None,
         "expected": turn.expected or None,
     }
+
+
+COUNTED = re.compile(r"(\d+) of (\d+) ")
+"""Of what fits: how many now, of how many."""
+
+
+def _start(turn: Turn, now: float) -> str:
+    """When it is expected to start and how sure that is, as a column has room for it: by the run times of others it
+    may be sooner; "" where nobody knows yet, and behind the first of the queue."""
+    if turn.start:
+        return f"by {clock(turn.start, now)}"
+    if turn.expected == NEVER:
+        return "never"
+    return "unknown" if turn.expected and turn.expected != BEHIND else ""
 
 
 def _rate(speed: float) -> str | None:
