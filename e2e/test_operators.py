@@ -624,6 +624,24 @@ def test_a_jobset_that_waits_for_all_of_its_elastic_role_is_a_warning(cluster: C
     )
 
 
+@pytest.mark.parametrize(
+    ("workers", "warned"),
+    [(role(4, success_on="0", **MIN), True), (role(4), False)],
+    ids=["elastic", "rigid"],
+)
+def test_an_elastic_jobset_in_a_queue_of_kueues_is_a_warning(
+    cluster: Cluster, workers: Json, warned: bool
+) -> None:
+    kubectl = Kubectl(cluster.kubeconfig, "default")
+    made = jobset("llm", driver=role(1), workers=workers)
+    made["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "team"}
+    wait_until(
+        lambda: ("waitForPodsReady is on, Kueue ends it" in kubectl.ask(made).said) is warned,
+        what="it is let pass with a warning, or without",
+        also=lambda: kubectl.ask(made).said,
+    )
+
+
 def in_any_order(pods: int, **what: Any) -> Json:
     """A role whose Job is a work queue."""
     found = role(pods, **what)

@@ -13,7 +13,7 @@ import pytest
 
 from e2e.cluster import Cluster, Json
 from e2e.operators import custom, serve, withdraw
-from e2e.scenario import job, template, wait_until
+from e2e.scenario import job, stateful_set, template, wait_until
 from e2e.test_admission import Answer, Kubectl
 
 pytestmark = pytest.mark.lab
@@ -73,6 +73,12 @@ def elastic(**what: Any) -> Json:
     return job("train", 4, min_replicas=2, **what)
 
 
+def in_a_queue(manifest: Json) -> Json:
+    """With Kueue's label, on the owner."""
+    manifest["metadata"].setdefault("labels", {})["kueue.x-k8s.io/queue-name"] = "team"
+    return manifest
+
+
 def budget(label: str, **spec: Any) -> Json:
     return {
         "apiVersion": "policy/v1",
@@ -97,11 +103,20 @@ ALLOWED = {"annotations": {"muster.dev/evictable": "true"}}
             elastic(success_on="0", restart="OnFailure"),
             "restartPolicy OnFailure counts restarts in place in spec.backoffLimit",
         ),
+        (
+            in_a_queue(elastic(success_on="0")),
+            "Where its waitForPodsReady is on, Kueue ends it at the timeout",
+        ),
+        (
+            in_a_queue(stateful_set("serve", 4, min_replicas=2)),
+            "min-replicas 2 below the 4 that the StatefulSet creates: Kueue takes it for ready when all of these are",
+        ),
         (budget("batch.kubernetes.io/job-name", maxUnavailable=1), "without a scale subresource"),
         (
             budget("ray.io/cluster", minAvailable="50%"),
             "Use minAvailable as a number, the job's min-replicas",
         ),
+        (in_a_queue(pytorch("OnFailure")), "waitForPodsReady is on, Kueue ends it at the timeout"),
         (pytorch("Never"), "Worker has muster.dev/min-replicas below its replicas and restartPolicy Never"),
         (pytorch("OnFailure", {"backoffLimit": 0}), "and spec.runPolicy.backoffLimit is 0"),
         (lws(), "the end of one pod is the end of its group: Muster treats it as rigid"),
@@ -121,6 +136,7 @@ def test_what_keeps_an_owner_from_being_resized_is_a_warning(
 @pytest.mark.parametrize(
     "manifest",
     [
+        in_a_queue(job("train", 4)),  # whole, or not at all
         elastic(success_on="0"),
         elastic(job_spec={"successPolicy": {"rules": [{"succeededIndexes": "0-3", "succeededCount": 1}]}}),
         elastic(job_spec={"successPolicy": {"rules": [{"succeededIndexes": "0-1"}]}}),

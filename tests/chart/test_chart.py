@@ -547,6 +547,21 @@ def test_options_are_off_until_asked_for(value: str, kind: str) -> None:
     assert kind in kinds(rendered(IMAGE, value))
 
 
+def test_admission_warns_of_elastic_jobs_in_a_queue_of_kueues() -> None:
+    """Its waitForPodsReady ends them below their maximum (e2e/test_owner_advice.py asks)."""
+    manifests = rendered("replicas=0")
+    for name in ("muster-advice", "muster-owners"):
+        spec = named(manifests, "ValidatingAdmissionPolicy", name)["spec"]
+        assert (
+            "'kueue.x-k8s.io/queue-name' in "
+            in {v["name"]: v["expression"] for v in spec["variables"]}["queued"]
+        )
+        [said] = [
+            v["messageExpression"] for v in spec["validations"] if "!variables.queued" in v["expression"]
+        ]
+        assert "Where its waitForPodsReady is on, Kueue ends it at the timeout" in " ".join(said.split())
+
+
 # Rights
 
 
