@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import sys
 import types
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from e2e.reproduce import run, table
-from e2e.reproduce.entry import Entry, Range
+from e2e.reproduce.entry import FREE, ONE, Entry, Range
 
 
 def entry(result: float, target: float | None = 10.0, **fields: object) -> Entry:
@@ -57,7 +58,7 @@ def test_only_a_claim_that_does_not_hold_or_an_error_fails(paper: str) -> None:
     assert [(row.verdict, row.failed) for row in rows] == [
         ("met", False),
         ("missed", False),
-        ("met, not claimed", False),
+        ("holds, not claimed", False),
         ("FAILS", True),
         ("shown", False),
         ("error", True),
@@ -102,6 +103,14 @@ def test_what_was_fitted_to_its_target_is_never_called_met(monkeypatch: pytest.M
     near, far = run.measure("somebody", quick=True)
     assert (near.verdict, near.reproduced, near.failed) == ("by construction", False, False)
     assert (far.verdict, far.reproduced, far.failed) == ("FAILS", False, True)
+
+
+def test_what_is_not_claimed_is_never_counted_as_met(paper: str) -> None:
+    rows = run.measure(paper, quick=True)
+    assert [(row.name, row.claimed) for row in rows if row.reproduced] == [("figure 10.1", True)]
+    assert table.counts(row.verdict for row in rows) == (
+        "1 met, 1 missed, 1 in a range or met and not claimed, 0 by construction, 1 without a target"
+    )
 
 
 def test_a_folder_is_searched_for_papers_and_not_for_the_runner() -> None:
@@ -175,3 +184,23 @@ def test_every_figure_says_where_its_constants_come_from(paper: str) -> None:
     if not run.DATA.is_dir():
         pytest.skip("no folder of traces: set TRACES to one (see e2e/README.md, Traces)")
     assert [entry.name for entry in run.entries(paper, quick=False) if not entry.source] == []
+
+
+@pytest.mark.parametrize("paper", run.papers())
+def test_every_figure_with_something_free_behind_it_has_a_range_or_says_why_not(paper: str) -> None:
+    if not run.DATA.is_dir():
+        pytest.skip("no folder of traces: set TRACES to one (see e2e/README.md, Traces)")
+    free = [one for one in run.entries(paper, quick=False) if FREE.search(one.source)]
+    assert [one.name for one in free if not one.ranged and ONE not in one.source] == []
+    assert [one.name for one in free if one.ranged and ONE in one.source] == [], "has one all the same"
+
+
+def test_what_a_figure_measures_is_known_by_its_annotation() -> None:
+    def drawn(_: int) -> Range:
+        raise AssertionError("is not measured for that")
+
+    def plain() -> float:
+        raise AssertionError("is not measured for that")
+
+    assert entry(0.0, measure=partial(drawn, 1)).ranged
+    assert not entry(0.0, measure=plain).ranged

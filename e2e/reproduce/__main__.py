@@ -76,15 +76,9 @@ def main(
     plain = [{k: None if v != v else v for k, v in dataclasses.asdict(row).items()} for row in rows]
     (out / "results.json").write_text(json.dumps(plain, indent=1) + "\n", encoding="utf-8")
     failed = [row for row in rows if row.failed]
-    missed = sum(1 for row in rows if not row.met and not row.failed)
-    fitted = sum(1 for row in rows if row.met and row.fitted)
-    shown = sum(1 for row in rows if row.target is None and not row.failed)
     total = math.fsum(row.seconds for row in rows)
-    click.echo(
-        f"{len(rows)} figures in {total:.0f} s: {sum(row.reproduced for row in rows)} met, {missed} missed, "
-        f"{fitted} by construction, {shown} shown without a target, {len(failed)} fail",
-        err=True,
-    )
+    counts = table.counts(row.verdict for row in rows)
+    click.echo(f"{len(rows)} figures in {total:.0f} s: {counts}, {len(failed)} fail", err=True)
     sys.exit(1 if failed else 0)
 
 

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_type_hints
 
 Expect = Literal["within", "at least", "at most", "sign", "inside"]
+NOT_CLAIMED = "holds, not claimed"
+"""Of a target that lies in a range, or was met with something chosen when the result was known: it is no met one."""
+FREE = re.compile(r"\b(free|assumed|drawn)\b")
+ONE = "one value, since "
+"""What the source of a figure says, with the reason, that has something free behind it and no range over it."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +38,10 @@ class Entry:
     reason for the tolerance, or why the target is missed. expect: "within" the tolerance of the target, "at
     least" or "at most" the target (less or more the tolerance), "sign" = on the target's side of 0, "inside" = the
     target lies in the range that was measured. quick: seconds at most, so that `make test` and CI run it. claimed:
-    whether the run fails where the target is missed. source: where the constants behind the result come from (the
-    paper, the authors' data, a measurement, free: then it is a range). fitted: constants behind it were read off the
-    target, so that it can't be called reproduced; that they go together is a check of ours.
+    that it is reproduced; the run fails where it is missed then, and it counts as met only then. source: where the
+    constants behind the result come from (the paper, the authors' data, a measurement, free: then it is a range, or
+    the source says why not: ONE). fitted: constants behind it were read off the target, so that it can't be
+    called reproduced; that they go together is a check of ours.
     """
 
     name: str
@@ -48,6 +55,11 @@ class Entry:
     claimed: bool = True
     source: str = ""
     fitted: bool = False
+
+    @property
+    def ranged(self) -> bool:
+        """Whether it measures a Range, by the annotation of what it calls."""
+        return get_type_hints(getattr(self.measure, "func", self.measure)).get("return") is Range
 
     def met(self, measured: float | Range) -> bool:
         """Whether a result meets the target."""
@@ -92,8 +104,8 @@ class Row:
 
     @property
     def reproduced(self) -> bool:
-        """Whether it has a target, meets it, and was not fitted to it."""
-        return self.met and self.target is not None and not self.fitted
+        """Whether it has a target, meets it, is claimed to, and was not fitted to it."""
+        return self.met and self.target is not None and self.claimed and not self.fitted
 
     @property
     def failed(self) -> bool:
@@ -109,5 +121,5 @@ class Row:
         if self.met:
             if self.fitted:
                 return "by construction"
-            return "met" if self.claimed else "met, not claimed"
+            return "met" if self.claimed else NOT_CLAIMED
         return "FAILS" if self.claimed else "missed"

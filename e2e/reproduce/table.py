@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from rich.console import Console
 from rich.table import Table
 
-from e2e.reproduce.entry import Row
+from e2e.reproduce.entry import NOT_CLAIMED, Row
 
 WIDTH = 180
 EXACT = 1e-6
@@ -42,6 +43,15 @@ def markdown(rows: Sequence[Row]) -> str:
         plain = [cell.replace("|", "\\|").replace("\n", " ") for cell in cells(row)]
         lines.append(f"| {row.paper} | {' | '.join(plain)} |")
     return "\n".join(lines) + "\n"
+
+
+def counts(verdicts: Iterable[str]) -> str:
+    """How many are met, missed and so on, in words."""
+    found = Counter(verdicts)
+    return (
+        f"{found['met']} met, {found['missed']} missed, {found[NOT_CLAIMED]} in a range or met and not claimed, "
+        f"{found['by construction']} by construction, {found['shown']} without a target"
+    )
 
 
 def cells(row: Row) -> tuple[str, ...]:

@@ -11,13 +11,14 @@ uses its own measurements for both. On n GPUs, b = batch / n samples each, an it
     0.1 ms x layers                                         the host launches kernels, not overlapped
     b x max(6 x MACs / (reached x peak), 24 x activations / bandwidth)  forward 1, backward 2; fp32
     20 x parameters / bandwidth                                         what the optimiser moves
-    2 (n - 1) / n x 4 x parameters / link                               ring all-reduce of gradients
+    2 (n - 1) / n x 4 x parameters / (reached x link)                   ring all-reduce of gradients
 
 Sources: MACs and activations of one image from the public model cards (timm, Keras), scaled from their resolution to
-32 x 32 by area; peak fp32 rate, bandwidth and memory from NVIDIA's data sheets. Half of PCIe's rate (3.0; A100 and
-A40: 4.0) and half of the peak are assumed to be reached, which gives Fig. 3: VGG16 on several RTX 2080 Ti trains
-slower than on one, but with batch 512 a little faster. Kepler reaches a third of that: in Gavel's table ResNet-18
-reaches 0.77 of a V100's peak, 0.80 of a P100's, 0.25 of a K80's (6 x 0.56 GMACs by the slope over batch sizes).
+32 x 32 by area; peak fp32 rate, bandwidth and memory from NVIDIA's data sheets. That half of PCIe's rate (3.0; A100
+and A40: 4.0) and half of the peak are reached is fitted to Fig. 3: with it VGG16 on several RTX 2080 Ti trains slower
+than on one, but with batch 512 a little faster. `Law.reached` is another part. Kepler reaches a third of it: in
+Gavel's table ResNet-18 reaches 0.77 of a V100's peak, 0.80 of a P100's, 0.25 of a K80's (6 x 0.56 GMACs by the slope
+over batch sizes).
 0.1 ms a layer lies between ten bare kernel launches (0.05 ms) and what that table has (0.35 to 0.6 ms).
 
 Two jobs on one GPU, whose kernels alone run for the parts u and v of the time, are both slowed to 1 / (2 - g (1 - u
@@ -86,14 +87,14 @@ class Cnn:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """peak: fp32 flop/s, of which the part `reached` is reached; bandwidth, link: bytes/s; memory: MiB; pair: what
-    the relative speeds of two jobs on it sum to on average."""
+    """peak: fp32 flop/s, bandwidth, link: bytes/s; reached: part of what the law says that of the peak is reached;
+    memory: MiB; pair: what the relative speeds of two jobs on it sum to on average."""
 
     peak: float
     bandwidth: float
     memory: int
-    link: float = 7.9e9
-    reached: float = 0.5
+    link: float = 15.8e9
+    reached: float = 1.0
     pair: float = 1.31
 
 
@@ -122,10 +123,10 @@ CNNS: Mapping[str, Cnn] = {
 }
 
 GPUS: Mapping[str, Gpu] = {
-    "A100": Gpu(19.5e12, 1555e9, 40 * 1024, 15.8e9),
-    "A40": Gpu(37.4e12, 696e9, 48 * 1024, 15.8e9),
+    "A100": Gpu(19.5e12, 1555e9, 40 * 1024, 31.6e9),
+    "A40": Gpu(37.4e12, 696e9, 48 * 1024, 31.6e9),
     "GTX1080Ti": Gpu(11.3e12, 484e9, 11 * 1024, pair=1.19),
-    "K40M": Gpu(4.29e12, 288e9, 12 * 1024, reached=0.16, pair=1.07),
+    "K40M": Gpu(4.29e12, 288e9, 12 * 1024, reached=0.32, pair=1.07),
     "RTX2080Ti": Gpu(13.4e12, 616e9, 11 * 1024),
     "T4": Gpu(8.1e12, 320e9, 16 * 1024),
 }
@@ -133,9 +134,10 @@ GPUS: Mapping[str, Gpu] = {
 
 @dataclass(frozen=True)
 class Law:
-    """The law of the module's head. launch: s a layer."""
+    """The law of the module's head. launch: s a layer. reached: part of peaks and links that is."""
 
     launch: float = 1e-4
+    reached: float = 0.5
 
     @cached_property
     def characteristics(self) -> Mapping[str, Sequence[float]]:
@@ -190,10 +192,10 @@ class Law:
     def iteration(self, model: str, product: str, gpus: int, batch: int) -> tuple[float, float, float]:
         """Seconds of launching, of kernels, and of the all-reduce."""
         cnn, gpu = CNNS[model], GPUS[product]
-        flops = 6.0 * cnn.macs * 1e6 * cnn.area / (gpu.reached * gpu.peak)
+        flops = 6.0 * cnn.macs * 1e6 * cnn.area / (self.reached * gpu.reached * gpu.peak)
         moved = 24.0 * cnn.activations * 1e6 * cnn.area / gpu.bandwidth
         kernels = batch / gpus * max(flops, moved) + 20.0 * cnn.parameters * 1e6 / gpu.bandwidth
-        reduce = 2.0 * (gpus - 1) / gpus * 4.0 * cnn.parameters * 1e6 / gpu.link
+        reduce = 2.0 * (gpus - 1) / gpus * 4.0 * cnn.parameters * 1e6 / (self.reached * gpu.link)
         return self.launch * cnn.layers, kernels, reduce
 
     def memory(self, model: str, batch: float) -> int:

@@ -19,7 +19,8 @@ What it leaves open, and is assumed here before any policy was run:
   Muster shares GPUs; the paper trains on CPUs.
 - Several nodes: a tenth slower for ResNet18 (47 MB of gradients over the 110 MB/s that it measured), LeNet not.
 - The loss: 1 / (b0 k + b1) + b2 over epochs k, from 2.3 (ten classes, guessing) to the target after 27 (LeNet) and
-  10 epochs, with normal noise of 0.02, so that jobs differ in length from seed to seed.
+  10 epochs, with normal noise of 0.02 (`noise`), so that jobs differ in length from seed to seed.
+- Jobs are submitted at once (`apart`: 0 s).
 - Under the default scheduler a job starts with fewer than its replicas, but one of each role, 60 s after its first
   pod had a place ("a timeout can occur"). The gang scheduler starts it whole.
 - Starting and resizing cost nothing: functions stay warm ("the job handler never deletes all pods").
@@ -117,8 +118,11 @@ def workload(
     jobs: int = 3,
     places: int = 4,
     timeout: float = TIMEOUT,
+    apart: float = 0.0,
+    noise: float = NOISE,
 ) -> Workload:
-    """The jobs, all submitted at once, and their cluster. places: pods that fit on a node."""
+    """The jobs and their cluster. places: pods that fit on a node. apart: s from one job's submission to the next's.
+    noise: of a loss."""
     if experiment not in ("static", "dynamic", "deadlock"):
         raise ValueError(f"experiment: expected static, dynamic or deadlock, found {experiment!r}")
     if model not in NETS:
@@ -142,12 +146,12 @@ def workload(
     models = {}
     submissions = []
     for i in range(jobs):
-        learner = learner_of(f"{model}-{i}", model, seed, i, minis=experiment == "dynamic")
+        learner = learner_of(f"{model}-{i}", model, seed, i, minis=experiment == "dynamic", noise=noise)
         models[learner.name] = learner
         submissions.append(
             Submission(
                 name=f"job-{i}",
-                submitted=0.0,
+                submitted=apart * i,
                 model=learner.name,
                 work=learner.work,
                 request=counts[0],
@@ -162,7 +166,7 @@ def workload(
     return Workload(submissions, models, cluster=cluster, origin=f"coach, {experiment}", physics=Standard())
 
 
-def learner_of(name: str, model: str, seed: int, index: int, *, minis: bool) -> Learner:
+def learner_of(name: str, model: str, seed: int, index: int, *, minis: bool, noise: float = NOISE) -> Learner:
     """A job with losses of its own: as many epochs as it takes to be at the target three times running."""
     net = NETS[model]
     rng = np.random.default_rng([seed, index])
@@ -171,7 +175,7 @@ def learner_of(name: str, model: str, seed: int, index: int, *, minis: bool) -> 
     losses: list[float] = []
     while not reached(losses, net.target):
         clean = 1.0 / (b0 * (len(losses) + 1) + b1) + net.bottom
-        losses.append(float(clean + rng.normal(scale=NOISE)))
+        losses.append(float(clean + rng.normal(scale=noise)))
     ends = [STEPS * (i + 1) for i in range(MINI_EPOCHS if minis else 0)]
     start = ends[-1] if ends else 0.0
     ends += [start + STEPS * (k + 1) for k in range(len(losses))]

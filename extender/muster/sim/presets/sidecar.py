@@ -12,9 +12,9 @@ What it leaves open, and is assumed here before any policy was run:
 
 - Speed on one GPU: forward and backward pass of 16 images in ms, measured on a Titan X (Pascal) by a public benchmark
   (jcjohnson/cnn-benchmarks), taken for a P100; InceptionV3 from ResNet-50's by the ratio of TensorFlow's published
-  P100 figures (219 : 142 images/s); the two small models by what an input pipeline delivers.
+  P100 figures (219 : 142 images/s); the two small models by what an input pipeline delivers (`small`).
 - A V100 is 0.25 / 0.18 times as fast as a P100 (the paper's own Table IV), a K80 0.275 times (the same benchmark
-  repeated on cloud GPUs, mean of five models; between 0.25 and 0.31).
+  repeated on cloud GPUs, mean of five models; between 0.25 and 0.31: `k80`).
 - Scaling, for all types (Fig. 2 shows that it depends on the batch size, not by how much): the paper has two, and
   they differ. `introduction`: 1.7 times on two GPUs and 2.4 times on four ("in training a ResNet model"), on eight
   2.4 * 2.4 / 1.7, the same step once more. `table-iv`: 1.32 times on two (its profile: 0.25 / 0.19 s on a P100), and
@@ -177,9 +177,12 @@ def workload(
     span: float = SPAN,
     jobs: int = 0,
     scaling: str = "introduction",
+    k80: float = PRODUCTS[K80],
+    small: float = 1.0,
 ) -> Workload:
     """The submissions, models, cluster and costs of one experiment. span: s in which jobs arrive; jobs: another
-    number of them than the paper's; scaling: introduction or table-iv."""
+    number of them than the paper's; scaling: introduction or table-iv; k80: its speed, of a P100's; small: factor on
+    the speed of the two models that no benchmark has."""
     if str(experiment) == "case-study":
         return case_study()
     if str(experiment) not in ("1", "2", "3", "4"):
@@ -196,7 +199,11 @@ def workload(
     gaps = rng.exponential(size=jobs + 1)
     arrivals = np.cumsum(gaps)[:-1] * span / gaps.sum()  # exponential gaps, conditioned on their sum
     drawn = rng.integers(len(kinds), size=jobs)
-    models = {kind.name: training(kind, sizes, scaling) for kind in kinds}
+    products = {**PRODUCTS, K80: k80}
+    models = {}
+    for kind in kinds:
+        speed = kind.images * (small if kind.data != IMAGENET else 1.0)
+        models[kind.name] = training(replace(kind, images=speed), sizes, scaling, products)
     submissions = []
     for i in range(jobs):
         model = models[kinds[int(drawn[i])].name]
@@ -232,7 +239,12 @@ def accuracies(experiment: str = "4") -> dict[str, list[list[float]]]:
     return {m.name: [[float(k), m.loss(float(k))] for k in (1, 5, 10, 20)] for m in models}
 
 
-def training(kind: Kind, sizes: Sequence[int], scaling: str = "introduction") -> Training:
+def training(
+    kind: Kind,
+    sizes: Sequence[int],
+    scaling: str = "introduction",
+    products: Mapping[str, float] = PRODUCTS,
+) -> Training:
     """A job type's model, for the allowed counts."""
     speeds, scale = {}, SCALINGS[scaling]
     for count in sizes:
@@ -240,7 +252,7 @@ def training(kind: Kind, sizes: Sequence[int], scaling: str = "introduction") ->
             raise ValueError(f"sizes: expected of {sorted(scale)}, found {count}")
         speeds[count] = scale[count] * kind.images / kind.batch
     steps = kind.data / kind.batch
-    return Training(kind.name, speeds, PRODUCTS, steps, steps * kind.epochs)
+    return Training(kind.name, speeds, products, steps, steps * kind.epochs)
 
 
 def case_study() -> Workload:

@@ -75,8 +75,9 @@ def workload(
     epochs: float = 50.0,
     counts: str = "samples",
     launch: float = PAPER.launch,
+    reached: float = PAPER.reached,
 ) -> Workload:
-    """The jobs of one repetition. launch: s a layer, of the law (the policy's references keep to theirs).
+    """The jobs of one repetition. launch, reached: of the law (the policy's references keep to theirs).
 
     Raises ValueError where counts is neither samples nor steps.
     """
@@ -91,7 +92,7 @@ def workload(
     ]
     rng = np.random.default_rng([seed, jobs])
     models: dict[str, Model] = {}
-    law = Law(launch)
+    law = Law(launch, reached)
     submissions = []
     digits = len(str(jobs))
     for i in range(jobs):
