@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.reproduce import run, table
+from e2e.reproduce import _page, run, table
 from e2e.reproduce.entry import FREE, ONE, Entry, Range
 
 
@@ -204,3 +204,40 @@ def test_what_a_figure_measures_is_known_by_its_annotation() -> None:
 
     assert entry(0.0, measure=partial(drawn, 1)).ranged
     assert not entry(0.0, measure=plain).ranged
+
+
+def test_the_readmes_tables_are_those_of_a_run(paper: str) -> None:
+    rows = run.measure(paper, quick=True)[:3]
+    page = "before\n<!-- figures of somebody -->\n<!-- end -->\n<!-- figures of else -->\nold\n<!-- end -->\n"
+    made = _page.written(page, rows)
+    assert made == (
+        "before\n<!-- figures of somebody -->\n"
+        f"{_page.HEAD}\n"
+        "| figure 10.1 (h) | 10 ± 5 % | 10.10 | - | met | a |\n"
+        "| figure 12.0 (h) | 10 ± 5 % | 12 | - | **missed** | a |\n"
+        "| figure 10.0 (h) | 10 ± 5 % | 10 | - | holds, not claimed | a |\n\n"
+        "- a: \n"
+        "<!-- end -->\n<!-- figures of else -->\nold\n<!-- end -->\n"
+    )
+    assert _page.written(made, rows) == made
+    assert _page.figures(made)["somebody"][1] == ("figure 12.0 (h)", "10 ± 5 %", "missed", "")
+
+
+@pytest.mark.parametrize("paper", sorted(_page.figures(_page.README.read_text())))
+def test_the_readmes_tables_have_every_figure_of_the_code_with_where_its_constants_come_from(
+    paper: str,
+) -> None:
+    if not run.DATA.is_dir():
+        pytest.skip("no folder of traces: set TRACES to one (see e2e/README.md, Traces)")
+    there = _page.figures(_page.README.read_text())[paper]
+    entries = {table.named(one.name, one.unit): one for one in run.entries(paper, quick=False)}
+    assert [(name, target, source) for name, target, _, source in there] == [
+        (name, _page.target_of(one), one.source) for name, one in entries.items()
+    ]
+    met = [name for name, _, verdict, _ in there if verdict == "met"]
+    assert [name for name in met if entries[name].fitted or not entries[name].claimed] == []
+
+
+def test_the_totals_that_the_readme_states_are_those_of_its_tables() -> None:
+    page = _page.README.read_text()
+    assert _page.written(page, []) == page

@@ -16,6 +16,7 @@ from pathlib import Path
 import click
 
 from e2e.reproduce import table
+from e2e.reproduce._page import README, written
 from e2e.reproduce.run import DATA, papers, run
 
 
@@ -38,16 +39,23 @@ from e2e.reproduce.run import DATA, papers, run
     is_flag=True,
     help="Measure only what OUT does not hold from runs before with the same code and traces.",
 )
+@click.option(
+    "--page",
+    is_flag=True,
+    help="Write the tables of README.md of the papers that are run (whole: not with --only).",
+)
 @click.option("--list", "listed", is_flag=True, help="List the papers.")
 def main(
-    chosen: tuple[str, ...], quick: bool, only: str, processes: int, out: Path, resume: bool, listed: bool
-) -> None:
+    chosen: tuple[str, ...], quick: bool, only: str, processes: int, out: Path, resume: bool, page: bool,
+    listed: bool,
+) -> None:  # fmt: skip
     """Measure the figures of the papers and print them beside their targets.
 
     \b
     Everything (many hours):    make reproduce
     All but our own policy:     make reproduce PAPERS="afs gang gavel pollux sidecar similarity specon"  (an hour)
     The part that tests run:    make reproduce QUICK=1
+    The README's tables:        python -m e2e.reproduce gavel --resume --page
     One paper, one figure:      python -m e2e.reproduce afs --only 'AFS-L'
     Hours, piece by piece:      python -m e2e.reproduce own --resume --only '11cb48'
     """
@@ -59,6 +67,9 @@ def main(
         if name not in there:
             click.echo(f"reproduce: {name!r} is not known; there are: {', '.join(there)}", err=True)
             sys.exit(2)
+    if page and (quick or only):
+        click.echo("reproduce: --page wants whole papers: not with --quick (QUICK) or --only", err=True)
+        sys.exit(2)
     if not (DATA / "README.md").exists():
         click.echo("reproduce: no folder of traces: set TRACES to one (see e2e/README.md, Traces)", err=True)
         sys.exit(2)
@@ -76,6 +87,8 @@ def main(
     plain = [{k: None if v != v else v for k, v in dataclasses.asdict(row).items()} for row in rows]
     (out / "results.json").write_text(json.dumps(plain, indent=1) + "\n", encoding="utf-8")
     failed = [row for row in rows if row.failed]
+    if page and not failed:
+        README.write_text(written(README.read_text(encoding="utf-8"), rows), encoding="utf-8")
     total = math.fsum(row.seconds for row in rows)
     counts = table.counts(row.verdict for row in rows)
     click.echo(f"{len(rows)} figures in {total:.0f} s: {counts}, {len(failed)} fail", err=True)

@@ -69,10 +69,14 @@ def cells(row: Row) -> tuple[str, ...]:
         case other:
             allowed = other if not row.tolerance else f"{other}, {100 * row.tolerance:g} %"
     return (
-        f"{row.name} ({row.unit})" if row.unit else row.name,
+        named(row.name, row.unit),
         target, number(row.result), spread(row), off, "-" if row.target is None else allowed, row.verdict, row.source,
         row.error or row.why,
     )  # fmt: skip
+
+
+def named(name: str, unit: str) -> str:
+    return f"{name} ({unit})" if unit else name
 
 
 def spread(row: Row) -> str:
