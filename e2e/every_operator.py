@@ -1,20 +1,37 @@
-"""What holds of the jobs of every operator: scenarios that the labs of KubeRay and of the training operator both run
-(e2e/test_operators_*.py), each on a lab of 4 nodes x 8 GPUs."""
+"""What holds of the jobs of every operator: scenarios that the labs of several operators run (e2e/test_operators*.py,
+e2e/test_kueue.py), each on a lab of 4 nodes x 8 GPUs."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from e2e.cluster import Cluster, Json, Pod
 from e2e.lab import Lab
-from e2e.operated import everything, gives_all_back, has_state, is_left_alone, of, path, run
-from e2e.scenario import bound, configured, delete_job, job, pod, stays, wait_until, waits_because
+from e2e.operated import everything, gives_all_back, has_state, is_left_alone, of, path, run, submit
+from e2e.scenario import (
+    bound,
+    configured,
+    delete_job,
+    gang,
+    gang_versions,
+    job,
+    planned_after,
+    pod,
+    stays,
+    wait_until,
+    waits_because,
+)
 
 ELASTIC: dict[str, Any] = {"gpus": 4, "min_replicas": 1, "max_replicas": 8}
 """Of a job that has room for 8 pods, and half of it beside another one."""
 TIMEOUT = 8.0
 """Seconds of gang.timeout where it is what a scenario is about."""
+EARLIER, LATER = "z-earlier", "a-later"
+"""Who came first, and not by name."""
+A_SECOND = 1.1
+"""Seconds between two jobs of which one is older: creation times have whole seconds."""
 
 
 def starts_whole_or_not_at_all(
@@ -41,6 +58,50 @@ def starts_whole_or_not_at_all(
     for one in made:
         cluster.delete_pod(Pod(one))
     run(cluster, namespace, roles)
+
+
+def start_in_order_of_submission(
+    cluster: Cluster, namespace: str, owner: Callable[[str], Json], gang_of: str, pods: int
+) -> None:
+    """owner: the one of this name, whose so many pods take all four nodes; gang_of: "jobset-{}"."""
+    holder = Pod(cluster.submit(pod("holder", gpus=8), namespace=namespace)[0])
+
+    def has_all(name: str, count: int) -> None:
+        wait_until(
+            lambda: [one.name.startswith(name) for one in bound(cluster.pods(namespace))] == [True] * count,
+            what=f"{count} pods run, all of {name}",
+            also=lambda: everything(cluster, namespace),
+        )
+
+    has_all("holder", 1)
+    for name in (EARLIER, LATER):
+        submit(cluster, namespace, owner(name))
+        has_state(cluster, namespace, gang_of.format(name), "Waiting")
+        time.sleep(A_SECOND)
+    stays(cluster, lambda: bound(cluster.pods(namespace), 1), what="both wait")
+    cluster.delete_pod(holder)
+    has_all(EARLIER, pods)
+    has_state(cluster, namespace, gang_of.format(LATER), "Waiting")
+    stays(cluster, lambda: bound(cluster.pods(namespace), pods), what="who came later waits")
+    cluster.delete(path(owner(EARLIER)["kind"], namespace, EARLIER), propagationPolicy="Background")
+    has_all(LATER, pods)
+
+
+def is_left_alone_by_restarts(lab: Lab, cluster: Cluster, namespace: str, owner: Json, pods: int) -> None:
+    """What was observed since its Gang was written is worth a write after the first one, and nothing after that."""
+    cluster.submit(owner, namespace=namespace)
+    running = wait_until(
+        lambda: bound(cluster.pods(namespace), pods),
+        what="it runs",
+        also=lambda: everything(cluster, namespace),
+    )
+    for _ in range(2):
+        lab.kill("muster")
+        before = gang_versions(cluster, namespace)
+        lab.start("muster")
+        planned_after(cluster)
+    assert gang_versions(cluster, namespace) == before, "nothing is written again"
+    assert {one.uid for one in bound(cluster.pods(namespace))} == {one.uid for one in running}
 
 
 def is_scaled_beyond_the_room_and_keeps_what_runs(
@@ -105,6 +166,31 @@ def gives_a_half_and_has_it_back(
     delete_job(cluster, namespace, "other")
     wait_until(lambda: not cluster.pods(namespace, "other"), what="the other is gone")
     return before, run(cluster, namespace, roles)
+
+
+def keeps_its_size_and_says_why(
+    cluster: Cluster, namespace: str, owner: Json, gang_name: str, pods: int, why: str
+) -> None:
+    """All of it goes on while another elastic job waits, and its Gang says why; within shared_by."""
+    cluster.submit(owner, namespace=namespace)
+    before = wait_until(
+        lambda: bound(cluster.pods(namespace), pods),
+        what="it runs",
+        also=lambda: everything(cluster, namespace),
+    )
+    cluster.submit(job("other", 8, success_on="0", **ELASTIC), namespace=namespace)
+    has_state(cluster, namespace, "job-other", "Waiting")
+    wait_until(
+        lambda: gang(cluster, namespace, gang_name).get("keeps") == why,
+        what="its Gang says why it has one size",
+        also=lambda: everything(cluster, namespace),
+    )
+    stays(
+        cluster,
+        lambda: {one.uid for one in bound(cluster.pods(namespace))} == {one.uid for one in before},
+        what="all of it goes on",
+        also=lambda: everything(cluster, namespace),
+    )
 
 
 def loses_one_that_comes_again_to_its_place(

@@ -10,6 +10,7 @@ import pytest
 
 from e2e.cluster import Cluster, Json, Pod
 from e2e.elastic import failed, indexes, settles, shared_by
+from e2e.every_operator import start_in_order_of_submission
 from e2e.lab import Lab
 from e2e.operated import KUEUE_API, everything, has_state, jobset, operated, role, run
 from e2e.queued import (
@@ -92,6 +93,20 @@ def test_a_job_starts_once_kueue_has_quota_and_muster_has_room_for_all_of_it(
         ends_now(cluster, *first)
         is_admitted(cluster, namespace, "second")
         runs_whole(cluster, namespace, "second", 2)
+
+
+def test_jobsets_that_kueue_has_admitted_start_in_order_of_submission(
+    cluster: Cluster, namespace: str
+) -> None:
+    """There is quota for both, and room for one."""
+    with quota(cluster, namespace, gpus=64):
+        start_in_order_of_submission(
+            cluster,
+            namespace,
+            lambda name: queued(jobset(name, workers=role(4, gpus=8))),
+            "jobset-{}",
+            4,
+        )
 
 
 def test_a_job_whose_pods_kueue_gates_one_by_one_starts_when_it_has_let_all_of_them_go(

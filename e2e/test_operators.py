@@ -13,7 +13,7 @@ import yaml
 
 from e2e.cluster import Cluster, Json, Pod, Refused
 from e2e.elastic import indexes, shared_by
-from e2e.every_operator import gives_a_half_and_has_it_back
+from e2e.every_operator import gives_a_half_and_has_it_back, start_in_order_of_submission
 from e2e.kind.left_out import OPERATORS
 from e2e.lab import Lab
 from e2e.lab.places import CHECKOUT
@@ -131,6 +131,23 @@ def test_of_two_jobsets_that_want_the_same_room_one_runs_whole_and_the_other_wai
         lambda: [jobset_of(one) for one in bound(cluster.pods(namespace))] == [waiting] * 3,
         what=f"then {waiting} runs whole",
         also=lambda: everything(cluster, namespace),
+    )
+
+
+def test_jobsets_start_in_order_of_submission(cluster: Cluster, namespace: str) -> None:
+    start_in_order_of_submission(
+        cluster,
+        namespace,
+        lambda name: jobset(name, driver=role(1, gpus=8), workers=role(3, gpus=8)),
+        "jobset-{}",
+        4,
+    )
+
+
+def test_trainjobs_start_in_order_of_submission(cluster: Cluster, namespace: str) -> None:
+    submit(cluster, namespace, runtime("plain"))
+    start_in_order_of_submission(
+        cluster, namespace, lambda name: train_job(name, "plain", nodes=4, gpus=8), "trainjob-{}", 4
     )
 
 

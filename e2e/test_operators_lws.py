@@ -8,7 +8,7 @@ import pytest
 
 from e2e.cluster import Cluster, Pod
 from e2e.elastic import shared_by
-from e2e.every_operator import ELASTIC
+from e2e.every_operator import ELASTIC, keeps_its_size_and_says_why, start_in_order_of_submission
 from e2e.lab import Lab
 from e2e.operated import everything, has_state, is_left_alone, leader_worker_set, operated, path
 from e2e.scenario import (
@@ -24,6 +24,7 @@ from e2e.scenario import (
     wait_until,
     waits_because,
 )
+from e2e.stopped_operator import holds_places, waits_for_the_last_of_its_pods_and_starts_whole
 
 pytestmark = [pytest.mark.lab, pytest.mark.operators("lws")]
 
@@ -67,6 +68,27 @@ def test_each_group_of_a_leaderworkerset_starts_whole_or_not_at_all(cluster: Clu
         ),
         what="group 0 is left, whole",
         also=lambda: everything(cluster, namespace),
+    )
+
+
+def test_groups_start_in_order_of_submission(cluster: Cluster, namespace: str) -> None:
+    start_in_order_of_submission(
+        cluster, namespace, lambda name: leader_worker_set(name, 4, gpus=8), "leaderworkerset-{}-0", 4
+    )
+
+
+def test_a_group_waits_for_the_last_of_its_pods_and_starts_whole(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    waits_for_the_last_of_its_pods_and_starts_whole(
+        lab,
+        cluster,
+        namespace,
+        leader_worker_set("serve", 3, gpus=8),
+        "leaderworkerset-serve-0",
+        {"worker": 3},
+        {"leaderworkerset.sigs.k8s.io/worker-index": "2"},
+        "2 of 3 pods exist; missing: 1 worker",
     )
 
 
@@ -114,6 +136,7 @@ def goes_on_after_a_slow_leader(cluster: Cluster, namespace: str, seconds: float
     slow = leader_worker_set("slow", 4, startup="LeaderReady", leader=slowly, gpus=8)
     cluster.submit(slow, namespace=namespace)
     (leader,) = runs(cluster, namespace, 1)
+    holds_places(cluster, namespace, "leaderworkerset-slow-0", 3)
     pods = runs(cluster, namespace, 4, within=seconds + PATIENCE)
     assert leader.uid in {one.uid for one in pods}
     is_left_alone(cluster, namespace, pods, alone)
@@ -197,22 +220,14 @@ def test_an_elastic_group_that_its_controller_makes_again_as_a_whole_keeps_its_s
     lab: Lab, cluster: Cluster, namespace: str
 ) -> None:
     """restartPolicy RecreateGroupOnPodRestart: whoever ends one of its pods ends all of them."""
+    why = (
+        "the LeaderWorkerSet makes all of a group again when one of its pods is ended (restartPolicy "
+        "RecreateGroupOnPodRestart; with None it does not); "
+        'muster.dev/evictable: "true" on those pods allows it all the same'
+    )
+    group = leader_worker_set("serve", 8, **ELASTIC)
     with shared_by(lab, "max-min"):
-        cluster.submit(leader_worker_set("serve", 8, **ELASTIC), namespace=namespace)
-        before = runs(cluster, namespace, 8)
-        cluster.submit(job("other", 8, success_on="0", **ELASTIC), namespace=namespace)
-        has_state(cluster, namespace, "job-other", "Waiting")
-        stays(
-            cluster,
-            lambda: {one.uid for one in bound(cluster.pods(namespace))} == {one.uid for one in before},
-            what="all of it goes on",
-            also=lambda: everything(cluster, namespace),
-        )
-        assert cluster.gangs(namespace)["leaderworkerset-serve-0"]["status"]["keeps"] == (
-            "the LeaderWorkerSet makes all of a group again when one of its pods is ended (restartPolicy "
-            "RecreateGroupOnPodRestart; with None it does not); "
-            'muster.dev/evictable: "true" on those pods allows it all the same'
-        )
+        keeps_its_size_and_says_why(cluster, namespace, group, "leaderworkerset-serve-0", 8, why)
 
 
 def test_such_a_group_that_may_shrink_all_the_same_is_made_again_as_a_whole_each_time(

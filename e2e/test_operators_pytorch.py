@@ -14,9 +14,12 @@ from e2e.every_operator import (
     ELASTIC,
     TIMEOUT,
     gives_a_half_and_has_it_back,
+    is_left_alone_by_restarts,
     is_scaled_beyond_the_room_and_keeps_what_runs,
     is_suspended_and_comes_back_whole,
+    keeps_its_size_and_says_why,
     loses_one_that_comes_again_to_its_place,
+    start_in_order_of_submission,
     starts_whole_or_not_at_all,
 )
 from e2e.lab import Lab
@@ -31,6 +34,10 @@ from e2e.scenario import (
     runs_whole,
     stays,
     wait_until,
+)
+from e2e.stopped_operator import (
+    starts_on_places_that_are_held_for_the_rest,
+    waits_for_the_last_of_its_pods_and_starts_whole,
 )
 
 pytestmark = [pytest.mark.lab, pytest.mark.operators("training-operator")]
@@ -48,18 +55,50 @@ def conditions(cluster: Cluster, namespace: str, name: str) -> set[str]:
     return {one["type"] for one in status.get("conditions") or [] if one["status"] == "True"}
 
 
-def rigid() -> Json:
+def rigid(name: str = "bert") -> Json:
     """All of the lab's GPUs."""
     eight = {"gpus": 8}
-    return pytorch_job("bert", Master=(1, eight), Worker=(3, eight))
+    return pytorch_job(name, Master=(1, eight), Worker=(3, eight))
 
 
 ROLES = {"master": 1, "worker": 3}
+OF_WORKERS = {"training.kubeflow.org/replica-type": "worker"}
 
 
 def test_a_pytorchjob_starts_whole_or_not_at_all(cluster: Cluster, namespace: str) -> None:
     needs = "needs 32 GPUs (1 master, 3 worker)"
     starts_whole_or_not_at_all(cluster, namespace, rigid(), "kubeflow-bert", needs, ROLES)
+
+
+def test_pytorchjobs_start_in_order_of_submission(cluster: Cluster, namespace: str) -> None:
+    start_in_order_of_submission(cluster, namespace, rigid, "kubeflow-{}", 4)
+
+
+def test_a_pytorchjob_waits_for_the_last_of_its_pods_and_starts_whole(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    waits_for_the_last_of_its_pods_and_starts_whole(
+        lab,
+        cluster,
+        namespace,
+        rigid(),
+        "kubeflow-bert",
+        ROLES,
+        OF_WORKERS | {"training.kubeflow.org/replica-index": "2"},
+        "3 of 4 pods exist; missing: 1 worker",
+    )
+
+
+def test_a_master_whose_operator_makes_no_workers_for_now_starts_on_their_places(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    starts_on_places_that_are_held_for_the_rest(
+        lab, cluster, namespace, rigid(), "kubeflow-bert", ROLES, OF_WORKERS, 3
+    )
+
+
+def test_a_running_pytorchjob_is_left_alone_by_a_restart(lab: Lab, cluster: Cluster, namespace: str) -> None:
+    is_left_alone_by_restarts(lab, cluster, namespace, rigid(), 4)
 
 
 def test_a_pytorchjob_that_has_succeeded_is_finished_though_a_replica_of_it_waits(
@@ -144,8 +183,23 @@ def test_a_pytorchjob_shrinks_and_grows_and_nothing_is_counted_against_it(
     with shared_by(lab, "max-min"):
         cluster.submit(pytorch_job("bert", policy, Worker=(8, ELASTIC)), namespace=namespace)
         for _ in range(2):
-            gives_a_half_and_has_it_back(cluster, namespace, "worker", {"worker": 8})
+            whole, again = gives_a_half_and_has_it_back(cluster, namespace, "worker", {"worker": 8})
+            stayed = {one.uid for one in whole} & {one.uid for one in again}
+            assert {one.name for one in again if one.uid in stayed} == {f"bert-worker-{i}" for i in range(4)}
     assert not conditions(cluster, namespace, "bert") & {"Failed", "Restarting", "Succeeded"}
+
+
+def test_an_elastic_pytorchjob_that_a_worker_less_would_fail_keeps_its_size_and_says_why(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    never = pytorch_job("bert", Worker=(8, ELASTIC))
+    never["spec"]["pytorchReplicaSpecs"]["Worker"]["restartPolicy"] = "Never"
+    why = (
+        "the PyTorchJob's Worker replicas have restartPolicy Never, so one that is ended fails it; "
+        'muster.dev/evictable: "true" on those pods allows it all the same'
+    )
+    with shared_by(lab, "max-min"):
+        keeps_its_size_and_says_why(cluster, namespace, never, "kubeflow-bert", 8, why)
 
 
 # --- failures -----------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from e2e.every_operator import (
     is_scaled_beyond_the_room_and_keeps_what_runs,
     is_suspended_and_comes_back_whole,
     loses_one_that_comes_again_to_its_place,
+    start_in_order_of_submission,
     starts_whole_or_not_at_all,
 )
 from e2e.lab import Lab
@@ -33,6 +34,7 @@ from e2e.operated import (
     worker_group,
 )
 from e2e.scenario import bound, configured, gated, job, pod, runs_whole, stays, wait_until
+from e2e.stopped_operator import waits_for_the_last_of_its_pods_and_starts_whole
 
 pytestmark = [pytest.mark.lab, pytest.mark.operators("kuberay")]
 
@@ -47,9 +49,9 @@ def resize(cluster: Cluster, namespace: str, name: str, *groups: Json) -> None:
     cluster.patch(path("RayCluster", namespace, name), {"spec": {"workerGroupSpecs": list(groups)}})
 
 
-def rigid() -> Json:
+def rigid(name: str = "ray") -> Json:
     """All of the lab's GPUs, and a head without any."""
-    return ray_cluster("ray", worker_group("small", 4, gpus=8))
+    return ray_cluster(name, worker_group("small", 4, gpus=8))
 
 
 ROLES = {"headgroup": 1, "small": 4}
@@ -58,6 +60,25 @@ ROLES = {"headgroup": 1, "small": 4}
 def test_a_raycluster_starts_whole_or_not_at_all(cluster: Cluster, namespace: str) -> None:
     needs = "needs 32 GPUs (1 headgroup, 4 small)"
     starts_whole_or_not_at_all(cluster, namespace, rigid(), "raycluster-ray", needs, ROLES)
+
+
+def test_rayclusters_start_in_order_of_submission(cluster: Cluster, namespace: str) -> None:
+    start_in_order_of_submission(cluster, namespace, rigid, "raycluster-{}", 5)
+
+
+def test_a_raycluster_starts_its_head_together_with_the_last_of_its_workers(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    waits_for_the_last_of_its_pods_and_starts_whole(
+        lab,
+        cluster,
+        namespace,
+        ray_cluster("ray", worker_group("small", 1, gpus=8), worker_group("large", 2, gpus=8)),
+        "raycluster-ray",
+        {"headgroup": 1, "small": 1, "large": 2},
+        {"ray.io/group": "large"},
+        "2 of 4 pods exist; missing: 2 large",
+    )
 
 
 @pytest.mark.parametrize("profile", ["fifo", "max-min"])
@@ -119,9 +140,11 @@ def test_a_raycluster_shrinks_and_grows_while_its_head_goes_on(
         cluster.submit(
             ray_cluster("ray", worker_group("small", 8, **ELASTIC), head=head), namespace=namespace
         )
-        whole, again = gives_a_half_and_has_it_back(cluster, namespace, "small", {"headgroup": 1, "small": 8})
-    heads = [[one.uid for one in pods if of("headgroup")(one)] for pods in (whole, again)]
-    assert heads[0] == heads[1]
+        for _ in range(2):
+            parts = gives_a_half_and_has_it_back(cluster, namespace, "small", {"headgroup": 1, "small": 8})
+            for group, stay in (("headgroup", 1), ("small", 4)):
+                before, after = ({one.uid for one in pods if of(group)(one)} for pods in parts)
+                assert len(before & after) == stay, group
 
 
 @pytest.fixture
