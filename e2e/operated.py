@@ -5,7 +5,7 @@ Trainer, LeaderWorkerSet, KubeRay and the training operator write.
     with operated("jobset", "trainer") as lab:      # in a fixture named _session_lab
     cluster.submit(jobset("llm", driver=role(1), workers=role(4, gpus=8)), namespace=namespace)
 
-e2e/operators.py plays the others instead: what they do, without them."""
+e2e/operators.py has owners whose operators are not there."""
 
 from __future__ import annotations
 

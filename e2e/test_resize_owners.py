@@ -1,5 +1,6 @@
 # Over 300 lines: each kind of owner grows and shrinks, in the same steps.
-"""Growing and shrinking, for every kind of owner: nothing is counted as failed, nothing is run twice, nobody fights.
+"""Growing and shrinking, for every kind of owner that Kubernetes brings along: nothing is counted as failed, nothing
+is run twice, nobody fights. Owners of real operators: test_operators*.py.
 
 Each kind has a node of its own (8 GPUs) with four replicas of two, and a rival takes half of that node and gives it
 back, again and again. GPUs are shared evenly (max-min), so a round is one shrink from 4 to 2 and one growth back.
@@ -19,15 +20,6 @@ import pytest
 from e2e.cluster import Cluster, Json, Pod
 from e2e.elastic import only, shared_by
 from e2e.lab import Lab
-from e2e.operators import (
-    custom,
-    operator,
-    pytorch_job,
-    pytorch_pod,
-    ray_pod,
-    serve,
-    withdraw,
-)
 from e2e.scenario import (
     bound,
     comes_to_hold,
@@ -58,26 +50,13 @@ BACK_OFF = 9.0
 """Seconds: the Job controller's shortest back-off is 10, and doubles, so what is mostly back before was counted as
 nothing. (Mostly: any process of a busy machine may stand still for seconds. That nothing at all was counted says
 `verdict`.)"""
-INDEX_KEYS = (
-    "batch.kubernetes.io/job-completion-index",
-    "apps.kubernetes.io/pod-index",
-    "training.kubeflow.org/replica-index",
-)
+INDEX_KEYS = ("batch.kubernetes.io/job-completion-index", "apps.kubernetes.io/pod-index")
 
 
 @pytest.fixture(autouse=True)
 def evenly(lab: Lab) -> Iterator[None]:
     with shared_by(lab, "max-min", estimate="declared"):
         yield
-
-
-@pytest.fixture(scope="module")
-def made() -> Iterator[dict[str, Cluster]]:
-    """Definitions that this module made, by name; they go when it ends."""
-    found: dict[str, Cluster] = {}
-    yield found
-    for name, cluster in found.items():
-        withdraw(cluster, name)
 
 
 # --- what is submitted, what is watched ---------------------------------------------------------------------
@@ -310,66 +289,15 @@ def test_ten_shrinks_and_growths_of_every_kind_count_as_nothing(
     assert completes(cluster, namespace, "queue")["succeeded"] == WHOLE
 
 
-# --- custom owners ------------------------------------------------------------------------------------------
-
-
-def test_five_shrinks_and_growths_of_custom_owners(
-    lab: Lab, cluster: Cluster, namespace: str, made: dict[str, Cluster]
-) -> None:
-    made |= dict.fromkeys(serve(cluster), cluster)
-    nodes = nodes_for(lab, cluster, "bert", "ray")
-
-    def what(app: str, **more: Any) -> dict[str, Any]:
-        return elastic(app, nodes[app], **more)
-
-    def head(app: str, **more: Any) -> dict[str, Any]:
-        return {"gpus": 0, "affinity": on_node(nodes[app]), **more}
-
-    def submit(manifest: Json) -> Json:
-        return cluster.submit(manifest, namespace=namespace)[0]
-
-    bert = submit(pytorch_job("bert", WHOLE, restartPolicy="OnFailure"))
-    groups = [{"groupName": "gpu", "replicas": WHOLE}]
-    ray = submit(custom("RayCluster", "ray", {"workerGroupSpecs": groups}))
-    pods = [
-        pytorch_pod(bert, "master", 0, **head("bert")),
-        *(pytorch_pod(bert, "worker", i, **what("bert")) for i in range(WHOLE)),
-        ray_pod(ray, "headgroup", 0, **head("ray", annotations={"muster.dev/evictable": "true"})),
-        *(ray_pod(ray, "gpu", i, **what("ray")) for i in range(WHOLE)),
-    ]
-    with operator(cluster, namespace, pods):
-        rounds(cluster, namespace, nodes, ROUNDS // 2)
-    assert set(cluster.gangs(namespace)) >= {"kubeflow-bert", "raycluster-ray"}
-
-
-RIGID: dict[str, tuple[Callable[[Cluster, str], list[Json]], str, str]] = {
+RIGID: dict[str, tuple[list[Json], str, str]] = {
     "indexed": (
-        lambda cluster, namespace: [job("fixed", WHOLE, **elastic("fixed", "node-00"))],  # noqa: ARG005
+        [job("fixed", WHOLE, **elastic("fixed", "node-00"))],
         "job-fixed",
         "Job fixed is Indexed without a successPolicy, so it would wait for ever for replicas that never run; "
         "a successPolicy on the leader's index makes it elastic",
     ),
-    "pytorchjob": (
-        lambda cluster, namespace: [
-            pytorch_pod(owner, "worker", i, **elastic("fixed", "node-00"))
-            for owner in cluster.submit(
-                custom(
-                    "PyTorchJob",
-                    "fixed",
-                    {"pytorchReplicaSpecs": {"Worker": {"replicas": WHOLE, "restartPolicy": "Never"}}},
-                ),
-                namespace=namespace,
-            )
-            for i in range(WHOLE)
-        ],
-        "kubeflow-fixed",
-        "the PyTorchJob's Worker replicas have restartPolicy Never, so one that is ended fails it; "
-        'muster.dev/evictable: "true" on those pods allows it all the same',
-    ),
     "bare": (
-        lambda cluster, namespace: [  # noqa: ARG005
-            pod(f"fixed-{i}", job="fixed", **elastic("fixed", "node-00")) for i in range(WHOLE)
-        ],
+        [pod(f"fixed-{i}", job="fixed", **elastic("fixed", "node-00")) for i in range(WHOLE)],
         "fixed",
         'pods without an owner that would create them again are not ended; muster.dev/evictable: "true" on them '
         "allows it",
@@ -379,12 +307,11 @@ RIGID: dict[str, tuple[Callable[[Cluster, str], list[Json]], str, str]] = {
 
 @pytest.mark.parametrize("kind", RIGID)
 def test_a_job_that_eviction_would_hurt_keeps_its_size_and_says_why(
-    lab: Lab, cluster: Cluster, namespace: str, made: dict[str, Cluster], kind: str
+    lab: Lab, cluster: Cluster, namespace: str, kind: str
 ) -> None:
-    made |= dict.fromkeys(serve(cluster), cluster)
     only(lab, cluster, "node-00")
     manifests, name, why = RIGID[kind]
-    cluster.submit(*manifests(cluster, namespace), namespace=namespace)
+    cluster.submit(*manifests, namespace=namespace)
     nodes = {"fixed": "node-00"}
     before = {one.uid for one in have(cluster, namespace, nodes, WHOLE)["fixed"]}
     cluster.submit(rival("fixed", "node-00"), namespace=namespace)
