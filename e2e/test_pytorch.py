@@ -1,5 +1,6 @@
 """PyTorch under torchrun on real containers: Muster grows, shrinks and moves it, its processes die, and its loss
-goes on; as a gang that keeps its size, and as JobSet and Trainer make its pods, it falls as well.
+goes on, as a Job and as JobSet makes its pods; as a gang that keeps its size, and as Trainer makes it, it falls as
+well.
 
 The trainings are config/samples/pytorch as it is shipped, with Debian's torch and gloo on the CPU, on two nodes of
 the lab that really run containers. What they did is read from their own logs: starts, steps and checkpoints."""
@@ -7,9 +8,7 @@ the lab that really run containers. What they did is read from their own logs: s
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 
@@ -24,11 +23,10 @@ from e2e.lab.ports import reserve
 from e2e.lab.realnode import why_not
 from e2e.referee import watching
 from e2e.scenario import bound, gated, wait_until
-from e2e.test_training import SLOW, SPACE, Training, come, environment_of, fitted, go, sample
+from e2e.test_training import SLOW, SPACE, come, go, has_learned, sample
+from e2e.torchrun import EVERY, SAMPLE, Ddp, as_job, fits, is_complete, no_step_is_lost, rigid
 
-SAMPLE = CHECKOUT / "config" / "samples" / "pytorch"
 TORCHRUN = Path("/usr/bin/torchrun")  # containers of real nodes see this machine's /usr
-EVERY = 20
 STEPS = 100  # of a sample that is to come to its end
 
 
@@ -70,59 +68,6 @@ def real() -> Iterator[Lab]:
         yield lab
     finally:
         lab.down()
-
-
-@dataclass(frozen=True)
-class Ddp(Training):
-    """The sample's Job, and what its log says."""
-
-    name: str = "pytorch"
-
-    def goes_on(self, workers: int, what: str) -> None:
-        """Wait for steps by so many workers, in what is logged from now on."""
-        self._has_steps(workers, what, len(self.log))
-
-    def starts_again(self, workers: int, what: str, since: int) -> None:
-        """Wait for a start that is logged after so many entries, and steps by so many workers after it."""
-        wait_until(
-            lambda: any("start" in entry for entry in self.log[since:]),
-            within=SLOW,
-            what=f"{what}: a start",
-            also=self.said,
-        )
-        first = next(at for at, entry in enumerate(self.log) if at >= since and "start" in entry)
-        self._has_steps(workers, what, first)
-
-    def _has_steps(self, workers: int, what: str, since: int) -> None:
-        wait_until(
-            lambda: workers in [entry["workers"] for entry in self.log[since:] if "step" in entry],
-            within=SLOW,
-            what=f"{what}: steps by {workers} workers",
-            also=self.said,
-        )
-
-    def kills(self, what: str, *settings: str) -> int:
-        """Kill the one process of its containers that has these in its environment and `what` on its command line,
-        as nothing announces it. How long the log was."""
-        wanted = {each.encode() for each in settings}
-        (found,) = {
-            pid
-            for node in self.lab.real_nodes
-            for pid in node.cgroup.pids()
-            if wanted <= set(environment_of(pid).split(b"\0")) and what in command_of(pid)
-        }
-        seen = len(self.log)
-        os.kill(found, signal.SIGKILL)
-        return seen
-
-
-def command_of(pid: int) -> list[str]:
-    """Its command line's words, of paths the last part."""
-    try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
-    except (FileNotFoundError, ProcessLookupError):
-        return []
-    return [word.rpartition("/")[2] for word in words]
 
 
 def test_a_torchrun_training_is_grown_and_shrunk_its_processes_die_and_its_loss_goes_on(real: Lab) -> None:
@@ -221,18 +166,27 @@ def a_trainjob(fit: Callable[[Json], Json]) -> list[Json]:
     return [runtime, job]
 
 
-def as_job(spec: Json) -> Json:
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "any"}, "spec": spec}
+def a_rigid_jobset(fit: Callable[[Json], Json]) -> list[Json]:
+    """As the sample's first lines say."""
+    return a_jobset(lambda job: fit(rigid(job, 4)))
+
+
+def a_rigid_trainjob(fit: Callable[[Json], Json]) -> list[Json]:
+    """The same; on each node one worker."""
+    runtime, job = a_trainjob(lambda job: fit(rigid(job, 2)))
+    job["spec"]["trainer"]["numNodes"] = 2
+    return [runtime, job]
 
 
 @pytest.mark.parametrize(
     ("made", "name", "sizes"),
     [
         (a_rigid_job, "pytorch", {4}),
-        (a_jobset, "pytorch-workers-0", {4}),
+        (a_rigid_jobset, "pytorch-workers-0", {4}),
         (a_trainjob, "pytorch-node-0", {2}),
+        (a_rigid_trainjob, "pytorch-node-0", {2}),
     ],
-    ids=["rigid-job", "jobset", "trainjob"],
+    ids=["rigid-job", "rigid-jobset", "trainjob", "rigid-trainjob"],
 )
 def test_a_sample_trains_to_its_end_and_its_loss_falls(
     real: Lab, made: Callable[[Callable[[Json], Json]], list[Json]], name: str, sizes: set[int]
@@ -241,22 +195,10 @@ def test_a_sample_trains_to_its_end_and_its_loss_falls(
     cluster = Cluster(real.kubeconfig)
     folder = real.folder / f"training-{made.__name__}"
     training = Ddp(real, cluster, folder, name)
-    port = str(reserve(real.folder, [f"rendezvous-{name}"])[f"rendezvous-{name}"])  # loopback is everybody's
-
-    def fit(job: Json) -> Json:
-        found = fitted(real, job, folder, SAMPLE, {"STEPS": str(STEPS)})
-        found["spec"]["template"]["spec"]["containers"][0]["env"].append({"name": "PORT", "value": port})
-        return found
-
-    manifests = made(fit)
+    manifests = made(fits(training, STEPS))
     with watching(cluster) as referee:
         operated.submit(cluster, SPACE, *manifests)
-        wait_until(
-            lambda: training.status.get("completionTime"),
-            within=SLOW,
-            what="its Job is complete",
-            also=training.said,
-        )
+        is_complete(training)
         wait_until(lambda: not referee.open(), what="nothing is under way", also=training.said)
     assert referee.faults == []
     assert not training.status.get("failed")
@@ -268,21 +210,33 @@ def test_a_sample_trains_to_its_end_and_its_loss_falls(
         remove(training, one)
 
 
-def no_step_is_lost(log: list[Json]) -> None:
-    """Every start goes on from the last checkpoint; all changes but a death of rank 0 had one of their own step."""
-    last = saved = 0
-    again = []
-    for entry in log:
-        if "start" in entry:
-            assert entry["start"] == saved, entry
-            if last != saved:
-                again.append(last - saved)
-            last = saved
-        elif "checkpoint" in entry:
-            assert entry["checkpoint"] == last, entry
-            saved = last
-        else:
-            assert entry["step"] == last + 1, entry
-            last = entry["step"]
-    assert len(again) <= 2, again  # index 0 may have had rank 0, too
-    assert all(steps < EVERY for steps in again), again
+def test_the_jobset_is_grown_and_shrunk_and_its_loss_goes_on(real: Lab) -> None:
+    cluster = Cluster(real.kubeconfig)
+    training = Ddp(real, cluster, real.folder / "training-elastic-jobset", "pytorch-workers-0")
+    come(training, "guests-0", 2)
+    manifests = a_jobset(fits(training, 1_000_000))
+    operated.submit(cluster, SPACE, *manifests)
+    with watching(cluster) as referee:
+        training.goes_on(2, "started on what is free")
+        go(training, "guests-0")
+        training.goes_on(4, "grown")
+        come(training, "guests-1", 2)
+        training.goes_on(2, "shrunk")
+        assert training.indexes == [0, 1]
+        go(training, "guests-1")
+        training.goes_on(4, "grown again")
+        wait_until(
+            lambda: has_learned(training.steps, 10),
+            within=SLOW,
+            what="its loss is a tenth",
+            also=training.said,
+        )
+        (training.folder / "enough").touch()
+        is_complete(training)
+        wait_until(lambda: not referee.open(), what="nothing is under way", also=training.said)
+    assert referee.faults == []
+    assert not training.status.get("failed")
+    assert not cluster.get(operated.path("JobSet", SPACE, "pytorch"))["status"].get("restarts")
+    no_step_is_lost(training.log)
+    for one in manifests:
+        remove(training, one)

@@ -21,9 +21,9 @@ from e2e.lab import Lab, Shape, podnet
 from e2e.lab.places import CHECKOUT
 from e2e.referee import watching
 from e2e.scenario import bound, in_state, wait_until
-from e2e.test_pytorch import EVERY, SAMPLE, Ddp, as_job, no_step_is_lost
 from e2e.test_pytorch import REASON as NO_REAL_NODE
 from e2e.test_training import SLOW, SPACE, come, fitted, go
+from e2e.torchrun import EVERY, SAMPLE, Ddp, as_job, no_step_is_lost
 
 REASON = NO_REAL_NODE or podnet.why_not()
 OWN_LAB = "want a real node of the lab"

@@ -1,0 +1,133 @@
+"""Trainings of config/samples/pytorch under torchrun, and what their logs say: for test_pytorch*.py."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from e2e.cluster import Json
+from e2e.lab.places import CHECKOUT
+from e2e.lab.ports import reserve
+from e2e.scenario import wait_until
+from e2e.test_training import SLOW, Training, environment_of, fitted
+
+SAMPLE = CHECKOUT / "config" / "samples" / "pytorch"
+EVERY = 20
+"""Steps between two checkpoints."""
+
+
+@dataclass(frozen=True)
+class Ddp(Training):
+    """The sample's Job, and what its log says."""
+
+    name: str = "pytorch"
+
+    def goes_on(self, workers: int, what: str) -> None:
+        """Wait for steps by so many workers, in what is logged from now on."""
+        self._has_steps(workers, what, len(self.log))
+
+    def starts_again(self, workers: int, what: str, since: int) -> None:
+        """Wait for a start that is logged after so many entries, and steps by so many workers after it."""
+        wait_until(
+            lambda: any("start" in entry for entry in self.log[since:]),
+            within=SLOW,
+            what=f"{what}: a start",
+            also=self.said,
+        )
+        first = next(at for at, entry in enumerate(self.log) if at >= since and "start" in entry)
+        self._has_steps(workers, what, first)
+
+    def _has_steps(self, workers: int, what: str, since: int) -> None:
+        wait_until(
+            lambda: workers in [entry["workers"] for entry in self.log[since:] if "step" in entry],
+            within=SLOW,
+            what=f"{what}: steps by {workers} workers",
+            also=self.said,
+        )
+
+    def kills(self, what: str, *settings: str) -> int:
+        """Kill the one process of its containers that has these in its environment and `what` on its command line,
+        as nothing announces it. How long the log was."""
+        wanted = {each.encode() for each in settings}
+        (found,) = {
+            pid
+            for node in self.lab.real_nodes
+            for pid in node.cgroup.pids()
+            if wanted <= set(environment_of(pid).split(b"\0")) and what in command_of(pid)
+        }
+        seen = len(self.log)
+        os.kill(found, signal.SIGKILL)
+        return seen
+
+
+def command_of(pid: int) -> list[str]:
+    """Its command line's words, of paths the last part."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+    return [word.rpartition("/")[2] for word in words]
+
+
+def as_job(spec: Json) -> Json:
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "any"}, "spec": spec}
+
+
+def rigid(job: Json, workers: int) -> Json:
+    """A sample's Job as a gang of so many that keeps its size: without the two annotations and the successPolicy."""
+    spec = job["spec"]
+    del spec["successPolicy"]
+    for size in ("completions", "parallelism"):
+        if size in spec:
+            spec[size] = workers
+    for annotation in ("muster.dev/min-replicas", "muster.dev/max-replicas"):
+        spec["template"]["metadata"]["annotations"].pop(annotation, None)
+    for variable in spec["template"]["spec"]["containers"][0]["env"]:
+        if variable["name"] == "NODES":
+            variable["value"] = str(workers)
+    return job
+
+
+def fits(training: Ddp, steps: int) -> Callable[[Json], Json]:
+    """How a Job of a sample is fitted to this machine, with so many steps."""
+    own = f"rendezvous-{training.folder.name}"
+    port = str(reserve(training.lab.folder, [own])[own])  # loopback is everybody's
+
+    def fit(job: Json) -> Json:
+        found = fitted(training.lab, job, training.folder, SAMPLE, {"STEPS": str(steps)})
+        found["spec"]["template"]["spec"]["containers"][0]["env"].append({"name": "PORT", "value": port})
+        return found
+
+    return fit
+
+
+def is_complete(training: Ddp) -> None:
+    wait_until(
+        lambda: training.status.get("completionTime"),
+        within=SLOW,
+        what="its Job is complete",
+        also=training.said,
+    )
+
+
+def no_step_is_lost(log: list[Json]) -> None:
+    """Every start goes on from the last checkpoint; all changes but a death of rank 0 had one of their own step."""
+    last = saved = 0
+    again = []
+    for entry in log:
+        if "start" in entry:
+            assert entry["start"] == saved, entry
+            if last != saved:
+                again.append(last - saved)
+            last = saved
+        elif "checkpoint" in entry:
+            assert entry["checkpoint"] == last, entry
+            saved = last
+        else:
+            assert entry["step"] == last + 1, entry
+            last = entry["step"]
+    assert len(again) <= 2, again  # index 0 may have had rank 0, too
+    assert all(steps < EVERY for steps in again), again
