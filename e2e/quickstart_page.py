@@ -65,6 +65,8 @@ class Shell:
 
     def __init__(self, folder: Path, kubeconfig: Path | None = None) -> None:
         self._folder, self._exported = folder, folder / "exported"
+        self.said = ""
+        """By the last command, on stderr."""
         programs = {name: build.find(binaries()[name]) for name in ("kubectl", "helm")}
         (folder / "bin").mkdir()
         for name, program in (programs | {"muster": muster_program()}).items():
@@ -93,6 +95,7 @@ class Shell:
             text=True,
             check=False,
         )
+        self.said = done.stderr
         assert done.returncode == 0, f"{text}\nexited {done.returncode}: {done.stdout}{done.stderr}"
         return done.stdout
 

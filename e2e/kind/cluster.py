@@ -7,18 +7,18 @@ import os
 import signal
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 
 from e2e.kind import images
 from e2e.kind.engine import docker, environment
 from e2e.lab import build, daemon, versions
+from e2e.lab import nodes as fake_nodes
 from e2e.lab.chart import CHART, NAMESPACE, RELEASE
 from e2e.lab.errors import LabError
 from e2e.lab.places import CHECKOUT, labs
 from e2e.lab.programs import output
 from e2e.lab.say import say
-from e2e.lab.shape import NodeGroup, Shape, nodes
+from e2e.lab.shape import NodeGroup, Shape
 
 NAME = "muster"
 NODE = f"{NAME}-control-plane"
@@ -56,7 +56,8 @@ def exists() -> bool:
 
 
 def up(kubernetes: str, count: int, gpus: int, node_image: str = "", more: Sequence[str] = ()) -> None:
-    """Cluster, image, fake nodes, chart; what is there stays, but for Muster, which is this checkout's."""
+    """Cluster, image, fake nodes, chart; a cluster that is there stays, with nodes as they are asked for now, and
+    Muster of this checkout."""
     folder().mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     environment()  # Docker first: without it nothing is worth building
@@ -97,7 +98,8 @@ def down() -> bool:
 
 
 def install(*more: str) -> None:
-    """`helm upgrade --install` of the chart on the real node, ready when this returns."""
+    """`helm upgrade --install` of the chart on the real node, ready when this returns. Also over what scenarios have
+    written of its objects, a configuration for one: Helm 4 applies, and would leave that to them."""
     values = [
         *("image.repository=" + RELEASE, "image.pullPolicy=Never"),
         "nodeSelector.kubernetes\\.io/hostname=" + NODE,
@@ -109,7 +111,7 @@ def install(*more: str) -> None:
     ]
     arguments = [part for value in values for part in ("--set", value)]
     say(helm("upgrade", "--install", RELEASE, str(CHART), "-n", NAMESPACE, "--create-namespace", "--wait",
-             "--timeout", "5m", *arguments, *more).splitlines()[0])  # fmt: skip
+             "--force-conflicts", "--timeout", "5m", *arguments, *more).splitlines()[0])  # fmt: skip
 
 
 def load(image: str) -> None:
@@ -154,15 +156,8 @@ def _controllers_in_a_hurry() -> None:
 
 def _fake_nodes(shape: Shape) -> None:
     """The lab's own nodes, and its stages: pods end as a kubelet ends them. With Leases: here a node controller
-    watches."""
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    there = set(kubectl("get", "nodes", "-o", "name").split())
-    for node in nodes(shape):
-        if f"node/{node.name}" not in there:
-            made = manifest(node.manifest(now))
-            file = folder() / "node.json"
-            file.write_text(json.dumps(made))
-            kubectl("create", "-f", str(file))
+    watches. Those of another shape, which an earlier `make kind` made, go."""
+    fake_nodes.restore(kubeconfig(), shape, keep={NODE}, made=manifest)
     kwok = daemon.recorded(folder()).get("kwok")
     if kwok is None or not kwok.alive:
         command = [

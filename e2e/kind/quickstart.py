@@ -29,4 +29,4 @@ def test_the_quickstart_runs_on_kind_as_it_stands(shell: Shell) -> None:
     assert (ran[0].run, ran[-1].run) == ("kind", "kind")
     for block in ran:
         shell.do(block)
-        assert shell.kubeconfig, "the first block exports where the cluster's is"
+        assert shell.kubeconfig, f"the first block exports where the cluster's is; it said:\n{shell.said}"
