@@ -90,6 +90,12 @@ OWN: Mapping[str, float] = {
     "similarity": 0.3,
     "gavel-isolation": 1.0,
     "gavel-max-min": -0.9,
+    "gavel-max-min-perf": -1.6,
+    "gavel-ftf": 4.8,
+    "gavel-ftf-perf": 1.5,
+    "gavel-min-total-duration": 7.9,
+    "gavel-min-total-duration-perf": -3.5,
+    "gavel-fifo": 10.7,
     "coach": 0.1,
 }
 """The same of jobs that the profile was made for (On their papers' jobs)."""
