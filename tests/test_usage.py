@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from click.testing import CliRunner, Result
 from muster.cli import main
 from muster.cluster.api import configuration
 from muster.errors import ConfigurationError
+from muster.kubeconfig import unreachable
 from muster.settings import load_settings
 from muster.usage import EXAMPLES
 from muster_report.agent.arguments import main as agent_main
@@ -140,6 +142,21 @@ def test_who_gets_no_answer_is_told_whose_server_it_was_and_what_to_try(
         f"by a VPN for one? Try: kubectl version --kubeconfig={file} --context=one; or another context by "
         "--context: two\n"
     )
+
+
+def test_a_kubeconfig_without_a_current_context_is_no_pod_of_a_cluster(tmp_path: Path) -> None:
+    file = tmp_path / "kubeconfig"
+    file.write_text(KUBECONFIG.replace("current-context", "other"))
+    found = muster("explain", "job-x", "--kubeconfig", str(file), "--context", "one")
+    assert f"no answer from https://127.0.0.1:1 (kubeconfig {file}, context one)" in found.stderr
+
+
+def test_of_several_kubeconfigs_kubectl_is_given_none(tmp_path: Path) -> None:
+    """Its option takes one file."""
+    for name in ("a", "b"):
+        (tmp_path / name).write_text(KUBECONFIG)
+    said = unreachable(f"{tmp_path / 'a'}{os.pathsep}{tmp_path / 'b'}", None)
+    assert "Try: kubectl version --context=one;" in said
 
 
 def test_all_that_is_wrong_with_a_configuration_is_told_at_once() -> None:

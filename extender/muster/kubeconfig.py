@@ -37,19 +37,20 @@ def unreachable(kubeconfig: str | None, context: str | None) -> str:
     file = kubeconfig or "~/.kube/config"
     told = kubernetes.client.Configuration()
     try:
-        contexts, active = kubernetes.config.list_kube_config_contexts(config_file=kubeconfig)  # type: ignore[no-untyped-call]
-        name = context or str(active["name"])
         kubernetes.config.load_kube_config(  # type: ignore[no-untyped-call]
             config_file=kubeconfig, context=context, client_configuration=told
         )
     except (kubernetes.config.ConfigException, OSError, TypeError):
-        return (
-            "no answer from the API server of this pod's cluster: does a NetworkPolicy keep this pod off it?"
-        )
+        if "KUBERNETES_SERVICE_HOST" in os.environ:
+            return "no answer from the API server of this pod's cluster: does a NetworkPolicy keep this pod off it?"
+        return f"no answer from the API server that {file} names: kubectl config view shows it"
+    names, active = _contexts(kubeconfig)
+    name = context or active
     options = (
-        [f"--context={name}"] if kubeconfig is None else [f"--kubeconfig={kubeconfig}", f"--context={name}"]
+        [f"--kubeconfig={kubeconfig}"] if kubeconfig is not None and os.pathsep not in kubeconfig else []
     )
-    others = ", ".join(str(one["name"]) for one in contexts if one["name"] != name)
+    options += [f"--context={name}"]
+    others = ", ".join(one for one in names if one != name)
     return (
         f"no answer from {told.host} (kubeconfig {file}, context {name}): is it up, and is there a way to it, by "
         f"a VPN for one? Try: {shlex.join(['kubectl', 'version', *options])}"
@@ -59,3 +60,14 @@ def unreachable(kubeconfig: str | None, context: str | None) -> str:
             else "; another kubeconfig: --kubeconfig FILE"
         )
     )
+
+
+def _contexts(kubeconfig: str | None) -> tuple[list[str], str]:
+    """Names of contexts, and the current one's; none of a kubeconfig that has no current one."""
+    import kubernetes
+
+    try:
+        contexts, active = kubernetes.config.list_kube_config_contexts(config_file=kubeconfig)  # type: ignore[no-untyped-call]
+    except kubernetes.config.ConfigException:
+        return [], ""
+    return [str(one["name"]) for one in contexts], str(active["name"])

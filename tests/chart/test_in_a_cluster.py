@@ -48,12 +48,18 @@ def test_an_install_on_open_nodes_with_devices_that_count_as_gpus_is_refused(
 @pytest.mark.parametrize("taint", ["nvidia.com/gpu", "amd.com/gpu", "google.com/tpu"])
 def test_a_taint_by_a_devices_name_keeps_nobody_off_who_asks_for_devices(taint: str, tmp_path: Path) -> None:
     theirs = {"key": taint, "value": "present", "effect": "NoSchedule"}
-    there = nodes(node("theirs", "nvidia.com/gpu", "4", theirs), node("kept", "nvidia.com/gpu", "4", TAINT))
-    devices = "deviceResources={nvidia.com/gpu,google.com/tpu}"
+    there = nodes(node("theirs", taint, "4", theirs), node("kept", "nvidia.com/gpu", "4", TAINT))
+    devices = "deviceResources={nvidia.com/gpu,amd.com/gpu,google.com/tpu}"
     refused = installed(tmp_path, IMAGE, devices, objects=there)
     assert f"no taint is on theirs ({taint} is none: pods that ask for GPUs tolerate it). " in refused.stderr
-    both = nodes(node("both", "nvidia.com/gpu", "4", theirs, TAINT))
+    both = nodes(node("both", taint, "4", theirs, TAINT))
     assert installed(tmp_path, IMAGE, devices, objects=both).returncode == 0
+    teams = {
+        "key": "team.example/gpu",
+        "effect": "NoSchedule",
+    }  # no node offers that: nobody's pod tolerates it
+    kept = nodes(node("kept", taint, "4", teams))
+    assert installed(tmp_path, IMAGE, devices, objects=kept).returncode == 0
 
 
 def test_where_no_node_has_gpus_the_notes_warn_of_open_nodes_and_nothing_is_refused(tmp_path: Path) -> None:

@@ -78,6 +78,11 @@ def test_a_profile_that_is_neither_musters_nor_the_teams_own_is_refused_beside_t
     rendered(IMAGE, "profile=afs-l", "config.profiles[0].name=mine")
 
 
+def test_a_config_with_nothing_in_it_is_none() -> None:
+    """`config:` alone in a values file, all of it commented out."""
+    assert rendered(IMAGE, "config=null") == rendered(IMAGE)
+
+
 def test_a_teams_own_profile_and_plugin_may_have_any_name() -> None:
     own = ("profile=mine", "config.profiles[0].name=mine", "config.profiles[0].shares={theirs}")
     data = named(rendered(IMAGE, *own, "config.pluginArgs.theirs.any=1"), "ConfigMap")["data"]

@@ -302,7 +302,9 @@ def test_gpu_nodes_that_another_scheduler_may_use_are_named_and_used_ones_are_a_
 def test_a_taint_by_a_devices_name_keeps_nobody_off_who_asks_for_devices(taint: str) -> None:
     """The commonest taint of GPU nodes: ExtendedResourceToleration lets every pod that asks for GPUs by."""
     cluster = Cluster("deviceResources: [nvidia.com/gpu, google.com/tpu]")
-    cluster.answers["/api/v1/nodes"]["items"] = [node("gpu-0", taint), node("gpu-1", taint, "team")]
+    offers = node("gpu-2", "team.example/gpu")  # that no node offers: nobody's pod tolerates it
+    offers["status"]["allocatable"][taint] = "8"
+    cluster.answers["/api/v1/nodes"]["items"] = [node("gpu-0", taint), node("gpu-1", taint, "team"), offers]
     told = only_bad(cluster)
     assert (told.level, told.about) == (Level.FAIL, "nodes")
     assert told.says == (

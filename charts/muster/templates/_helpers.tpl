@@ -228,7 +228,7 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "muster.account" . }}
 {{- define "muster.isDevice" -}}
 {{- $name := index . 1 -}}
 {{- $found := false -}}
-{{- range concat (default (list) (index . 0).Values.deviceResources) (index . 2) -}}
+{{- range default (list) (index . 0).Values.deviceResources -}}
 {{- $part := trimAll "*" . -}}
 {{- if or (eq $name .) (and (hasPrefix "*" .) (hasSuffix $part $name)) (and (hasSuffix "*" .) (hasPrefix $part $name)) -}}{{- $found = true -}}{{- end -}}
 {{- end -}}
@@ -236,24 +236,27 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "muster.account" . }}
 {{- end -}}
 
 {{/* JSON: whether a node has GPUs, and the nodes that no taint of a team's own keeps other schedulers off: of those with GPUs, or of all where
-     none has any. No cluster to ask (helm template): none. A taint by a device's name (`device`: one that was found) keeps nobody off who asks for
-     that device. As `muster doctor` sees it. */}}
+     none has any. No cluster to ask (helm template): none. A taint by the name of a resource that a node offers (`device`: one that was found) keeps
+     nobody off who asks for that. As `muster doctor` sees it. */}}
 {{- define "muster.openNodes" -}}
 {{- $root := . -}}
 {{- $with := list -}}
 {{- $without := list -}}
 {{- $any := false -}}
 {{- $device := "" -}}
-{{- range (lookup "v1" "Node" "" "").items -}}
+{{- $offered := dict -}}
+{{- $every := (lookup "v1" "Node" "" "").items -}}
+{{- range $every }}{{ $offered = merge $offered (default (dict) .status.allocatable) }}{{ end -}}
+{{- range $every -}}
 {{- $gpus := false -}}
 {{- range $name, $amount := .status.allocatable -}}
-{{- if and (ne (toString $amount) "0") (include "muster.isDevice" (list $root $name (list))) -}}{{- $gpus = true -}}{{- end -}}
+{{- if and (ne (toString $amount) "0") (include "muster.isDevice" (list $root $name)) -}}{{- $gpus = true -}}{{- end -}}
 {{- end -}}
 {{- $kept := default false .spec.unschedulable -}}
 {{- $named := "" -}}
 {{- range .spec.taints -}}
 {{- if and (has .effect (list "NoSchedule" "NoExecute")) (not (hasPrefix "node.kubernetes.io/" .key)) -}}
-{{- if include "muster.isDevice" (list $root .key (list "*/gpu" "nvidia.com/mig-*")) -}}{{- $named = .key -}}{{- else -}}{{- $kept = true -}}{{- end -}}
+{{- if hasKey $offered .key -}}{{- $named = .key -}}{{- else -}}{{- $kept = true -}}{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- if $gpus -}}{{- $any = true -}}{{- end -}}
@@ -273,8 +276,8 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "muster.account" . }}
 
 {{/* Of Muster's configuration, what a value of the chart says, from which it makes more than that: two words for it could differ. */}}
 {{- define "muster.refuseTwice" -}}
-{{- $config := .Values.config -}}
-{{- $values := dict "leader.own" "scheduler.enabled" "leader.lease" "nameOverride" "leader.namespace" "--namespace (an option of helm)" "webhook" "admission" -}}
+{{- $config := default (dict) .Values.config -}}
+{{- $values := dict "leader.own" "scheduler.enabled" "leader.lease" "nameOverride" "leader.namespace" "--namespace (an option of helm)" "webhook" "admission and ports.webhook" -}}
 {{- range list "schedulerName" "mode" "profile" "order" "binder" "clusterScheduler" "namespaceSelector" "topologyLevels" "deviceResources" "autoscaler" "tls" "ports.service" "ports.extender" "reporting.enabled" "reporting.url" -}}
 {{- $_ := set $values . . -}}
 {{- end -}}
@@ -316,7 +319,7 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "muster.account" . }}
 {{- fail "tls.certManager.issuerRef.name: with tls.mode: certManager it must name an Issuer, or with kind: ClusterIssuer a ClusterIssuer." -}}
 {{- end -}}
 {{- include "muster.refuseTwice" . -}}
-{{- with .Values.config.profiles -}}
+{{- with (default (dict) .Values.config).profiles -}}
 {{- $known := splitList " " (include "muster.profiles" $) -}}
 {{- $own := list -}}
 {{- range . }}{{ $own = append $own .name }}{{ end -}}
@@ -324,7 +327,7 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "muster.account" . }}
 {{- fail (printf "profile: expected one of config.profiles (%s) or of those that Muster has (%s), found %s." (join ", " $own) (join ", " $known) $.Values.profile) -}}
 {{- end -}}
 {{- end -}}
-{{- with .Values.config.devices -}}
+{{- with (default (dict) .Values.config).devices -}}
 {{- fail (printf "config.devices: expected none, found %s. Say it by the value `devices`: the chart makes the namespace, rights and policies of devices in place from it, and this part of Muster's configuration." (keys . | sortAlpha | join ", ")) -}}
 {{- end -}}
 {{- if .Values.devices.enabled -}}

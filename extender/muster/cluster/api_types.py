@@ -292,6 +292,7 @@ class GangStatus(_Struct):
     replicas: str = ""
     position: int = 0
     fits: str = ""
+    free: str = ""
     blocker: str = ""
     expected_start: str = ""
     expected: str = ""

@@ -131,7 +131,9 @@ def gang(data: bytes | msgspec.Raw) -> GangRecord:
             Condition(sys.intern(one.type), sys.intern(one.status), seconds(one.last_transition_time))
             for one in status.conditions or ()
         ),
-        old=bool(status.code) or (bool(status.state) and not status.conditions),
+        old=bool(status.code)
+        or (bool(status.state) and not status.conditions)
+        or status.free != gang_codec.free(status.fits),
         since=seconds(status.since),
         submitted=seconds(status.submitted),
         queued_from=ledger.queued_from,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from muster.core.reasons.words import plural
 from muster.doctor.finding import Finding, fail, fine, listed, warn
 from muster.doctor.patient import Json, Patient
-from muster.types import DEVICES, DeviceNames, device_names
+from muster.types import DeviceNames, device_names
 
 KEEP_OFF = (
     "kubectl taint nodes NODE muster.dev/scheduler=muster:NoSchedule, with that toleration on Muster's jobs; or "
@@ -24,7 +24,7 @@ def nodes(patient: Patient) -> Iterator[Finding]:
     every = list(patient.every("v1", "nodes"))
     with_gpus = [one for one in every if _gpus(one.get("status", {}).get("allocatable", {}), devices)]
     if not with_gpus:
-        yield _without_gpus(every, devices)
+        yield _without_gpus(every)
         return
     names = {node["metadata"]["name"] for node in with_gpus}
     others = sorted(
@@ -35,7 +35,7 @@ def nodes(patient: Patient) -> Iterator[Finding]:
         yield fail(
             "nodes", f"pods of other schedulers hold GPUs on {listed(others)}: both count the same GPUs", do
         )
-    open_to_all, by_device = _open(with_gpus, devices)
+    open_to_all, by_device = _open(with_gpus, every)
     if open_to_all:
         none = f" ({by_device} is none: pods that ask for GPUs tolerate it)" if by_device else ""
         tell = warn if patient.shared else fail
@@ -44,9 +44,9 @@ def nodes(patient: Patient) -> Iterator[Finding]:
         yield fine("nodes", f"a taint keeps other schedulers off {plural(len(names), 'GPU node')}")
 
 
-def _without_gpus(every: Sequence[Json], devices: DeviceNames) -> Finding:
+def _without_gpus(every: Sequence[Json]) -> Finding:
     """Of a cluster where no node has any: gangs of Muster's count the same CPUs as everybody's pods."""
-    open_to_all, _ = _open(every, devices)
+    open_to_all, _ = _open(every, every)
     if open_to_all:
         says = f"no node has GPUs, and no taint keeps other schedulers off {listed(open_to_all)}"
         return warn(
@@ -72,22 +72,19 @@ def _gpus(amounts: Json, devices: DeviceNames) -> bool:
     return any(devices.has(name) and str(value) != "0" for name, value in amounts.items())
 
 
-def _open(found: Sequence[Json], devices: DeviceNames) -> tuple[list[str], str]:
-    """The nodes that nothing keeps other schedulers off, and a taint on one of them that is called as a device is."""
+def _open(found: Sequence[Json], every: Sequence[Json]) -> tuple[list[str], str]:
+    """The nodes that nothing keeps other schedulers off, and a taint on one of them that is called as a resource of a
+    node is: who asks for that tolerates it, whoever schedules him (ExtendedResourceToleration adds that where the
+    cluster has it on)."""
+    offered = {name for node in every for name in node.get("status", {}).get("allocatable", {})}
     names: list[str] = []
     by_device = ""
     for node in found:
         spec = node.get("spec", {})
         keys = [t["key"] for t in spec.get("taints", ()) if t["effect"] in ("NoSchedule", "NoExecute")]
         own = [key for key in keys if not key.startswith("node.kubernetes.io/")]
-        if spec.get("unschedulable") or not all(_device(key, devices) for key in own):
+        if spec.get("unschedulable") or not offered.issuperset(own):
             continue
         names.append(node["metadata"]["name"])
         by_device = by_device or next(iter(own), "")
     return sorted(names), by_device
-
-
-def _device(taint: str, devices: DeviceNames) -> bool:
-    """Whether a taint is called as a device is: who asks for that resource tolerates it, whoever schedules him
-    (ExtendedResourceToleration adds that where the cluster has it on)."""
-    return devices.has(taint) or DEVICES.has(taint)

@@ -22,7 +22,7 @@ class Grants:
     order: rows in the order in which places are given (jobs that start or are placed again); empty = the queue's.
     settled: places are chosen as if all that leaves were gone; else one that is free at once is preferred.
     until: by row, the time before which a job that waits starts with no less than it is granted, also on GPUs that
-    nobody uses; its plugin wakes for it.
+    nobody uses; its plugin wakes for it. With rounds it holds in a cycle that decides one.
     """
 
     replicas: IntArray

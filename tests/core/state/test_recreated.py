@@ -70,9 +70,10 @@ class Told(FakeCluster):
 
 
 class Played:
-    """A TrainJob on all nodes and a later job, submitted in the same second, that waits for `later` of them."""
+    """A TrainJob on all nodes and a later job, submitted in the same second, that waits for `later` of them.
+    launcher: it has a role besides of one pod that asks for nothing."""
 
-    def __init__(self, seed: int, later: int) -> None:
+    def __init__(self, seed: int, later: int, launcher: bool = False) -> None:
         self.rng, self.cluster = random.Random(seed), Told()
         self.ledger = Ledger(Profile())
         self.heard = dict.fromkeys(self.cluster.lines, 0)
@@ -85,19 +86,21 @@ class Played:
         self.coming: list[tuple[float, Callable[[], None]]] = []
         self.attempt, self.made = 0, 0.0
         node = DeclaredRole("node", NODES, shape=SHAPE)
-        self.cluster.says("jobsets", OwnerRecord(SET, "team", roles=(node,), named_after=TRAIN))
+        roles = (node, DeclaredRole("launcher", 1, shape=Shape(requests=()))) if launcher else (node,)
+        self.cluster.says("jobsets", OwnerRecord(SET, "team", roles=roles, named_after=TRAIN))
         for event in self.cluster.events():
             self.ledger.apply(event, self.cluster.now)
         self.ledger.take_over()
         self.makes_a_job()
         self.pods = [self.makes_a_pod(index) for index in range(NODES)]
+        self.launcher = self.makes_a_launcher() if launcher else ""
         self.goes_on(0.5)
         known = set(self.cluster.owners)
         self.cluster.job("later", later, gpus=8)
         for uid in self.cluster.owners.keys() - known:
             self.cluster.tell("jobs", OwnerSeen(self.cluster.owners[uid]))
         self.goes_on(0.4)
-        assert self.bound("tune") == NODES
+        assert self.bound("tune") == NODES + launcher
 
     def bound(self, name: str) -> int:
         return len(self.cluster.bound(name))
@@ -120,6 +123,19 @@ class Played:
         self.cluster.lines["pods"].pop()
         of = {"jobset.sigs.k8s.io/jobset-name": "tune", "jobset.sigs.k8s.io/replicatedjob-name": "node"}
         return self.cluster.update(made, labels={**made.labels, **of}).uid
+
+    def launching(self, over: str = "") -> OwnerRecord:
+        owner, size = Owner("batch/v1", "Job", "tune-launcher-0", "launching"), 0 if over else 1
+        return OwnerRecord(
+            owner, "team", size=size, completions=1, whole=True, parent=SET, over=over, created=self.made
+        )
+
+    def makes_a_launcher(self) -> str:
+        self.cluster.says("jobs", self.launching())
+        made = self.cluster.pod(self.launching().owner, 0, gpus=0)
+        self.cluster.lines["pods"].pop()
+        of = {"jobset.sigs.k8s.io/jobset-name": "tune", "jobset.sigs.k8s.io/replicatedjob-name": "launcher"}
+        return self.cluster.update(made, labels={**made.labels, **of}, shape=Shape(requests=())).uid
 
     def restarts(self, gap: float, on_term: Phase) -> None:
         """A pod fails, so its Job does, whose other pods end; JobSet removes the Job and makes it again. gap: seconds
@@ -239,6 +255,22 @@ def test_a_job_is_seen_to_go_before_the_end_of_its_pods_and_their_places_stay_ke
     it.goes_on(0.5)
     it.cluster.says("jobs", it.job("Failed"))
     it.cluster.owner_gone(it.job().owner.uid)
+    it.goes_on(5.0)
+    assert it.passed == []
+
+
+def test_a_role_that_asks_for_nothing_takes_no_place_from_the_others() -> None:
+    """A launcher without `resources`: that nothing is known of what it needs is not so."""
+    it = Played(0, later=1, launcher=True)
+    it.goes_on(10.0)
+    assert it.bound("tune") == NODES + 1
+    for gone in (it.job("Failed"), it.launching("Failed")):
+        it.cluster.says("jobs", gone)
+    for uid in (*it.pods, it.launcher):
+        it.cluster.update(it.cluster.pods[uid], phase=Phase.FAILED, deleting=True)
+        it.cluster.gone(uid)
+    for gone in (it.job(), it.launching()):
+        it.cluster.owner_gone(gone.owner.uid)
     it.goes_on(5.0)
     assert it.passed == []
 

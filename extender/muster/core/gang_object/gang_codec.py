@@ -8,6 +8,7 @@ again.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -38,6 +39,16 @@ def turn(state: str, position: int, fits: str, blocker: str, start: float, expec
     """What a Gang tells of its job's turn, of a job that waits for one."""
     told = Turn(position, fits, blocker, start, expected)
     return told if state == State.WAITING and told != Turn() else None
+
+
+COUNTED = re.compile(r"(\d+) of (\d+) ")
+"""Of what fits: how many now, of how many."""
+
+
+def free(fits: str) -> str:
+    """What fits now/what is needed, where that can be counted; else empty."""
+    found = COUNTED.match(fits)
+    return "/".join(found.groups()) if found else ""
 
 
 FAR = 1e15

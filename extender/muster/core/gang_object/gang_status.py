@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 
 from muster.core.bounds import calendar
@@ -87,16 +86,12 @@ def _turn(turn: Turn | None, now: float) -> dict[str, object]:
     return {
         "position": turn.position or None,
         "fits": turn.fits or None,
-        "free": "/".join(found.groups()) if (found := COUNTED.match(turn.fits)) else None,
+        "free": gang_codec.free(turn.fits) or None,
         "blocker": turn.blocker or None,
         "expectedStart": rfc3339(turn.start),
         "start": _start(turn, now) or None,
         "expected": turn.expected or None,
     }
-
-
-COUNTED = re.compile(r"(\d+) of (\d+) ")
-"""Of what fits: how many now, of how many."""
 
 
 def _start(turn: Turn, now: float) -> str:

@@ -40,8 +40,8 @@ def recreated(state: LedgerState, job_state: JobState, job: Job, now: float) -> 
     elif known.ran:
         known = NEVER if _ended_by_us(job_state, job, now) else Recreation(now, now + RETURN)
     job_state.recreated = known = _prolonged(state, job_state, job, known, now)
-    if not known.until or not all(role.shape.requests for role in job.roles):
-        return job  # of a role that nobody describes, nobody knows what it needs
+    if not known.until or not any(role.shape.requests for role in job.roles):
+        return job  # nobody describes it: nobody knows what it needs (one that asks for nothing needs nothing kept)
     state.again(job_state.key, known.until)
     return replace(job, restarting=True, expects=not job.quota[0])
 
