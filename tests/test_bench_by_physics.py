@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from e2e.bench import paper as paper_module
 from e2e.bench.by_physics import ByPhysics, kind_of
 from e2e.bench.paper import PAPERS, Paper, foretold
 from e2e.bench.papers_live import manifests, trained
 from e2e.bench.trainings import Seen
+from muster.sim.engine import simulate
+from muster.sim.options import Options
 from muster.sim.physics import CHANGE, GROW, MOVE, RESUME, SHRINK, Running
+from muster.sim.result import Result
 from muster.types import Config
 
 NODES = {"n0": "A100", "n1": "T4"}
@@ -135,3 +141,18 @@ def test_simulated_jobs_come_as_far_into_a_round_as_they_came_on_the_cluster() -
         assert made.submissions[0].submitted > 0.0
         assert (made.submissions[0].submitted - first) % round_s == pytest.approx(into * round_s, abs=1e-3)
     assert PAPERS["specon"].beginning(1.8e9).submissions[0] == PAPERS["specon"].workload().submissions[0]
+
+
+def test_a_seed_of_what_is_foretold_is_of_releases_and_not_of_what_a_policy_draws(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Which is with 0 on clusters: with 1, jobs of gavel-fifo that all want one product were given several."""
+    told: list[Options] = []
+
+    def simulated(*given: Any) -> Result:
+        told.append(given[-1])
+        return simulate(*given)
+
+    monkeypatch.setattr(paper_module, "simulate", simulated)
+    foretold(PAPERS["specon-default"], 11.0, 0.0, 1.8e9, 1)
+    assert [(one.seed, one.release_seed) for one in told] == [(0, 1)]

@@ -99,7 +99,8 @@ class Figures:
 def foretold(paper: Paper, release: float, delay: float, began: float, seed: int = 0) -> Figures:
     """By the simulator, under the profile as a cluster has it. release: trace s until GPUs that are given up can be
     used; delay: trace s that each change takes longer than the paper says; began: when the jobs began to come (Unix
-    s), for where rounds fall between them. LabError where a job does not end."""
+    s), for where rounds fall between them; seed: of what each replica takes to leave, but not of what a policy draws
+    (on a cluster that is with 0). LabError where a job does not end."""
     made = paper.beginning(began)
     assert made.cluster is not None
     assert isinstance(made.physics, Standard)
@@ -107,7 +108,7 @@ def foretold(paper: Paper, release: float, delay: float, began: float, seed: int
     made = replace(made, physics=replace(made.physics, costs=costs))
     recipe = live_recipes.on_a_cluster(profiles.recipe(paper.profile), False, ESTIMATE)
     built = profiles.build(paper.profile, hours(paper.profile), {paper.profile: recipe})
-    options = Options(seed=seed, release=release, release_spread=1.0 if release else 0.0)
+    options = Options(release=release, release_spread=1.0 if release else 0.0, release_seed=seed)
     result = simulate(made, made.cluster, built, options)
     took = result.ended - result.submitted
     if result.cut or not (took > 0.0).all():

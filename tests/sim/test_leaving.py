@@ -42,6 +42,8 @@ def test_replicas_of_one_job_leave_one_by_one_where_each_has_its_own_release() -
     assert len(set(first)) == 8
     again = starts(simulated(jobs, release=10, release_spread=0.5, seed=3))
     assert again == by_seed[3]
+    alone = starts(simulated(jobs, release=10, release_spread=0.5, release_seed=3))
+    assert alone == by_seed[3], "and policies draw with another seed"
     assert starts(simulated(jobs, release=10))["b"] == 110
 
 

@@ -22,8 +22,9 @@ class Options:
     """seed: of everything random. restart: seconds without progress when a job's configuration changes (or it is
     started again). migrate: the same where only its nodes change (None: as restart). release: seconds from when a
     replica is told to leave, or its job is done, until its GPUs are free for others; release_spread: each replica's
-    own is drawn evenly from this part of it less to as much more, from 0 to 1. checkpoint: seconds between
-    checkpoints; work since the last is lost at a restart (0: nothing is lost). round: plan only at whole multiples of
+    own is drawn evenly from this part of it less to as much more, from 0 to 1, with release_seed (None: seed, which
+    policies draw with, too). checkpoint: seconds between checkpoints; work since the last is lost at a restart (0:
+    nothing is lost). round: plan only at whole multiples of
     it (s). failures: mean seconds between failures of one node (0: none); repair: seconds until it is back. record:
     keep segments and queue. whole_seconds: arrivals and completions rounded up to whole seconds, as the AFS authors'
     simulator has them. ranges: under a profile without shares jobs grow within their min and max where GPUs are free,
@@ -37,6 +38,7 @@ class Options:
     migrate: float | None = None
     release: float = 0.0
     release_spread: float = 0.0
+    release_seed: int | None = None
     checkpoint: float = 0.0
     round: float = 0.0
     failures: float = 0.0

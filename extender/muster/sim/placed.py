@@ -101,7 +101,7 @@ class Engine:
         self.jobs: dict[JobKey, Job] = {}  # as the scheduler last saw them
         self.leaving = Leaving(
             site, self.truth.pairs, options.release, self.jobs, silent=self.pods, spread=options.release_spread,
-            seed=options.seed,
+            seed=options.seed if options.release_seed is None else options.release_seed,
         )  # fmt: skip
         self.at_boundary: list[Training] = []
         self.next = math.inf  # when the next cycle is due
