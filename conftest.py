@@ -59,6 +59,10 @@ LONGEST_FIRST = (
     "e2e/test_specon_use.py",
     "e2e/test_kueue.py",
     "tests/chart/test_in_a_cluster.py",
+    "e2e/test_install.py",
+    "e2e/test_reshape_in_place.py",
+    "e2e/test_families.py",
+    "e2e/test_binder.py",
 )
 """Files that take minutes, longest first: side by side (xdist, --no-loadscope-reorder) a file that begins last
 would be waited for alone. `make e2e` prints how long each took."""

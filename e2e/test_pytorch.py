@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from e2e import operated
-from e2e.cluster import Cluster, Json, collection
+from e2e.cluster import Cluster, Json, Refused, collection
 from e2e.lab import Lab, Shape
 from e2e.lab.places import CHECKOUT
 from e2e.lab.ports import reserve
@@ -112,10 +112,18 @@ def test_a_torchrun_training_is_grown_and_shrunk_its_processes_die_and_its_loss_
 
 
 def remove(training: Ddp, made: Json) -> None:
-    """The next training has its name, or its JobSet's."""
+    """The next training has its name, or its JobSet's: an operator that finds one on its way out makes none."""
     where = f"{collection(made, SPACE)}/{made['metadata']['name']}"
     training.cluster.delete(where, propagationPolicy="Foreground")
-    wait_until(lambda: not training.pods, within=SLOW, what="its pods are gone", also=training.said)
+
+    def gone() -> bool:
+        try:
+            training.cluster.get(where)
+        except Refused as refused:
+            return refused.status == 404 and not training.pods
+        return False
+
+    wait_until(gone, within=SLOW, what="it and its pods are gone", also=training.said)
 
 
 def is_moved(training: Ddp, name: str) -> None:
