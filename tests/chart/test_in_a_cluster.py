@@ -45,6 +45,11 @@ def test_an_install_on_open_nodes_with_devices_that_count_as_gpus_is_refused(
         assert installed(tmp_path, IMAGE, value, objects=there).returncode == 0
 
 
+def test_without_a_list_of_devices_gpus_of_every_vendor_count(tmp_path: Path) -> None:
+    refused = installed(tmp_path, IMAGE, "deviceResources=null", objects=nodes(node("open", "amd.com/gpu")))
+    assert "no taint is on open. " in refused.stderr
+
+
 @pytest.mark.parametrize("taint", ["nvidia.com/gpu", "amd.com/gpu", "google.com/tpu"])
 def test_a_taint_by_a_devices_name_keeps_nobody_off_who_asks_for_devices(taint: str, tmp_path: Path) -> None:
     theirs = {"key": taint, "value": "present", "effect": "NoSchedule"}

@@ -223,23 +223,11 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "muster.account" . }}
 (request.userInfo.username in [{{ $account | squote }}, {{ $hooks | squote }}] || {{ .Values.breakGlassGroup | squote }} in request.userInfo.?groups.orValue([]))
 {{- end -}}
 
-{{/* "true" where a resource, or a taint's key, is a device's name: one of deviceResources, or of more patterns. Arguments: the root, the name,
-     these patterns. */}}
-{{- define "muster.isDevice" -}}
-{{- $name := index . 1 -}}
-{{- $found := false -}}
-{{- range default (list) (index . 0).Values.deviceResources -}}
-{{- $part := trimAll "*" . -}}
-{{- if or (eq $name .) (and (hasPrefix "*" .) (hasSuffix $part $name)) (and (hasSuffix "*" .) (hasPrefix $part $name)) -}}{{- $found = true -}}{{- end -}}
-{{- end -}}
-{{- if $found -}}true{{- end -}}
-{{- end -}}
-
 {{/* JSON: whether a node has GPUs, and the nodes that no taint of a team's own keeps other schedulers off: of those with GPUs, or of all where
      none has any. No cluster to ask (helm template): none. A taint by the name of a resource that a node offers (`device`: one that was found) keeps
      nobody off who asks for that. As `muster doctor` sees it. */}}
 {{- define "muster.openNodes" -}}
-{{- $root := . -}}
+{{- $devices := default (list "*/gpu") .Values.deviceResources -}}
 {{- $with := list -}}
 {{- $without := list -}}
 {{- $any := false -}}
@@ -250,7 +238,11 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "muster.account" . }}
 {{- range $every -}}
 {{- $gpus := false -}}
 {{- range $name, $amount := .status.allocatable -}}
-{{- if and (ne (toString $amount) "0") (include "muster.isDevice" (list $root $name)) -}}{{- $gpus = true -}}{{- end -}}
+{{- range $devices -}}
+{{- $part := trimAll "*" . -}}
+{{- $counts := or (eq $name .) (and (hasPrefix "*" .) (hasSuffix $part $name)) (and (hasSuffix "*" .) (hasPrefix $part $name)) -}}
+{{- if and $counts (ne (toString $amount) "0") -}}{{- $gpus = true -}}{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- $kept := default false .spec.unschedulable -}}
 {{- $named := "" -}}
