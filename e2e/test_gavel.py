@@ -61,6 +61,18 @@ def quick(profile: str, every: float = ROUND, **arguments: object) -> dict[str, 
     return in_rounds(share, every, **given)
 
 
+def run_on(
+    cluster: Cluster, wanted: Mapping[str, str], *, rounds: float, also: Callable[[], object] = str
+) -> None:
+    """Jobs come to run on these products, each with two replicas, and stay there while so many rounds begin."""
+    comes_to_hold(
+        lambda: product_by_job(cluster) == {name: (product, 2) for name, product in wanted.items()},
+        seconds=rounds * ROUND,
+        what=f"{dict(wanted)}",
+        also=lambda: f"{product_by_job(cluster)} {also()}\n{cluster.gangs('default')}",
+    )
+
+
 def rounds_on(lab: Lab, cluster: Cluster, policy: str) -> dict[str, dict[str, float]]:
     """By job and GPU product: the time that Muster has counted for it there, in rounds of ROUND s, since its policy's
     allocation for all jobs; nothing before that is made. One that is seen a moment after the others waits for it."""
@@ -124,13 +136,7 @@ def test_gavel_s_programmes_give_the_faster_product_to_whom_each_of_them_means(
         return {name: {config.product for config in jobs[f"job-{name}"].samples} for name in speeds}
 
     def now_on(**wanted: str) -> None:
-        """So it is, and stays when another round begins."""
-        comes_to_hold(
-            lambda: product_by_job(cluster) == {name: (product, 2) for name, product in wanted.items()},
-            seconds=1.5 * ROUND,
-            what=f"{wanted}",
-            also=lambda: f"{product_by_job(cluster)} {known()}\n{cluster.gangs('default')}",
-        )
+        run_on(cluster, wanted, rounds=1.5, also=known)
 
     with looking(Training(lab, cluster, speeds, choosy=200.0, steady=1e6), 0.9, unless=gone):
         with seen_at_once(lab):
@@ -171,13 +177,7 @@ def test_gavel_s_fifo_gives_who_comes_first_a_product_for_good_and_the_next_the_
     cluster = Cluster(lab.kubeconfig)
 
     def have(**products: str) -> None:
-        """So it is, and stays when other rounds begin."""
-        comes_to_hold(
-            lambda: product_by_job(cluster) == {name: (product, 2) for name, product in products.items()},
-            seconds=2.5 * ROUND,
-            what=f"{products}",
-            also=lambda: f"{product_by_job(cluster)}\n{cluster.gangs('default')}",
-        )
+        run_on(cluster, products, rounds=2.5)
 
     with configured(lab, **quick("gavel-fifo")):
         with seen_at_once(lab):

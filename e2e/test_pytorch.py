@@ -80,12 +80,7 @@ def test_a_torchrun_training_is_grown_and_shrunk_its_processes_die_and_its_loss_
     made["spec"]["template"]["spec"]["containers"][0]["env"].append({"name": "PORT", "value": port})
     cluster.submit(made, namespace=SPACE)
     with watching(cluster) as referee:
-        training.goes_on(2, "started on what is free")
-        go(training, "guests-0")
-        training.goes_on(4, "grown")
-        come(training, "guests-1", 2)
-        training.goes_on(2, "shrunk")
-        assert training.indexes == [0, 1]
+        is_grown_and_shrunk(training)
         seen = training.kills("train.py", "RANK=1")
         training.starts_again(2, "after a worker died", seen)
         seen = training.kills("train.py", "RANK=0")
@@ -124,6 +119,16 @@ def remove(training: Ddp, made: Json) -> None:
         return False
 
     wait_until(gone, within=SLOW, what="it and its pods are gone", also=training.said)
+
+
+def is_grown_and_shrunk(training: Ddp) -> None:
+    """From two workers to four once guests-0 go, and to two, the lowest indexes, when guests-1 come."""
+    training.goes_on(2, "started on what is free")
+    go(training, "guests-0")
+    training.goes_on(4, "grown")
+    come(training, "guests-1", 2)
+    training.goes_on(2, "shrunk")
+    assert training.indexes == [0, 1]
 
 
 def is_moved(training: Ddp, name: str) -> None:
@@ -225,12 +230,7 @@ def test_the_jobset_is_grown_and_shrunk_and_its_loss_goes_on(real: Lab) -> None:
     manifests = a_jobset(fits(training, 1_000_000))
     operated.submit(cluster, SPACE, *manifests)
     with watching(cluster) as referee:
-        training.goes_on(2, "started on what is free")
-        go(training, "guests-0")
-        training.goes_on(4, "grown")
-        come(training, "guests-1", 2)
-        training.goes_on(2, "shrunk")
-        assert training.indexes == [0, 1]
+        is_grown_and_shrunk(training)
         go(training, "guests-1")
         training.goes_on(4, "grown again")
         wait_until(

@@ -232,7 +232,7 @@ def _hours(data: Path, vc: str, profile: str, seed: int = 0) -> float:
 def _over_coins(data: Path, vc: str) -> Range:
     """The first draw, as elsewhere, between the least and the most."""
     found = [_hours(data, vc, "afs-p", seed) for seed in range(COINS)]
-    return Range(found[0], min(found), max(found))
+    return Range.first(found)
 
 
 def _days(data: Path, profile: str) -> float:

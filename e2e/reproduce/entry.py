@@ -29,6 +29,11 @@ class Range:
         """The mean of draws, between their least and their most."""
         return Range(math.fsum(values) / len(values), min(values), max(values))
 
+    @staticmethod
+    def first(values: Sequence[float]) -> Range:
+        """The first, which is the headline, between the least and the most."""
+        return Range(values[0], min(values), max(values))
+
 
 @dataclass(frozen=True)
 class Entry:

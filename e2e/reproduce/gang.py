@@ -154,7 +154,7 @@ def _example(profile: str) -> float:
 def _over_cases(figure: Callable[[Case], float]) -> Range:
     """The preset's own, and the least and the most of all cases."""
     found = [figure(case) for case in CASES]
-    return Range(found[0], min(found), max(found))
+    return Range.first(found)
 
 
 def _stuck(profile: str) -> Range:
@@ -196,15 +196,11 @@ def _dynamic() -> tuple[list[Segment], ...]:
 def _choice(role: int) -> Range:
     """Workers (each has a GPU) or servers (the rest but the scheduler) of the last configuration."""
     last = [segments[-1] for segments in _dynamic()]
-    return _first([float((s.gpus, len(s.nodes) - s.gpus - 1)[role]) for s in last])
+    return Range.first([float((s.gpus, len(s.nodes) - s.gpus - 1)[role]) for s in last])
 
 
 def _mini(pick: Callable[[list[float]], float]) -> Range:
-    return _first([pick([s.end - s.start for s in run[: coach.MINI_EPOCHS]]) for run in _dynamic()])
-
-
-def _first(found: list[float]) -> Range:
-    return Range(found[0], min(found), max(found))
+    return Range.first([pick([s.end - s.start for s in run[: coach.MINI_EPOCHS]]) for run in _dynamic()])
 
 
 # ---- the authors' runs ----
@@ -251,8 +247,7 @@ def _epochs(rows: list[tuple[float, ...]], minis: int) -> tuple[Epoch, ...]:
 def _alike(data: Path, model: str, which: int) -> Range:
     """Percent of the authors' choices that are ours, on a surface through the same epochs: without a job's first,
     short one, and with it."""
-    without, counted = (_alike_from(data, model, which, first) for first in (1, 0))
-    return Range(without, min(without, counted), max(without, counted))
+    return Range.first([_alike_from(data, model, which, first) for first in (1, 0)])
 
 
 def _alike_from(data: Path, model: str, which: int, first: int) -> float:

@@ -98,7 +98,7 @@ def result(data: Path, policy: str, load: str = "", number: int = 6) -> Result:
 def _over_draws(data: Path, number: int, draws: int) -> Range:
     """The first draw, as others have one only, between the least and the most."""
     found = [_own(data, number, seed) for seed in range(draws)]
-    return Range(found[0], min(found), max(found))
+    return Range.first(found)
 
 
 def _own(data: Path, number: int, seed: int = 0) -> float:

@@ -105,7 +105,7 @@ def _over_laws(figure: Callable[[Law, int], float]) -> Range:
     """figure: of a law and a set of draws. The first law's on the first set, between all laws on it and that law on
     all sets."""
     found = [figure(law, 0) for law in LAWS] + [figure(PAPER, which) for which in range(1, SETS)]
-    return Range(found[0], min(found), max(found))
+    return Range.first(found)
 
 
 def _rounds(mode: str, own: bool) -> Range:

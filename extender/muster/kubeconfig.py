@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from typing import Any
 
 import click
 
@@ -18,13 +19,8 @@ context_option = click.option("--context", help="Context of the kubeconfig.")
 
 def context_namespace(kubeconfig: str | None, context: str | None) -> str:
     """The namespace of the context, as kubectl takes it; without a kubeconfig the pod's own."""
-    import kubernetes
-
-    try:
-        contexts, active = kubernetes.config.list_kube_config_contexts(  # type: ignore[no-untyped-call]
-            config_file=kubeconfig
-        )
-    except kubernetes.config.ConfigException:
+    contexts, active = _contexts(kubeconfig)
+    if active is None:
         return os.environ.get("POD_NAMESPACE", "default")
     chosen = next((c for c in contexts if c["name"] == context), active) if context else active
     return str(chosen["context"].get("namespace") or "default")
@@ -44,13 +40,13 @@ def unreachable(kubeconfig: str | None, context: str | None) -> str:
         if "KUBERNETES_SERVICE_HOST" in os.environ:
             return "no answer from the API server of this pod's cluster: does a NetworkPolicy keep this pod off it?"
         return f"no answer from the API server that {file} names: kubectl config view shows it"
-    names, active = _contexts(kubeconfig)
-    name = context or active
+    contexts, active = _contexts(kubeconfig)
+    name = context or (str(active["name"]) if active is not None else "")
     options = (
         [f"--kubeconfig={kubeconfig}"] if kubeconfig is not None and os.pathsep not in kubeconfig else []
     )
     options += [f"--context={name}"]
-    others = ", ".join(one for one in names if one != name)
+    others = ", ".join(str(one["name"]) for one in contexts if one["name"] != name)
     return (
         f"no answer from {told.host} (kubeconfig {file}, context {name}): is it up, and is there a way to it, by "
         f"a VPN for one? Try: {shlex.join(['kubectl', 'version', *options])}"
@@ -62,12 +58,14 @@ def unreachable(kubeconfig: str | None, context: str | None) -> str:
     )
 
 
-def _contexts(kubeconfig: str | None) -> tuple[list[str], str]:
-    """Names of contexts, and the current one's; none of a kubeconfig that has no current one."""
+def _contexts(kubeconfig: str | None) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+    """The contexts and the current one; none where there is no kubeconfig, or it has no current one."""
     import kubernetes
 
     try:
-        contexts, active = kubernetes.config.list_kube_config_contexts(config_file=kubeconfig)  # type: ignore[no-untyped-call]
+        found: tuple[list[dict[str, Any]], dict[str, Any]] = kubernetes.config.list_kube_config_contexts(
+            config_file=kubeconfig
+        )  # type: ignore[no-untyped-call]
     except kubernetes.config.ConfigException:
-        return [], ""
-    return [str(one["name"]) for one in contexts], str(active["name"])
+        return [], None
+    return found

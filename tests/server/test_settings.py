@@ -256,6 +256,14 @@ def test_a_named_profile_runs_on_a_cluster_or_names_what_does(
     assert name == "kube-default" or not profiles.NAMED[why.partition("; take ")[2]].simulation_only
 
 
+def is_refused(text: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A configuration with the plugins that are installed, in these words."""
+    monkeypatch.setattr(points, "installed", REAL)
+    with pytest.raises(ConfigurationError) as error:
+        profile_of(load_settings(text))
+    assert str(error.value) == says
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -308,10 +316,7 @@ def test_a_named_profile_runs_on_a_cluster_or_names_what_does(
 def test_what_only_the_simulator_can_do_is_refused_with_what_to_take(
     text: str, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(points, "installed", REAL)
-    with pytest.raises(ConfigurationError) as error:
-        profile_of(load_settings(text))
-    assert str(error.value) == says
+    is_refused(text, says, monkeypatch)
 
 
 OWN = "profiles: [{name: own, shares: [max-min]}, {name: plain}]"
@@ -368,10 +373,7 @@ OWN = "profiles: [{name: own, shares: [max-min]}, {name: plain}]"
 def test_what_would_change_nothing_is_refused_with_where_it_would(
     text: str, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(points, "installed", REAL)
-    with pytest.raises(ConfigurationError) as error:
-        profile_of(load_settings(text))
-    assert str(error.value) == says
+    is_refused(text, says, monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -416,10 +418,7 @@ def test_arguments_count_where_any_profile_of_the_configuration_has_the_plugin(
 def test_a_profile_of_ones_own_has_no_plugin_that_is_for_simulations(
     text: str, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(points, "installed", REAL)
-    with pytest.raises(ConfigurationError) as error:
-        profile_of(load_settings(text))
-    assert str(error.value) == says
+    is_refused(text, says, monkeypatch)
 
 
 def test_plugins_for_simulations_are_those_of_the_profiles_for_simulations() -> None:

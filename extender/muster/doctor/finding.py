@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+ASK = "ask somebody who may, or run it as one: --context"
 NAMES = 3
 """Names in a sentence; the others are counted."""
 
@@ -43,7 +44,7 @@ def fail(about: str, says: str, do: str) -> Finding:
 
 def may_not(about: str, said: str) -> Finding:
     """said: by the API server."""
-    return Finding(Level.UNKNOWN, about, said, "ask somebody who may, or run it as one: --context")
+    return Finding(Level.UNKNOWN, about, said, ASK)
 
 
 def listed(names: Sequence[str]) -> str:

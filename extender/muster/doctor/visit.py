@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from muster.cluster.paths import path
 from muster.doctor.checks import BEFORE_START, CHECKS
-from muster.doctor.finding import Finding, Level
+from muster.doctor.finding import ASK, Finding, Level
 from muster.doctor.patient import Asked, Patient, ask
 from muster.errors import ClusterError, ConfigurationError
 from muster.settings import Settings, load_settings, profile_of
@@ -79,7 +79,7 @@ def _advice(error: ClusterError) -> str:
         case 401:
             return "log in again: it does not take these credentials (kubectl auth whoami asks the same)"
         case 403:
-            return "ask somebody who may, or run it as one: --context"
+            return ASK
         case 404:
             return (
                 "it is not served: kubectl api-resources lists what is; helm upgrade puts Muster's own back"

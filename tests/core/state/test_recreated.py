@@ -222,6 +222,15 @@ class Played:
         for action in actions:
             self.send(action)
 
+    def comes_back(self, which: str) -> None:
+        """It runs whole again, and the later job has not passed it. which: of many, for the message."""
+        for _ in range(1000):
+            self.goes_on(STEP)
+            assert self.passed == [], which
+            if len(self.pods) == self.bound("tune") == NODES:
+                break
+        assert self.bound("tune") == NODES, which
+
     @property
     def passed(self) -> list[str]:
         """Pods of the later job that are not at the gate."""
@@ -240,12 +249,7 @@ def test_a_trainjob_that_its_runtime_restarts_keeps_its_place_in_whatever_order_
         for _ in range(2):
             it.late(slowly)
             it.restarts(slowly, on_term)
-            for _ in range(1000):
-                it.goes_on(STEP)
-                assert it.passed == [], f"seed {seed}"
-                if len(it.pods) == it.bound("tune") == NODES:
-                    break
-            assert it.bound("tune") == NODES, f"seed {seed}"
+            it.comes_back(f"seed {seed}")
 
 
 def test_a_job_is_seen_to_go_before_the_end_of_its_pods_and_their_places_stay_kept() -> None:

@@ -94,12 +94,7 @@ def test_a_trainjob_keeps_its_place_when_muster_restarts_while_its_runtime_resta
         last = max(at for at, _ in it.coming)
         it.goes_on(it.rng.uniform(0.0, last - it.cluster.now))
         it.dies(away)
-        for _ in range(1000):
-            it.goes_on(STEP)
-            assert it.passed == [], f"seed {seed}"
-            if len(it.pods) == it.bound("tune") == NODES:
-                break
-        assert it.bound("tune") == NODES, f"seed {seed}"
+        it.comes_back(f"seed {seed}")
 
 
 @pytest.mark.parametrize("deaths", [0, 1, 5])
