@@ -140,6 +140,25 @@ def test_the_centre_is_as_good_as_the_corner_that_highs_finds(found: Market) -> 
     assert (middle * found.speed).sum(axis=1).min() == pytest.approx(best, rel=1e-3, abs=1e-4)
 
 
+@given(markets(), st.lists(st.floats(0.0, 4.0), min_size=8, max_size=8))
+def test_the_slowest_of_jobs_that_are_orders_of_magnitude_apart_is_as_fast_as_it_can_be(
+    found: Market, magnitudes: list[float]
+) -> None:
+    worth = 10.0 ** -np.array(magnitudes[: len(found)])
+    middle, reached = best_worst(found, worth)
+    _, best = best_worst(found, worth, corner=True)
+    assert reached == pytest.approx(best, rel=1e-4)
+    assert (pace(found, middle) * worth).min() == pytest.approx(best, rel=1e-2)  # shares have six digits
+
+
+def test_who_needs_thousands_of_times_as_long_has_the_product_on_which_it_is_a_thousandth_faster() -> None:
+    shares = least_makespan(
+        market([[10.0, 1.0], [5.005, 5.0]], [2, 2], [2, 2]),
+        np.array([200.0, 1e6]),
+    )
+    assert shares[1] == pytest.approx([1.0, 0.0], abs=1e-3)
+
+
 @given(markets(), st.integers(0, 7))
 def test_equal_jobs_get_equal_shares_wherever_they_stand(found: Market, twin: int) -> None:
     """The centre is unique, so what can't be told apart is treated alike: a corner would choose."""

@@ -137,7 +137,7 @@ def best_worst(market: Market, worth: FloatArray, *, corner: bool = False) -> tu
     counts = best > 0.0
     if not counts.any():
         return np.zeros((combinations, products)), 0.0
-    unit = float(np.median(best[counts]))  # so that z is about 1
+    unit = float(best[counts].min())  # z <= 1 in this unit, however far apart the jobs' measures are
     cost, rows, bound = _programme(market, rates / unit, counts)
     large = jobs > LARGEST or rows.shape[1] > WIDEST
     found = (highs if corner or large else centre)(cost, rows, bound)
@@ -162,6 +162,7 @@ def _programme(
         [np.tile(np.eye(products), combinations) * np.repeat(gpus, products), np.zeros((products, 1))]
     )
     worst = np.hstack([-rates.reshape(jobs, -1), np.ones((jobs, 1))])[counts]
+    worst /= np.abs(worst).max(axis=1, keepdims=True)
     cost = np.zeros(combinations * products + 1)
     cost[-1] = -1.0
     bound = np.concatenate([np.ones(jobs), market.capacity, np.zeros(len(worst))])
