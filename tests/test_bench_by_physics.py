@@ -8,7 +8,7 @@ import pytest
 
 from e2e.bench import paper as paper_module
 from e2e.bench.by_physics import ByPhysics, kind_of
-from e2e.bench.paper import PAPERS, Paper, foretold
+from e2e.bench.paper import PAPERS, Paper, Releases, foretold
 from e2e.bench.papers_live import manifests, trained
 from e2e.bench.trainings import Seen
 from muster.sim.engine import simulate
@@ -128,7 +128,7 @@ def test_each_paper_has_jobs_for_a_lab_of_which_nothing_is_known(paper: Paper) -
 
 
 def test_what_changes_take_longer_shows_in_what_is_foretold() -> None:
-    at_once, late = (foretold(PAPERS["similarity"], release, 0.0, 0.0).jct for release in (0.0, 60.0))
+    at_once, late = (foretold(PAPERS["similarity"], Releases(usual), 0.0, 0.0).jct for usual in (0.0, 60.0))
     assert 0.0 < at_once < late
 
 
@@ -154,5 +154,6 @@ def test_a_seed_of_what_is_foretold_is_of_releases_and_not_of_what_a_policy_draw
         return simulate(*given)
 
     monkeypatch.setattr(paper_module, "simulate", simulated)
-    foretold(PAPERS["specon-default"], 11.0, 0.0, 1.8e9, 1)
+    foretold(PAPERS["specon-default"], Releases(11.0, apart=5.5, rest=8.0), 0.0, 1.8e9, 1)
     assert [(one.seed, one.release_seed) for one in told] == [(0, 1)]
+    assert [(one.release, one.release_spread, one.release_rest) for one in told] == [(11.0, 0.25, 8.0)]

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from e2e.bench.trainings import Left, Seen, Trained, Trainings
+from e2e.bench.trainings import Left, Seen, Trained, Trainings, leave
 
 JOB = Trained("a", 0.0, 2, 1, 4, 40.0, (0.0, 1.0, 2.0, 3.0, 4.0))
 
@@ -89,3 +89,17 @@ def test_a_release_is_from_when_the_last_place_of_a_start_was_given_up_until_it_
     )
     assert trainings.release() == 0.875
     assert trainings.course[-2:] == [(30.5, "over", "a", "n0"), (31.0, "bound", "c", "n0")]
+
+
+def test_how_replicas_leave_together_is_read_from_the_course() -> None:
+    trainings = Trainings(pause=0.0)
+    trainings.submitted(JOB, 0.0)
+    runs(trainings, 0.0, "p0", "p1", "p2", "p3")
+    for pod, at in (("p3", 10.0), ("p2", 10.25)):
+        trainings.saw(Seen("a", pod, "n0", over=True), at)
+        trainings.saw(Seen("a", pod, "n0", over=True, gone=True), at + 0.5)
+    assert list(trainings.due(30.0)) == ["a"]
+    for pod, at in (("p0", 30.25), ("p1", 31.5)):
+        trainings.saw(Seen("a", pod, "n0", over=True), at)
+    assert leave(trainings.course) == (0.25, 1.25)
+    assert leave(trainings.course[:3]) == (0.0, 0.0), "no two left"

@@ -128,7 +128,8 @@ def _shape(side: Side, drawing: Drawing, folder: Path) -> Shape:
 
 
 def seen(pod: Pod, gone: bool) -> Seen:
-    return Seen(pod.labels.get("bench/job", ""), pod.name, pod.node, gone or pod.terminal or pod.deleted)
+    over = gone or pod.terminal or pod.deleted
+    return Seen(pod.labels.get("bench/job", ""), pod.name, pod.node, over, gone)
 
 
 def trains(

@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from e2e.bench.live import Run
 from e2e.bench.predicted import Side, hours
+from e2e.bench.trainings import leave
 from e2e.lab.errors import LabError
 from muster import live_recipes, profiles
 from muster.sim import presets
@@ -96,11 +98,35 @@ class Figures:
     changes: float
 
 
-def foretold(paper: Paper, release: float, delay: float, began: float, seed: int = 0) -> Figures:
-    """By the simulator, under the profile as a cluster has it. release: trace s until GPUs that are given up can be
-    used; delay: trace s that each change takes longer than the paper says; began: when the jobs began to come (Unix
-    s), for where rounds fall between them; seed: of what each replica takes to leave, but not of what a policy draws
-    (on a cluster that is with 0). LabError where a job does not end."""
+@dataclass(frozen=True)
+class Releases:
+    """How GPUs changed hands in a run, trace s. usual: from when they were given up until they could be used; apart:
+    from the first to the last of replicas that were told at once; rest: from the first of a job that is done to its
+    others."""
+
+    usual: float = 0.0
+    apart: float = 0.0
+    rest: float = 0.0
+
+    @staticmethod
+    def of(run: Run, speed: float) -> Releases:
+        """Those of a run, of which a second is so many of the trace."""
+        apart, rest = leave(run["course"])
+        return Releases(run["release_s"] * speed, apart * speed, rest * speed)
+
+    def options(self, seed: int) -> Options:
+        """What the simulator is told; seed: of what each replica takes, but not of what a policy draws (on a cluster
+        that is with 0)."""
+        if not self.usual:
+            return Options()
+        spread = min(1.0, 0.5 * self.apart / self.usual)
+        return Options(release=self.usual, release_spread=spread, release_rest=self.rest, release_seed=seed)
+
+
+def foretold(paper: Paper, releases: Releases, delay: float, began: float, seed: int = 0) -> Figures:
+    """By the simulator, under the profile as a cluster has it. delay: trace s that each change takes longer than the
+    paper says; began: when the jobs began to come (Unix s), for where rounds fall between them. LabError where a job
+    does not end."""
     made = paper.beginning(began)
     assert made.cluster is not None
     assert isinstance(made.physics, Standard)
@@ -108,8 +134,7 @@ def foretold(paper: Paper, release: float, delay: float, began: float, seed: int
     made = replace(made, physics=replace(made.physics, costs=costs))
     recipe = live_recipes.on_a_cluster(profiles.recipe(paper.profile), False, ESTIMATE)
     built = profiles.build(paper.profile, hours(paper.profile), {paper.profile: recipe})
-    options = Options(release=release, release_spread=1.0 if release else 0.0, release_seed=seed)
-    result = simulate(made, made.cluster, built, options)
+    result = simulate(made, made.cluster, built, releases.options(seed))
     took = result.ended - result.submitted
     if result.cut or not (took > 0.0).all():
         raise LabError(f"papers: {paper.profile}: not every job ended in the simulator")

@@ -14,7 +14,7 @@ from typing import Any
 
 from e2e.bench import papers_live as live
 from e2e.bench.live import Going, Run, side_by_side
-from e2e.bench.paper import PAPERS, Paper, foretold
+from e2e.bench.paper import PAPERS, Paper, Releases, foretold
 from e2e.bench.policies import Kept, replayed
 from e2e.bench.predicted import SEEDS, Side
 from e2e.bench.report import OUT, Progress, Result
@@ -89,9 +89,9 @@ def _row(paper: Paper, runs: Sequence[Run]) -> dict[str, Any]:
 
     speed = paper.speed
     said = [
-        foretold(paper, run["release_s"] * speed, 0.0, run["began"], seed) for run in runs for seed in SEEDS
+        foretold(paper, Releases.of(run, speed), 0.0, run["began"], seed) for run in runs for seed in SEEDS
     ]
-    delayed = [foretold(paper, 0.0, run["usual_delay_s"] * speed, run["began"]) for run in runs]
+    delayed = [foretold(paper, Releases(), run["usual_delay_s"] * speed, run["began"]) for run in runs]
     row: dict[str, Any] = {"live": {"jct": mean("jct_s") * speed, "makespan": mean("makespan_s") * speed}}
     row["live"]["changes"] = mean("changes")
     for key, several in (("release", said), ("delay", delayed)):

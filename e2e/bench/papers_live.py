@@ -99,6 +99,7 @@ class Reporting:
     last: dict[str, float] = field(default_factory=dict)
     sent: int = 0
     refused: int = 0
+    lost: int = 0
 
     def __post_init__(self) -> None:
         self.http = httpx.Client(trust_env=False, timeout=30.0)
@@ -121,8 +122,14 @@ class Reporting:
 
     def tell(self, trainings: ByPhysics, name: str, pod: Pod, body: Json) -> None:
         bearer = {"Authorization": f"Bearer {self.tokens.bearer(pod)}"}
-        answer = self.http.post(f"{self.url}/v1/report", json=body, headers=bearer)
         self.sent += 1
+        try:
+            answer = self.http.post(f"{self.url}/v1/report", json=body, headers=bearer)
+        except (
+            httpx.TransportError
+        ):  # a connection that was idle is closed just then: the next one tells more
+            self.lost += 1
+            return
         if answer.status_code != 200:  # it has ended meanwhile, or tells more often than it may
             self.refused += 1
         elif "epoch" in body:
@@ -180,4 +187,5 @@ def run(going: Going, lab: Lab, paper: Paper, folder: Path, later: float) -> Run
         "makespan_s": round(max(ended), 3),
         "reports": reports.sent,
         "refused": reports.refused,
+        "lost": reports.lost,
     }

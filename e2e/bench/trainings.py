@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+TOGETHER = 0.7
+"""Seconds between two that leave, less than which they were told at once."""
 STARTS = 1.0
 """Seconds after a first replica in which others still belong to the start: they are bound one after another."""
 
@@ -33,12 +35,17 @@ class Trained:
 
 @dataclass(frozen=True)
 class Seen:
-    """A pod as the watch showed it. over: it is ending, has ended or is gone."""
+    """A pod as the watch showed it. over: it is ending, has ended or is gone; gone: that."""
 
     job: str
     pod: str
     node: str
     over: bool
+    gone: bool = False
+
+
+Moment = tuple[float, str, str, str]
+"""s, what, job and node; what: submitted, bound, over, gone, done."""
 
 
 class Left(NamedTuple):
@@ -90,15 +97,14 @@ class Trainings:
     releases: of each start or growth on places that others gave up since its job came, s from when the last of these
     was given up until it was taken: what `muster simulate --release` stands for, which waits for a round besides, so
     what of it was a wait for one is left out. round: s of this machine, 0 = none; began: when the run did, Unix time
-    (rounds begin at its whole multiples). course: (s, what, job, node) in the order seen; what: submitted, bound,
-    over, done."""
+    (rounds begin at its whole multiples). course: in the order seen."""
 
     def __init__(self, pause: float, round: float = 0.0) -> None:
         self.pause, self.round, self.began = pause, round, 0.0
         self.jobs: dict[str, Training] = {}
         self.delays: list[float] = []
         self.releases: list[float] = []
-        self.course: list[tuple[float, str, str, str]] = []
+        self.course: list[Moment] = []
         self._made: dict[str, float] = {}
         self._left: dict[str, list[Left]] = {}  # by node: GPUs that were not used again
 
@@ -108,6 +114,8 @@ class Trainings:
 
     def saw(self, seen: Seen, now: float) -> None:
         """A pod was bound, ended or went."""
+        if seen.gone and seen.node:
+            self._note(now, "gone", seen.job, seen.node)
         training = self.jobs.get(seen.job)
         if training is None:
             return
@@ -208,3 +216,23 @@ class Trainings:
         """How the place that is taken now came free."""
         freed = self._left.get(node)
         return freed.pop() if freed else NEVER_USED
+
+
+def leave(course: Sequence[Moment]) -> tuple[float, float]:
+    """How replicas that leave together do so in this course, medians in s: from the first to the last of those that
+    were told at once, and from the first of a job that is done to its others. 0 where no two did."""
+    done: dict[str, list[float]] = {}
+    told: list[list[float]] = []
+    for at, what, job, _ in course:
+        if what == "done":
+            done[job] = []
+        elif what == "over" and job in done:
+            done[job].append(at)
+        elif what == "gone" and job not in done:
+            if told and at - told[-1][-1] < TOGETHER:
+                told[-1].append(at)
+            else:
+                told.append([at])
+    apart = [each[-1] - each[0] for each in told if len(each) > 1]
+    later = [max(each) - min(each) for each in done.values() if len(each) > 1]
+    return tuple(statistics.median(found) if found else 0.0 for found in (apart, later))  # type: ignore[return-value]

@@ -47,6 +47,21 @@ def test_replicas_of_one_job_leave_one_by_one_where_each_has_its_own_release() -
     assert starts(simulated(jobs, release=10))["b"] == 110
 
 
+def test_the_others_of_a_job_that_is_done_leave_later_than_its_first() -> None:
+    jobs = [job("a", 400, 0, 4), job("b", 90, 10, 1), job("c", 10, 10, 3)]
+    at = starts(simulated(jobs, release=10, release_rest=2))
+    assert at == {"a": 0, "b": 110, "c": 112}, "a is done at 100"
+    told = course({0: {"a": 4}, 10: {"a": 2, "b": 2}})
+    assert (
+        starts(
+            simulated(
+                [job("a", 400, 0, 4, min=1), job("b", 40, 10, 2)], profile=told, release=3, release_rest=2
+            )
+        )["b"]
+        == 13
+    ), "who is told to leave is ended like all others"
+
+
 def test_a_job_that_moves_starts_where_it_was_to_go_and_nobody_takes_its_place() -> None:
     jobs = [
         job("a", 100, 0, 2, min=1, tags={"resize": "restart"}),

@@ -25,6 +25,7 @@ GROUPS = (
             "migrate",
             "release",
             "release_spread",
+            "release_rest",
             "checkpoint",
             "ranges",
             "failures",
@@ -129,6 +130,13 @@ class Teaching(click.Command):
     help="Each replica's own release is drawn evenly between 1 - PART and 1 + PART times S; 1: as on a cluster. [0]",
 )
 @click.option(
+    "--release-rest",
+    type=click.FloatRange(0),
+    metavar="S",
+    help="The other replicas of a job that is done leave S later than its first; 1: as where a Job's successPolicy "
+    "ends them. [0]",
+)
+@click.option(
     "--checkpoint",
     type=click.FloatRange(0),
     metavar="S",
@@ -185,6 +193,7 @@ def simulate(
     migrate: float | None,
     release: float | None,
     release_spread: float | None,
+    release_rest: float | None,
     checkpoint: float | None,
     silent: bool,
     ranges: bool,
@@ -229,6 +238,7 @@ def simulate(
         "--report needs --out DIR": report and out is None,
         "give one of --gpus and --cluster": gpus is not None and cluster is not None,
         "--release-spread needs --release S": release_spread is not None and not release,
+        "--release-rest needs --release S": release_rest is not None and not release,
         "--draw-models needs --models FILE": draw_models is not None and models is None,
     }
     faults = [says for says, is_so in wrong.items() if is_so]
@@ -254,6 +264,7 @@ def simulate(
                 "migrate": migrate,
                 "release": release,
                 "release_spread": release_spread,
+                "release_rest": release_rest,
                 "checkpoint": checkpoint,
                 "failures": failures,
                 "repair": repair,

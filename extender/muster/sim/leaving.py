@@ -32,8 +32,9 @@ class Leaver:
 
 class Leaving:
     """Those of one simulation. seconds: from the word to leave until the GPUs are free; 0 = at once, then nothing is
-    ever in here; each replica's own, where `spread` (a part of it) and `seed` say how they are drawn. shown: jobs as
-    the scheduler last saw them; those that are done stay there until their last replica has gone, unless `silent`
+    ever in here; each replica's own, where `spread` (a part of it) and `seed` say how they are drawn. rest: seconds
+    by which the others of a job that is done leave later than its first, all at once; 0: each on its own. shown: jobs
+    as the scheduler last saw them; those that are done stay there until their last replica has gone, unless `silent`
     (the stock scheduler's jobs are its pods)."""
 
     def __init__(
@@ -46,23 +47,37 @@ class Leaving:
         silent: bool = False,
         spread: float = 0.0,
         seed: int = 0,
+        rest: float = 0.0,
     ) -> None:
         self.site, self.pairs, self.seconds, self.shown, self.silent = site, pairs, seconds, shown, silent
         self.by_number: dict[int, Leaver] = {}
         self._told: list[Leaver] = []  # their places are still to be charged
         self._number = 0
-        self._spread, self._rng = spread, random.Random(seed)
+        self._spread, self._rest, self._rng = spread, rest, random.Random(seed)
 
-    def tell(self, training: Training, uid: str, now: float) -> None:
-        """A replica is to leave the place where it is planned. Its capacity is its job's until `charge`."""
+    def tell_all(self, training: Training, now: float) -> None:
+        """A job's work is done: its first replica leaves, and its owner ends the others, all at once."""
+        owns = [self._own() for _ in training.placed]
+        if self._rest:
+            owns = [owns[0] + (self._rest if place else 0.0) for place in range(len(owns))]
+        for uid, own in zip(training.placed, owns, strict=True):
+            self.tell(training, uid, now, own)
+
+    def tell(self, training: Training, uid: str, now: float, own: float | None = None) -> None:
+        """A replica is to leave the place where it is planned. Its capacity is its job's until `charge`. own: seconds
+        until that place is free, else they are drawn."""
         rides = self.pairs.rides
         if not self.seconds or training in rides or training in rides.values():
             return
         self._number += 1
         name, spot = f"{uid}~{self._number}", training.placed[uid]
         training.leaving[name] = spot
-        own = self.seconds * (1.0 + self._spread * self._rng.uniform(-1.0, 1.0))
-        self._told.append(Leaver(self._number, training, name, spot, now + own))
+        self._told.append(
+            Leaver(self._number, training, name, spot, now + (self._own() if own is None else own))
+        )
+
+    def _own(self) -> float:
+        return self.seconds * (1.0 + self._spread * self._rng.uniform(-1.0, 1.0))
 
     def charge(self) -> list[Leaver]:
         """Takes what those use that were told to leave since the last call, and gives them."""

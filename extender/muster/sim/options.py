@@ -23,8 +23,9 @@ class Options:
     started again). migrate: the same where only its nodes change (None: as restart). release: seconds from when a
     replica is told to leave, or its job is done, until its GPUs are free for others; release_spread: each replica's
     own is drawn evenly from this part of it less to as much more, from 0 to 1, with release_seed (None: seed, which
-    policies draw with, too). checkpoint: seconds between checkpoints; work since the last is lost at a restart (0:
-    nothing is lost). round: plan only at whole multiples of
+    policies draw with, too); release_rest: seconds by which the other replicas of a job that is done leave later than
+    its first, all at once (0: each on its own). checkpoint: seconds between checkpoints; work since the last is lost
+    at a restart (0: nothing is lost). round: plan only at whole multiples of
     it (s). failures: mean seconds between failures of one node (0: none); repair: seconds until it is back. record:
     keep segments and queue. whole_seconds: arrivals and completions rounded up to whole seconds, as the AFS authors'
     simulator has them. ranges: under a profile without shares jobs grow within their min and max where GPUs are free,
@@ -39,6 +40,7 @@ class Options:
     release: float = 0.0
     release_spread: float = 0.0
     release_seed: int | None = None
+    release_rest: float = 0.0
     checkpoint: float = 0.0
     round: float = 0.0
     failures: float = 0.0
@@ -47,3 +49,10 @@ class Options:
     whole_seconds: bool = False
     ranges: bool = False
     silent: bool = False
+
+    @property
+    def release_in_words(self) -> str:
+        """When GPUs are free that replicas leave."""
+        spread = f", each {100 * self.release_spread:g} % less to more" if self.release_spread else ""
+        rest = f", the others of a job that is done {self.release_rest:g} s more" if self.release_rest else ""
+        return f"{self.release:g} s later{spread}{rest}"

@@ -101,7 +101,7 @@ class Engine:
         self.jobs: dict[JobKey, Job] = {}  # as the scheduler last saw them
         self.leaving = Leaving(
             site, self.truth.pairs, options.release, self.jobs, silent=self.pods, spread=options.release_spread,
-            seed=options.seed if options.release_seed is None else options.release_seed,
+            seed=options.seed if options.release_seed is None else options.release_seed, rest=options.release_rest,
         )  # fmt: skip
         self.at_boundary: list[Training] = []
         self.next = math.inf  # when the next cycle is due
@@ -211,8 +211,7 @@ class Engine:
         truth.advance(training, at)
         training.step = stage.until
         if stage.until >= stage.work:
-            for uid in training.placed:
-                self.leaving.tell(training, uid, at)
+            self.leaving.tell_all(training, at)
             truth.complete(training, at)
             self.completed += 1
             self._leave(self.leaving.done(training))

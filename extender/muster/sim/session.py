@@ -174,8 +174,7 @@ def _terms(
     else:
         yield f"a change of a running job costs {options.restart:g} s (--restart S)"
     if options.release:
-        spread = f", each {100 * options.release_spread:g} % less to more" if options.release_spread else ""
-        yield f"GPUs that replicas leave are free {options.release:g} s later{spread} (--release S)"
+        yield f"GPUs that replicas leave are free {options.release_in_words} (--release S)"
     if options.silent:
         yield "jobs report nothing: what they have done is what they declare, pauses included (--silent)"
     held = [text for text, plan in plans.items() if at_request(plan, options)]
