@@ -83,8 +83,8 @@ class Api:
         whole = {"fieldManager": "lab", "force": "true"}
         return self._call("PATCH", path, whole, body, {"Content-Type": "application/apply-patch+yaml"})
 
-    def delete(self, path: str) -> Json:
-        return self._call("DELETE", path)
+    def delete(self, path: str, **parameters: str) -> Json:
+        return self._call("DELETE", path, parameters)
 
     def ready(self) -> bool:
         """Whether /readyz says so; False also when nobody answers."""

@@ -14,7 +14,7 @@ from pathlib import Path
 import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 LIFETIME = datetime.timedelta(days=3650)
@@ -29,7 +29,8 @@ class Signed:
 
 
 class Authority:
-    """Signs certificates for one lab; lives in pki/ca.{crt,key}, so a later command can sign more."""
+    """Signs certificates for one lab; lives in pki/ca.{crt,key}, so a later command can sign more. kubeadm's,
+    of a kind cluster, does as well."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -46,9 +47,11 @@ class Authority:
             write(folder / "ca.crt", certificate.public_bytes(serialization.Encoding.PEM))
             write(folder / "ca.key", pem(key))
         self.certificate = (folder / "ca.crt").read_bytes()
-        self._name = x509.load_pem_x509_certificate(self.certificate).subject
+        own = x509.load_pem_x509_certificate(self.certificate)
+        self._name = own.subject
+        self._known_by = own.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
         loaded = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), None)
-        assert isinstance(loaded, ec.EllipticCurvePrivateKey)
+        assert isinstance(loaded, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey)
         self._key = loaded
 
     def client(self, user: str, groups: tuple[str, ...] = ()) -> Signed:
@@ -71,7 +74,7 @@ class Authority:
             x509.ExtendedKeyUsage([usage]), critical=False
         )
         builder = builder.add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False
+            x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(self._known_by), critical=False
         )
         if names is not None:
             builder = builder.add_extension(names, critical=False)

@@ -1,4 +1,4 @@
-"""The configuration files of those operators that have one: one process, on loopback, with the lab's certificates."""
+"""The configuration files of those operators that have one: one process, certificates of the cluster's authority."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 from e2e.lab.api import Json
 
+LOOPBACK = "127.0.0.1"
 _GROUPS = {
     "jobset": "jobset.x-k8s.io/v1alpha1",
     "lws": "lws.x-k8s.io/v1alpha1",
@@ -39,12 +40,15 @@ def kueue_api(version: str) -> str:
     return "v1beta2" if numbers >= (0, 15) else "v1beta1"
 
 
-def configuration(name: str, health: int, webhook: int, certificates: Path, version: str = "") -> Json:
-    """Of an operator by name, in the pinned version or another; ports on loopback; {} where it has none."""
+def configuration(
+    name: str, host: str, health: int, webhook: int, certificates: Path, version: str = ""
+) -> Json:
+    """Of an operator by name, in the pinned version or another; {} where it has none. host: where its webhooks are
+    called; its health is asked for on loopback."""
     if name not in _GROUPS:
         return {}
     management = "certManagement" if name == "trainer" else "internalCertManagement"
-    served: Json = {"host": "127.0.0.1", "port": webhook}
+    served: Json = {"host": host, "port": webhook}
     if name != "trainer":  # it has no such field
         served["certDir"] = str(certificates)
     return {
@@ -53,7 +57,7 @@ def configuration(name: str, health: int, webhook: int, certificates: Path, vers
         "leaderElection": {"leaderElect": False},
         management: {"enable": False},
         "metrics": {"bindAddress": "0"},
-        "health": {"healthProbeBindAddress": f"127.0.0.1:{health}"},
+        "health": {"healthProbeBindAddress": f"{LOOPBACK}:{health}"},
         "webhook": served,
         **(_KUEUE if name == "kueue" else {}),
     }

@@ -2,33 +2,35 @@
 """Real operators in a lab: controllers from their Go modules, as local processes with their own CRDs and webhooks.
 
 What is theirs is theirs: the CRDs and webhooks are read from the module that the program is built from, where Go
-keeps it. Changed is only what a cluster's network and certificates do: webhooks are called by URL on loopback, with
-a certificate that the lab's own authority signs, and their rules on pods get the objectSelector that the operators'
-kustomize files add. They act with all rights (their own RBAC is not what is tried here), under a service account's
-name, so that an audit log tells them apart."""
+keeps it. Changed is only what a cluster's network and certificates do: webhooks are called by URL (on loopback, from
+kind's node at an address of this machine), with a certificate that the cluster's own authority signs, and their rules
+on pods get the objectSelector that the operators' kustomize files add. They act with all rights (their own RBAC is
+not what is tried here), under a service account's name, so that an audit log tells them apart."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from e2e.lab import build, credentials, manifests, metrics_server
-from e2e.lab.api import Api, Json, answers
+from e2e.lab.api import Api, ApiError, Json, answers
 from e2e.lab.credentials import Authority
 from e2e.lab.errors import BadRequestError, LabError
 from e2e.lab.limits import CLIENT_BURST, CLIENT_QPS
-from e2e.lab.operator_config import configuration
+from e2e.lab.operator_config import LOOPBACK, configuration
 from e2e.lab.private_etc import with_etc
 from e2e.lab.programs import output
 from e2e.lab.say import say
 from e2e.lab.versions import MODULES, Binary, pinned
 
 ESTABLISHED_WITHIN = 30.0  # seconds; it takes well under one
+GONE_WITHIN = 60.0  # seconds for what an operator has to let go of
 _VOLCANO_ADMISSION = (  # as its chart has it (values.yaml, custom.enabled_admissions)
     "/jobs/mutate,/jobs/validate,/podgroups/validate,/queues/mutate,/queues/validate,/hypernodes/validate,/cronjobs/validate"
 )
@@ -192,6 +194,7 @@ class Operators:
     server: str
     ports: Mapping[str, int]
     programs: Mapping[str, Path]
+    host: str = LOOPBACK  # where the API server calls webhooks
 
     @functools.cached_property
     def _chosen(self) -> dict[str, Operator]:
@@ -232,6 +235,26 @@ class Operators:
                     module, port = _module(self._chosen[name]), self.ports[name]
                     metrics_server.aggregate(api, module, port, authority.certificate)
 
+    def remove(self) -> None:
+        """What `install` has made, from a cluster that stays: CRDs with all their objects, which the operators that
+        run let go of, then webhooks. What still has a finalizer after a minute loses it."""
+        with Api(self.folder / "kubeconfig" / "admin") as api:
+            crds = [
+                crd
+                for one in self._chosen.values()
+                if one.crds
+                for crd in manifests.objects(_module(one) / one.crds, "CustomResourceDefinition")
+            ]
+            for crd in crds:
+                _delete(api, f"{_CRDS}/{crd['metadata']['name']}")
+            _gone(api, crds)
+            for one in self._chosen.values():
+                for found in self._webhook_configurations(one) if one.webhooks else ():
+                    _delete(api, _webhooks_path(found))
+            if "training-operator" in self._chosen:
+                _delete(api, f"{_ADMISSION}/validatingwebhookconfigurations/{_TRAINING_VALIDATOR}")
+                _delete(api, "/api/v1/namespaces/kubeflow")
+
     def command(self, name: str) -> list[str]:
         """The argv of one operator."""
         health = f"127.0.0.1:{self.ports[name]}"
@@ -259,7 +282,7 @@ class Operators:
             "volcano-admission": [
                 f"--kubeconfig={self._kubeconfig(name)}",
                 f"--enabled-admission={_VOLCANO_ADMISSION}",
-                *("--listen-address=127.0.0.1", f"--port={webhook}"),
+                *(f"--listen-address={self.host}", f"--port={webhook}"),
                 f"--webhook-url={self._webhook_root(self._chosen[name])}",
                 f"--tls-cert-file={self._certificates(name) / 'tls.crt'}",
                 f"--tls-private-key-file={self._certificates(name) / 'tls.key'}",
@@ -293,7 +316,7 @@ class Operators:
         """Its own word, and that its webhooks are listened for (some say so before)."""
         one = self._chosen[name]
         well = not one.health or answers(f"{one.scheme}://127.0.0.1:{self.ports[name]}/{one.health}")
-        return well and (not one.webhooks or _listens(self.ports[f"{name}-webhook"]))
+        return well and (not one.webhooks or _listens(self.host, self.ports[f"{name}-webhook"]))
 
     # --- files ------------------------------------------------------------------------------------------------
 
@@ -317,7 +340,7 @@ class Operators:
     def _prepare(self, one: Operator, authority: Authority) -> None:
         """Certificate, kubeconfig file and configuration of one operator."""
         name = one.name
-        hosts = metrics_server.HOSTS if name == metrics_server.NAME else ("127.0.0.1",)
+        hosts = metrics_server.HOSTS if name == metrics_server.NAME else (self.host,)
         serving = authority.server(name, hosts)
         for folder in [self._certificates(name), *([self._etc(name) / one.etc] if one.etc else [])]:
             credentials.write(folder / "tls.crt", serving.certificate)
@@ -330,13 +353,13 @@ class Operators:
             shipped = _module(one) / "installer/helm/chart/volcano/config/volcano-scheduler.conf"
             credentials.write(self._config(name), shipped.read_text())
             return
-        told = configuration(name, *ports, self._certificates(name), one.version)
+        told = configuration(name, self.host, *ports, self._certificates(name), one.version)
         credentials.write(self._config(name), json.dumps(told, indent=1))
 
     # --- webhooks ---------------------------------------------------------------------------------------------
 
     def _webhook_root(self, one: Operator) -> str:
-        return f"https://127.0.0.1:{self.ports[f'{one.name}-webhook']}"
+        return f"https://{self.host}:{self.ports[f'{one.name}-webhook']}"
 
     def _call_conversions(self, crds: Sequence[Json], one: Operator, authority: bytes) -> None:
         """Into these CRDs: the operator converts their versions, where it listens."""
@@ -358,11 +381,7 @@ class Operators:
         selected = (
             manifests.namespace_selectors(_module(one) / one.webhook_patches) if one.webhook_patches else {}
         )
-        for found in manifests.objects(_module(one) / one.webhooks):
-            if not found["kind"].endswith("WebhookConfiguration"):
-                continue  # a file of all objects
-            own = found["metadata"]["name"]  # Volcano's looks for its own by their names
-            found["metadata"] = {"name": own if own.startswith(one.name) else f"{one.name}-{own}"}
+        for found in self._webhook_configurations(one):
             for webhook in found["webhooks"]:
                 service = webhook["clientConfig"]["service"]
                 webhook["clientConfig"] = {"url": root + service["path"], "caBundle": bundle}
@@ -372,14 +391,64 @@ class Operators:
                     webhook["objectSelector"] = {
                         "matchExpressions": [{"key": one.pods, "operator": "Exists"}]
                     }
-            plural = found["kind"].lower() + "s"
-            api.apply(
-                f"/apis/admissionregistration.k8s.io/v1/{plural}/{found['metadata']['name']}",
-                found,
-            )
+            api.apply(_webhooks_path(found), found)
+
+    def _webhook_configurations(self, one: Operator) -> Iterator[Json]:
+        """As its module has them, under names that are its own."""
+        for found in manifests.objects(_module(one) / one.webhooks):
+            if not found["kind"].endswith("WebhookConfiguration"):
+                continue  # a file of all objects
+            own = found["metadata"]["name"]  # Volcano's looks for its own by their names
+            found["metadata"] = {"name": own if own.startswith(one.name) else f"{one.name}-{own}"}
+            yield found
 
 
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+_TRAINING_VALIDATOR = "validator.training-operator.kubeflow.org"
+
+
+def _webhooks_path(found: Json) -> str:
+    return f"{_ADMISSION}/{found['kind'].lower()}s/{found['metadata']['name']}"
+
+
+def _delete(api: Api, path: str) -> None:
+    """That it goes; none there is as good."""
+    try:
+        api.delete(path)
+    except ApiError as refused:
+        if refused.status != 404:
+            raise
+
+
+def _gone(api: Api, crds: Sequence[Json]) -> None:
+    """Until these CRDs are gone. LabError where they stay, also without their objects' finalizers."""
+    began = time.monotonic()
+    names = {crd["metadata"]["name"] for crd in crds}
+    released = False
+    while left := names & {crd["metadata"]["name"] for crd in api.get(_CRDS)["items"]}:
+        passed = time.monotonic() - began
+        if passed > GONE_WITHIN and not released:
+            released = True
+            for crd in crds:
+                if crd["metadata"]["name"] in left:
+                    _release(api, crd)
+        if passed > 2 * GONE_WITHIN:
+            raise LabError(f"CRDs are still there after {passed:.0f} s: {', '.join(sorted(left))}")
+        time.sleep(0.2)
+
+
+def _release(api: Api, crd: Json) -> None:
+    """Every object of the kind loses its finalizers."""
+    spec = crd["spec"]
+    version = next(one["name"] for one in spec["versions"] if one["storage"])
+    root, plural = f"/apis/{spec['group']}/{version}", spec["names"]["plural"]
+    for found in api.get(f"{root}/{plural}")["items"]:
+        metadata = found["metadata"]
+        space = f"/namespaces/{metadata['namespace']}" if "namespace" in metadata else ""
+        say(f"{plural} {metadata['name']} keeps its finalizers: {metadata.get('finalizers')}")
+        with contextlib.suppress(ApiError):
+            api.patch(f"{root}{space}/{plural}/{metadata['name']}", {"metadata": {"finalizers": None}})
 
 
 @functools.cache
@@ -407,7 +476,6 @@ def _training_operator_wants(api: Api) -> None:
     """Its keeper of certificates is always on: a Secret, a webhook configuration and a file of these names. Its
     webhooks, validation only, are left out."""
     secret = "training-operator-webhook-cert"
-    validator = "validator.training-operator.kubeflow.org"
     api.apply(
         "/api/v1/namespaces/kubeflow",
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kubeflow"}},
@@ -417,11 +485,11 @@ def _training_operator_wants(api: Api) -> None:
         {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": secret}},
     )
     api.apply(
-        f"/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/{validator}",
+        f"{_ADMISSION}/validatingwebhookconfigurations/{_TRAINING_VALIDATOR}",
         {
             "apiVersion": "admissionregistration.k8s.io/v1",
             "kind": "ValidatingWebhookConfiguration",
-            "metadata": {"name": validator},
+            "metadata": {"name": _TRAINING_VALIDATOR},
             "webhooks": [],
         },
     )
@@ -429,10 +497,10 @@ def _training_operator_wants(api: Api) -> None:
     HARD_CODED_MARK.touch()
 
 
-def _listens(port: int) -> bool:
+def _listens(host: str, port: int) -> bool:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.settimeout(3)
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+        return probe.connect_ex((host, port)) == 0
 
 
 def missing(asked: Sequence[str]) -> list[str]:

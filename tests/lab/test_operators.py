@@ -8,7 +8,7 @@ import pytest
 
 from e2e.lab import build, metrics_server, operators
 from e2e.lab.errors import BadRequestError
-from e2e.lab.operator_config import configuration, kueue_api
+from e2e.lab.operator_config import LOOPBACK, configuration, kueue_api
 from e2e.lab.shape import Shape, nodes
 
 
@@ -35,7 +35,7 @@ def test_what_is_not_built_is_told_by_the_name_to_ask_for(monkeypatch: pytest.Mo
 )
 def test_kueue_is_told_in_the_newest_version_that_it_reads(version: str, expected: str) -> None:
     assert kueue_api(version) == expected
-    told = configuration("kueue", 1, 2, Path("certificates"), version)
+    told = configuration("kueue", LOOPBACK, 1, 2, Path("certificates"), version)
     assert told["apiVersion"] == f"config.kueue.x-k8s.io/{expected}"
 
 
