@@ -23,7 +23,7 @@ E2E_OPERATORS=jobset@v0.10.1 runs these operators in another version that is pin
 of that Kubernetes, where a scenario asks for no other. CI=true makes a skip a failure, but of scenarios with
 operators that were not built before (marker operators), of what another cluster can't do ("not on kind: why"), and
 for what LACKS="traces nginx" names (e2e/lacks.py).
-With E2E_KIND scenarios that ask for no cluster of ours are deselected."""
+With E2E_KIND scenarios are deselected whose lab the kind cluster can't be (OWN_LAB of their module says why)."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ from e2e.kind import left_out
 from e2e.kind.lab import KindLab
 from e2e.lab import Lab, NodeGroup, Shape, end_orphans, operators
 from e2e.lab.versions import DEFAULT_KUBERNETES
+from e2e.labs import ELSEWHERE, ON_KIND
 from e2e.referee import ENDS, Rules, Watching, watching
 from e2e.scenario import show, wait_until
 
 KUBERNETES = os.environ.get("E2E_K8S") or DEFAULT_KUBERNETES
-ON_KIND = os.environ.get("E2E_KIND") == "true"
 OURS = {"lab", "new_lab", "cluster", "_session_lab"}
 """Fixtures of scenarios that are about a cluster with Muster."""
 SHAPE = Shape(groups=(NodeGroup(16, gpus=8),), racks=4, kubernetes=KUBERNETES)
@@ -72,14 +72,10 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers", "unsound(why, *patterns): faults that the referee may find, and why; without patterns any"
     )
     config.addinivalue_line("markers", "referee(**bounds): seconds that what must not last may last (Rules)")
-    config.addinivalue_line(
-        "markers", "complains(why, *patterns): what logs of the lab may complain of, and why"
-    )
+    config.addinivalue_line("markers", "complains(why, *patterns): what logs may complain of, and why")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """On kind, what is about that cluster; what brings a control plane of its own, or needs none, is the same
-    everywhere."""
     if ON_KIND:
         reasons = {item: reason for item in items if (reason := _why_not_on_kind(item))}
         config.stash[left_out.REASONS] = list(reasons.values())
@@ -88,18 +84,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _why_not_on_kind(item: pytest.Item) -> str:
-    """Why a scenario does not ask for this session's cluster, "" where it does. A module with a lab of its own says
-    RUNS_ON_KIND where that is another installation of the chart."""
+    """ "" where it runs there. A module whose lab is made by `own_lab` says RUNS_ON_KIND."""
     names = set(getattr(item, "fixturenames", ()))
     manager = item.session._fixturemanager
     found = [manager.getfixturedefs(name, item) for name in ("lab", "cluster", "_session_lab")]
     module = item.module  # type: ignore[attr-defined]
     return left_out.why(
-        new_lab="new_lab" in names,
         asks=bool(OURS & names),
-        other_lab=any(defined[-1].baseid != "e2e" for defined in found if defined)
-        and not getattr(module, "RUNS_ON_KIND", False),
-        operators=bool(_operators_of(item)),
+        other_lab="new_lab" in names or any(defined[-1].baseid != "e2e" for defined in found if defined),
+        runs=bool({"new_lab"} & names or _operators_of(item)) or getattr(module, "RUNS_ON_KIND", False),
         on_a_lab=item.get_closest_marker("lab") is not None,
         own_lab=getattr(module, "OWN_LAB", ""),
     )
@@ -111,6 +104,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.section("not on kind")
         for line in left_out.table(config.stash.get(left_out.REASONS, []), terminalreporter.stats):
             terminalreporter.line(line)
+
+
+def pytest_sessionfinish() -> None:
+    kind.give_back()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -125,7 +122,7 @@ def _operators_of(item: pytest.Item) -> list[str]:
 @pytest.fixture(scope="session")
 def _session_lab() -> Iterator[Lab | KindLab]:
     if ON_KIND:
-        yield from kind.session()
+        yield kind.the_lab()
         return
     end_orphans("e2e")
     if name := os.environ.get("E2E_LAB"):
@@ -145,7 +142,7 @@ def _session_lab() -> Iterator[Lab | KindLab]:
 @pytest.fixture
 def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
     """The session's lab; put right again when the test ends."""
-    if "E2E_KUBECONFIG" in os.environ and not ON_KIND:
+    if ELSEWHERE:
         pytest.skip("needs control of the lab's processes, and E2E_KUBECONFIG names another cluster")
     found: Lab = request.getfixturevalue("_session_lab")
     found.begin(*_announced(request, "complains"))
@@ -183,15 +180,19 @@ def new_namespace(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[
 
 @pytest.fixture
 def new_lab(request: pytest.FixtureRequest) -> Iterator[Callable[..., Lab]]:
-    """`new_lab(Shape(...))`: another lab, watched by the referee and ended with the test."""
-    if ON_KIND:
-        kind.not_on_kind("it starts a control plane of its own")
-    if "E2E_KUBECONFIG" in os.environ:
+    """`new_lab(Shape(...))`: another lab, watched by the referee and ended with the test; or kind in this shape."""
+    if ELSEWHERE:
         pytest.skip("starts labs, and E2E_KUBECONFIG names another cluster")
     troubles: list[str] = []
     with contextlib.ExitStack() as stack:
 
         def make(shape: Shape | None = None) -> Lab:
+            if ON_KIND and shape is not None:
+                lab: Lab = stack.enter_context(kind.the_lab().shaped(shape))  # type: ignore[arg-type]
+                lab.begin(*_announced(request, "complains"))
+                stack.callback(lambda: troubles.extend(lab.troubles()))
+                stack.enter_context(_judged(request, Cluster(lab.kubeconfig), lab))
+                return lab
             lab = Lab(f"e2e-{os.getpid()}-{next(_numbers)}")
             stack.callback(lab.down)
             if shape is None:

@@ -17,6 +17,7 @@ from typing import Any
 from e2e.cluster import Cluster, Json, Pod, Refused
 from e2e.lab import Lab, NodeGroup, Shape
 from e2e.lab.operator_config import kueue_api
+from e2e.labs import own_lab
 from e2e.scenario import PATIENCE, bound, holds_for, in_state, show, template, wait_until
 
 NODES = 4  # of 8 GPUs
@@ -47,17 +48,14 @@ KINDS = {
 def operated(*operators: str) -> Iterator[Lab]:
     """A lab of 4 nodes x 8 GPUs with these operators; the one of E2E_OPERATORS_LAB where that has them."""
     wanted = in_versions(operators)
-    own = f"e2e-{os.getpid()}-{'-'.join(operators)}"
-    staying = Lab(os.environ.get("E2E_OPERATORS_LAB") or own)
-    if staying.exists and set(wanted) <= set(staying.shape.operators):
-        yield staying.up(staying.shape)
-        return
-    lab = Lab(own)
-    try:
-        yield lab.up(Shape(groups=(NodeGroup(NODES, gpus=8),), racks=2, operators=wanted))
-    finally:
-        if os.environ.get("E2E_KEEP") != "true":
-            lab.down()
+    if name := os.environ.get("E2E_OPERATORS_LAB"):
+        staying = Lab(name)
+        if staying.exists and set(wanted) <= set(staying.shape.operators):
+            yield staying.up(staying.shape)
+            return
+    shape = Shape(groups=(NodeGroup(NODES, gpus=8),), racks=2, operators=wanted)
+    with own_lab("-".join(operators), shape) as lab:
+        yield lab
 
 
 def path(kind: str, namespace: str, name: str = "") -> str:

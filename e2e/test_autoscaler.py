@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
@@ -12,6 +11,7 @@ import yaml
 
 from e2e.cluster import Cluster, Json, Refused
 from e2e.lab import Lab, NodeGroup, Shape
+from e2e.labs import own_lab
 from e2e.scenario import (
     bound,
     configured,
@@ -25,7 +25,7 @@ from e2e.scenario import (
     wait_until,
 )
 
-OWN_LAB = "want nodes added to a lab of one node"
+RUNS_ON_KIND = True
 pytestmark = pytest.mark.lab
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -35,13 +35,8 @@ ASK = ("autoscaler.ask=provisioning-request", "autoscaler.after=2s")
 
 @pytest.fixture(scope="module")
 def small_lab() -> Iterator[Lab]:
-    if "E2E_KUBECONFIG" in os.environ:
-        pytest.skip("starts a lab, and E2E_KUBECONFIG names another cluster")
-    lab = Lab(f"e2e-{os.getpid()}-small")
-    try:
-        yield lab.up(Shape(groups=(NodeGroup(1),), set_values=ASK))
-    finally:
-        lab.down()
+    with own_lab("small", Shape(groups=(NodeGroup(1),), set_values=ASK)) as lab:
+        yield lab
 
 
 @pytest.fixture

@@ -4,15 +4,14 @@ In these labs the stock `default-scheduler` stands for the cluster's own: it kno
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from e2e.cluster import Cluster, Refused
-from e2e.kind.lab import KindLab
 from e2e.lab import Lab, NodeGroup, Shape
+from e2e.labs import own_lab
 from e2e.scenario import (
     bound,
     comes_ungated,
@@ -30,25 +29,15 @@ from e2e.scenario import (
 )
 
 pytestmark = pytest.mark.lab
-RUNS_ON_KIND = True  # the chart installed with other values
+RUNS_ON_KIND = True
 LABEL = "muster.dev/scheduler"
 RACK = "topology.kubernetes.io/rack"
 
 
 @pytest.fixture(scope="module")
-def binder_lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
-    if os.environ.get("E2E_KIND") == "true":
-        kind: KindLab = request.getfixturevalue("_session_lab")
-        with kind.with_values("binder=cluster"):
-            yield kind
-        return
-    if "E2E_KUBECONFIG" in os.environ:
-        pytest.skip("starts a lab, and E2E_KUBECONFIG names another cluster")
-    lab = Lab(f"e2e-{os.getpid()}-binder")
-    try:
-        yield lab.up(Shape(groups=(NodeGroup(8),), racks=2, set_values=("binder=cluster",)))
-    finally:
-        lab.down()
+def binder_lab() -> Iterator[Lab]:
+    with own_lab("binder", Shape(groups=(NodeGroup(8),), racks=2, set_values=("binder=cluster",))) as lab:
+        yield lab
 
 
 @pytest.fixture

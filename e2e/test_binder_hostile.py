@@ -5,7 +5,6 @@ mark Muster's pods are known there. Each is refused, or waits behind the gate, a
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from e2e.cluster import Cluster, Pod, Refused
 from e2e.elastic import shared_by
 from e2e.lab import Lab, NodeGroup, Shape
+from e2e.labs import own_lab
 from e2e.scenario import bound, delete_job, gated, job, planned_after, pod, runs_whole, show, wait_until
 from e2e.test_hostile_objects import (
     hurts_nobody_else,
@@ -44,7 +44,7 @@ __all__ = [  # these scenarios are run here as they are, on this module's lab
     "test_owners_that_own_themselves_hang_nobody",
     "test_twenty_thousand_roles_are_refused_at_admission",
 ]
-OWN_LAB = "want a hostile tenant on a lab of their own with binder: cluster"
+RUNS_ON_KIND = True
 pytestmark = pytest.mark.lab
 
 MARK = "muster.dev/scheduler"
@@ -54,11 +54,9 @@ MARKED = {"scheduler": "default-scheduler", "labels": {MARK: "muster"}}
 
 @pytest.fixture(scope="module", name="_session_lab")
 def binder_lab() -> Iterator[Lab]:
-    lab = Lab(f"e2e-{os.getpid()}-binder-hostile")
-    try:
-        yield lab.up(Shape(groups=(NodeGroup(16),), racks=4, set_values=("binder=cluster",)))
-    finally:
-        lab.down()
+    shape = Shape(groups=(NodeGroup(16),), racks=4, set_values=("binder=cluster",))
+    with own_lab("binder-hostile", shape) as lab:
+        yield lab
 
 
 def test_no_number_of_one_tenant_keeps_the_gang_of_another_from_starting(

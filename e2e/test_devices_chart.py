@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import os
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ import pytest
 from e2e.cluster import Cluster, Json, Pod, Refused
 from e2e.in_place import GPU_NUMBERS, SPACE, holders
 from e2e.lab import Lab, NodeGroup, Shape
+from e2e.labs import own_lab
 from e2e.reports import token
 from e2e.scenario import bound, job, pod, show, wait_until
 from e2e.test_admission import MUSTER, Kubectl
@@ -27,13 +27,8 @@ from muster.cluster.holding import Holding
 from muster.types import JobKey
 from muster.types.holders import CreateHolder
 
-OWN_LAB = "want the chart with devices in place on a lab of their own"
-pytestmark = [
-    pytest.mark.lab,
-    pytest.mark.skipif(
-        "E2E_KUBECONFIG" in os.environ, reason="needs the chart with devices, and this is another cluster"
-    ),
-]
+RUNS_ON_KIND = True
+pytestmark = pytest.mark.lab
 VALUES = (
     "devices.enabled=true",
     "devices.access=envvar",
@@ -47,16 +42,12 @@ PODS = f"/api/v1/namespaces/{SPACE}/pods"
 
 @pytest.fixture(scope="module")
 def chart() -> Iterator[Lab]:
-    lab = Lab(f"e2e-{os.getpid()}-devices")
-    try:
-        lab.up(Shape(groups=(NodeGroup(1, gpus=4),), racks=0, set_values=VALUES))
+    with own_lab("devices", Shape(groups=(NodeGroup(1, gpus=4),), racks=0, set_values=VALUES)) as lab:
         cluster = Cluster(lab.kubeconfig)
         cluster.patch("/api/v1/namespaces/default", {"metadata": {"labels": {"muster.dev/devices": "true"}}})
         made = {"metadata": {"name": "nvidia"}, "handler": "nvidia"}
         cluster.request("POST", "/apis/node.k8s.io/v1/runtimeclasses", made)
         yield lab
-    finally:
-        lab.down()
 
 
 @pytest.fixture

@@ -18,7 +18,6 @@ from e2e.test_families_more import A100, PRODUCTS, SLOW, T4, product_by_job
 from muster.core import snapshot_codec
 from muster.profiles import NAMED
 
-OWN_LAB = "want nodes of two GPU products"
 pytestmark = [pytest.mark.lab, pytest.mark.referee(again=10)]
 
 

@@ -14,7 +14,6 @@ import yaml
 from e2e.cluster import Cluster, Json, Pod, Refused
 from e2e.elastic import indexes, shared_by
 from e2e.every_operator import gives_a_half_and_has_it_back, start_in_order_of_submission
-from e2e.kind.left_out import OPERATORS
 from e2e.lab import Lab
 from e2e.lab.places import CHECKOUT
 from e2e.operated import (
@@ -51,7 +50,7 @@ from e2e.scenario import (
 from e2e.test_admission import Kubectl
 from e2e.test_report import heard
 
-OWN_LAB = OPERATORS
+RUNS_ON_KIND = True
 pytestmark = pytest.mark.lab
 
 TIMEOUT = 8.0

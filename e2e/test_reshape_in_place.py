@@ -4,7 +4,6 @@ node, a job's pod ends and starts there. Nodes are fake: the scenario plays the 
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -22,12 +21,7 @@ from e2e.scenario import delete_job, looking, wait_until
 from muster.core import snapshot_codec
 from muster.types import Job
 
-pytestmark = [
-    pytest.mark.lab,
-    pytest.mark.skipif(
-        "E2E_KUBECONFIG" in os.environ, reason="needs the chart with devices, and this is another cluster"
-    ),
-]
+pytestmark = pytest.mark.lab
 PROFILE = "reshape"
 VALUES = (
     f"profile={PROFILE}",

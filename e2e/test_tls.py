@@ -24,10 +24,7 @@ from e2e.reports import token
 from e2e.scenario import job, wait_until
 from muster import signing
 
-pytestmark = [
-    pytest.mark.lab,
-    pytest.mark.skipif("E2E_KUBECONFIG" in os.environ, reason="about the lab, and this is another cluster"),
-]
+pytestmark = pytest.mark.lab
 
 SPACE = "/api/v1/namespaces/muster-system"
 LIFE = 45

@@ -97,15 +97,16 @@ def down() -> bool:
     return there
 
 
-def install(*more: str) -> None:
+def install(*more: str, racks: bool = True) -> None:
     """`helm upgrade --install` of the chart on the real node, ready when this returns. Also over what scenarios have
-    written of its objects, a configuration for one: Helm 4 applies, and would leave that to them."""
+    written of its objects, a configuration for one: Helm 4 applies, and would leave that to them. racks: whether the
+    fake nodes have a label for theirs."""
     values = [
         *("image.repository=" + RELEASE, "image.pullPolicy=Never"),
         "nodeSelector.kubernetes\\.io/hostname=" + NODE,
         f"tolerations[0].key={REAL},tolerations[0].operator=Exists",
         "tolerations[1].key=node-role.kubernetes.io/control-plane,tolerations[1].operator=Exists",
-        "topologyLevels={topology.kubernetes.io/rack,topology.kubernetes.io/zone}",
+        *(("topologyLevels={topology.kubernetes.io/rack,topology.kubernetes.io/zone}",) if racks else ()),
         "sharedNodes=true",
         *SMALL,
     ]

@@ -22,8 +22,10 @@ from typing import Any, NoReturn
 import pytest
 import yaml
 
-from e2e.kind import cluster
+from e2e.kind import cluster, possible_shape
+from e2e.kind.beside import Beside, noted
 from e2e.kind.engine import docker
+from e2e.kind.tidy import left_as_found
 from e2e.lab import chart as charts
 from e2e.lab import complaints, credentials
 from e2e.lab import nodes as fake_nodes
@@ -53,6 +55,9 @@ def not_on_kind(why: str) -> NoReturn:
     pytest.skip(f"not on kind: {why}")
 
 
+ONE_REPLICA = ("--set", "replicas=1")
+
+
 class KindLab:
     """The kind cluster that `make kind` has made, with one replica of Muster while scenarios use it."""
 
@@ -61,7 +66,7 @@ class KindLab:
 
     def __init__(self) -> None:
         self.folder = cluster.folder() / "lab"
-        self.shape = Shape.from_json((cluster.folder() / "shape.json").read_text())
+        self.shape = self._first = Shape.from_json((cluster.folder() / "shape.json").read_text())
         self._expected: list[re.Pattern[str]] = []
         self._heard: dict[str, int] = {}
         self._aside: float = 0.0
@@ -71,7 +76,7 @@ class KindLab:
         self._forwards: dict[int, tuple[str, subprocess.Popen[bytes], int]] = {}
         self._restarts: dict[tuple[str, str], int] = {}
         self._upgraded = self._with_env = False
-        self._values: tuple[str, ...] = ("--set", "replicas=1")
+        self._values = ONE_REPLICA
 
     # --- life ---------------------------------------------------------------------------------------------
 
@@ -84,7 +89,12 @@ class KindLab:
         (self.folder / "pki" / "ca.crt").write_bytes(authority)
         self.server = raw["clusters"][0]["cluster"]["server"]
         programs = {name: cluster.program(name) for name in ("kubectl", "helm")}
+        key = docker("exec", cluster.NODE, "cat", "/etc/kubernetes/pki/ca.key")
+        credentials.write(self.folder / "pki" / "ca.key", key)
         self._chart = Chart(self.folder, self.shape, self.server, {}, programs)
+        self._beside = Beside(self.folder, self.server, ())
+        if left := noted(self.folder):
+            Beside(self.folder, self.server, left).down()
         self._scale(1)
         self._accounts()
         return self
@@ -99,7 +109,47 @@ class KindLab:
     def up(self, shape: Shape | None = None) -> KindLab:
         if shape is not None and shape != self.shape:
             not_on_kind("a control plane of another shape")
+        self._beside.revive()
         return self
+
+    @contextlib.contextmanager
+    def shaped(self, shape: Shape) -> Iterator[KindLab]:
+        """The cluster with this shape's fake nodes, values of the chart and operators; as it was when the block
+        ends, without what the block has made outside of namespaces of its own. Skips where it can't be given it."""
+        if problem := possible_shape.why_not(shape, self.shape):
+            not_on_kind(problem)
+        if self.shape != self._first:
+            not_on_kind("two labs at once")
+        with left_as_found(self.kubeconfig), contextlib.ExitStack() as put_right:
+            put_right.callback(self._become, self._first)
+            self._become(shape)
+            yield self
+
+    def _become(self, shape: Shape) -> None:
+        """Operators first: Muster finds their kinds installed."""
+        self._restart()
+        before, self.shape = self.shape, shape
+        if before.operators != shape.operators:
+            self._beside.down()
+            self._beside = Beside(self.folder, self.server, shape.operators)
+            self._beside.up()
+        values = [part for file in shape.values for part in ("--values", file)]
+        values += [part for value in shape.set_values for part in ("--set", value)]
+        self._values = (*ONE_REPLICA, *values)
+        fake_nodes.restore(self.kubeconfig, shape, keep={cluster.NODE}, made=cluster.manifest)
+        self._scale(0)
+        self._upgraded = self._with_env = False
+        self._install()
+        self._settle()
+        self._until_gated()
+
+    def _until_gated(self) -> None:
+        """Until admission does what the chart's values say: a pod of ours is given the gate."""
+        deadline = time.monotonic() + PATIENCE
+        while self._chart.expects_gate() and (problem := self._chart.gates_pods()):
+            if time.monotonic() > deadline:
+                raise NotReadyError(f"kind: {problem}")
+            time.sleep(0.3)
 
     # --- ways in ------------------------------------------------------------------------------------------
 
@@ -125,7 +175,7 @@ class KindLab:
 
     @property
     def processes(self) -> tuple[str, ...]:
-        return (*STATIC, "kwok", MUSTER, SCHEDULER)
+        return (*STATIC, "kwok", *self._beside.names, MUSTER, SCHEDULER)
 
     def kubectl(self, *arguments: str, stdin: str | None = None, check: bool = True) -> str:
         done = subprocess.run(
@@ -163,29 +213,26 @@ class KindLab:
     def helm(self, *arguments: str) -> str:
         return self._chart.helm(*arguments)
 
-    def upgrade(self, *arguments: str, restart: bool = True) -> None:
-        """`helm upgrade`; here a changed configuration makes new pods by itself."""
-        if not restart:
-            not_on_kind("an upgrade after which the old pods stay")
+    def upgrade(self, *arguments: str, restart: bool = True) -> None:  # noqa: ARG002
+        """`helm upgrade`; here a changed configuration makes new pods by itself, asked for or not."""
         self._upgraded = True
-        cluster.install(*self._values, *arguments)
+        self._install(*arguments)
         self._settle()
 
-    @contextlib.contextmanager
-    def with_values(self, *values: str) -> Iterator[None]:
-        """The chart with these values, also after a `restore`; without them again when the block ends."""
-        before = self._values
-        self._values = (*before, *(part for value in values for part in ("--set", value)))
-        try:
-            self.upgrade()
-            yield
-        finally:
-            self._values = before
-            self.upgrade()
-            self._upgraded = False
+    def _install(self, *arguments: str) -> None:
+        cluster.install(*self._values, *arguments, racks=bool(self.shape.rack_count))
+
+    def roll_out(self) -> None:
+        """A changed configuration makes new pods by itself."""
+        self._upgraded = True
+        self._settle()
+
+    def mount(self) -> None:
+        """A kubelet looks at a Secret's files when the pod changes."""
+        self._look()
 
     def service_url(self, replica: int = 0) -> str:
-        return self._forwarded(8080, replica)
+        return self._forwarded(8080, replica).replace("http", self._chart.scheme, 1)
 
     def extender_url(self, replica: int = 0) -> str:
         return self._forwarded(8081, replica)
@@ -202,9 +249,7 @@ class KindLab:
             api.patch(f"/api/v1/namespaces/{NAMESPACE}/configmaps/{RELEASE}", {"data": {"muster.yaml": text}})
             deadline = time.monotonic() + PATIENCE
             while not self._mounted(text):
-                for pod in self._pods():
-                    note = {"metadata": {"annotations": {"e2e.muster.dev/look": str(time.time())}}}
-                    api.patch(f"{PODS}/{pod['metadata']['name']}", note)
+                self._look()
                 if time.monotonic() > deadline:
                     raise NotReadyError(
                         f"kind: the kubelet has not brought the configuration in {PATIENCE:.0f} s"
@@ -218,14 +263,20 @@ class KindLab:
         """False also where its container has ended since it was started, or since the test began: it is the
         kubelet that starts it again."""
         name = self._resolve(name)
+        if name in self._beside.names:
+            return self._beside.alive(name)
         return name not in self._stopped and (name in STATIC or name == "kwok" or not self._has_ended(name))
 
     def state(self, name: str) -> str:
         name = self._resolve(name)
+        if name in self._beside.names:
+            return self._beside.state(name)
         return "ended" if not self.alive(name) else "paused" if name in self._paused else "running"
 
     def pid(self, name: str) -> int | None:
-        """Its number inside of the node."""
+        """Its number inside of the node; an operator's on this machine."""
+        if (resolved := self._resolve(name)) in self._beside.names:
+            return self._beside.pid(resolved)
         return next(iter(self._pids(self._resolve(name))), None)
 
     def children(self, name: str) -> NoReturn:  # noqa: ARG002
@@ -234,6 +285,8 @@ class KindLab:
     def log(self, name: str) -> Path:
         """All that its containers have said since this session began, as the node keeps it."""
         name = self._resolve(name)
+        if name in self._beside.names:
+            return self._beside.log(name)
         container, folder = self._container(name)
         files = f"/var/log/pods/{folder}/{container}/*.log"
         script = f'for f in {files}; do echo "==> $f"; cat "$f"; done 2>/dev/null; true'
@@ -253,6 +306,9 @@ class KindLab:
         self, name: str, env: Mapping[str, str] | None = None, wait: bool = True, patience: float = PATIENCE
     ) -> None:
         name = self._resolve(name)
+        if name in self._beside.names:
+            self._beside.start(name, env, wait)
+            return
         if "MUSTER_FAULTS" in (env or {}):
             not_on_kind(
                 "a fault in Muster's environment: the kubelet starts what died before anybody has looked"
@@ -278,6 +334,9 @@ class KindLab:
         """Muster: no replicas. kube-scheduler beside it: it stands still, since the two live and end together. A
         static pod: its manifest is gone."""
         name = self._resolve(name)
+        if name in self._beside.names:
+            self._beside.stop(name, sig)
+            return
         if name in self._stopped:
             return
         self._stopped.add(name)
@@ -318,22 +377,30 @@ class KindLab:
 
     def pause(self, name: str) -> None:
         name = self._resolve(name)
+        if name in self._beside.names:
+            self._beside.pause(name)
+            return
         self._paused.add(name)
         self._signal(name, signal.SIGSTOP)
 
     def resume(self, name: str) -> None:
         name = self._resolve(name)
+        if name in self._beside.names:
+            self._beside.resume(name)
+            return
         self._paused.discard(name)
         self._signal(name, signal.SIGCONT)
 
     def revive(self) -> list[str]:
         """The kubelet does; what was told to stop starts again."""
-        mended = [*self._stopped, *self._paused]
+        mended = [*self._stopped, *self._paused, *self._beside.revive()]
         self._restart()
         return mended
 
     def ready(self, name: str) -> bool:
         name = self._resolve(name)
+        if name in self._beside.names:
+            return self._beside.ready(name)
         with contextlib.suppress(ApiError, LabError), Api(self.kubeconfig) as api:
             if name in STATIC:
                 return bool(self._pids(name)) and api.ready()
@@ -367,11 +434,13 @@ class KindLab:
         return found
 
     def restore(self) -> None:
-        """One Muster that leads, without faults, with the chart's values; nodes as they were made."""
+        """One Muster that leads, without faults, with the chart's values; operators that run; nodes as they were
+        made."""
+        self._beside.revive()
         self._restart()
         if self._upgraded:
             self._upgraded = False
-            cluster.install(*self._values)
+            self._install()
             self._settle()
         elif self._with_env:
             self._scale(1, {})
@@ -381,6 +450,7 @@ class KindLab:
     # --- how ----------------------------------------------------------------------------------------------
 
     def _restart(self) -> None:
+        """What stands still or was stopped of the cluster's own runs again."""
         for name in list(self._paused):
             with contextlib.suppress(LabError):
                 self.resume(name)
@@ -508,6 +578,13 @@ class KindLab:
             return docker("exec", cluster.NODE, "cat", f"{volume}/muster.yaml") == text
         return False
 
+    def _look(self) -> None:
+        """A kubelet looks at a pod when it changes, and brings what it mounts."""
+        with Api(self.kubeconfig) as api:
+            for pod in self._pods():
+                note = {"metadata": {"annotations": {"e2e.muster.dev/look": str(time.time())}}}
+                api.patch(f"{PODS}/{pod['metadata']['name']}", note)
+
     def _forwarded(self, port: int, replica: int) -> str:
         """A port of Muster's pod, by `kubectl port-forward`: loopback ports of the pod, too."""
         if replica:
@@ -537,13 +614,20 @@ class KindLab:
         return f"http://127.0.0.1:{local}"
 
 
-def session() -> Iterator[KindLab]:
-    """For a fixture: the cluster, taken into use and given back."""
-    lab = KindLab().open()
-    try:
-        yield lab
-    finally:
-        lab.close()
+_opened: list[KindLab] = []
+
+
+def the_lab() -> KindLab:
+    """The cluster, taken into use by this session."""
+    if not _opened:
+        _opened.append(KindLab().open())
+    return _opened[0]
+
+
+def give_back() -> None:
+    """The cluster as `make kind` has made it, where this session has used it."""
+    while _opened:
+        _opened.pop().close()
 
 
 def _is_ready(pod: Mapping[str, Any]) -> bool:

@@ -1,8 +1,8 @@
 """Scenarios that kind does not run, each with its reason: left out before the run, or skipped in it. A run says once
 how many, by reason.
 
-Left out is what asks for no cluster of the session: it needs none, or brings a control plane of its own. A module
-with a lab of its own says in OWN_LAB why it wants one, in the words that follow "N scenarios"."""
+Left out is what has a lab of its own that kind can't be: its module says in OWN_LAB why, in the words that follow
+"N scenarios"."""
 
 from __future__ import annotations
 
@@ -14,27 +14,18 @@ import pytest
 
 REASONS: pytest.StashKey[list[str]] = pytest.StashKey()
 """Of the scenarios that were left out, one each."""
-NEW_LAB = "start a control plane of their own (new_lab)"
-OPERATORS = "want real operators as processes of their lab"
-NO_CLUSTER = "need no cluster: the same everywhere"
 ENDS = ("passed", "failed", "error", "xfailed", "xpassed", "skipped")
 UNSAID = "have a lab of their own, and their module says no OWN_LAB"
 
 
-def why(*, new_lab: bool, asks: bool, other_lab: bool, operators: bool, on_a_lab: bool, own_lab: str) -> str:
-    """Why a scenario is left out on kind, "" where it runs there.
+def why(*, asks: bool, other_lab: bool, runs: bool, on_a_lab: bool, own_lab: str) -> str:
+    """Why a scenario is left out on kind, "" where it runs there, or needs no cluster at all.
 
-    asks: it wants the session's cluster, by a fixture; other_lab: that fixture is its module's, of another lab;
-    on_a_lab: it has the marker `lab`; own_lab: its module's OWN_LAB."""
-    if new_lab:
-        return NEW_LAB
-    if asks and not other_lab:
+    asks: it wants a cluster, by a fixture; other_lab: not the session's, but one of another shape; runs: kind can be
+    put into other shapes for it; on_a_lab: it has the marker `lab`; own_lab: its module's OWN_LAB."""
+    if (asks and not other_lab) or (not asks and not on_a_lab):
         return ""
-    if operators:
-        return OPERATORS
-    if not asks and not on_a_lab:
-        return NO_CLUSTER
-    return own_lab or UNSAID
+    return own_lab or ("" if runs else UNSAID)
 
 
 def table(left_out: Iterable[str], ended: Mapping[str, Sequence[Any]]) -> list[str]:

@@ -11,17 +11,11 @@ from typing import Any
 
 import pytest
 
-from e2e.kind import left_out
+from e2e.kind import left_out, possible_shape
+from e2e.lab import NodeGroup, Shape
 from e2e.lab.places import CHECKOUT
 
-ASKS = {
-    "new_lab": False,
-    "asks": True,
-    "other_lab": False,
-    "operators": False,
-    "on_a_lab": True,
-    "own_lab": "",
-}
+ASKS = {"asks": True, "other_lab": False, "runs": False, "on_a_lab": True, "own_lab": ""}
 """A scenario that asks for the session's cluster."""
 
 
@@ -30,18 +24,20 @@ ASKS = {
     [
         ({}, ""),
         ({"own_lab": "are about the lab itself"}, ""),
-        ({"new_lab": True}, left_out.NEW_LAB),
-        ({"new_lab": True, "own_lab": "are about the lab itself"}, left_out.NEW_LAB),
-        ({"other_lab": True, "operators": True}, left_out.OPERATORS),
-        ({"operators": True}, ""),
-        ({"asks": False, "on_a_lab": False}, left_out.NO_CLUSTER),
+        ({"asks": False, "on_a_lab": False}, ""),
+        ({"asks": False, "on_a_lab": False, "own_lab": "are about the lab itself"}, ""),
+        ({"other_lab": True, "runs": True}, ""),
+        (
+            {"other_lab": True, "runs": True, "own_lab": "are about the lab itself"},
+            "are about the lab itself",
+        ),
         ({"asks": False, "own_lab": "are about the lab itself"}, "are about the lab itself"),
         ({"other_lab": True, "own_lab": "want a real node of the lab"}, "want a real node of the lab"),
         ({"other_lab": True}, left_out.UNSAID),
         ({"asks": False}, left_out.UNSAID),
     ],
 )
-def test_a_scenario_that_does_not_ask_for_kinds_cluster_is_left_out_for_a_reason(
+def test_a_scenario_whose_lab_kind_cannot_be_is_left_out_for_a_reason(
     differs: dict[str, Any], reason: str
 ) -> None:
     assert left_out.why(**ASKS | differs) == reason
@@ -73,5 +69,25 @@ def test_each_scenario_of_e2e_that_is_left_out_on_kind_has_a_reason() -> None:
     [total] = map(int, re.findall(r"^(\d+) scenarios are left out:$", said, re.MULTILINE))
     reasons = {reason: int(count) for count, reason in re.findall(r"^ +(\d+) (.+)$", said, re.MULTILINE)}
     assert left_out.UNSAID not in reasons
-    assert {left_out.NEW_LAB, left_out.OPERATORS, left_out.NO_CLUSTER} < reasons.keys()
-    assert sum(reasons.values()) == total > 100
+    assert {"want a real node of the lab", "are about the lab itself"} < reasons.keys()
+    assert sum(reasons.values()) == total > 10
+
+
+@pytest.mark.parametrize(
+    ("shape", "reason"),
+    [
+        (Shape(), ""),
+        (Shape(groups=(NodeGroup(2, gpus=4), NodeGroup(1, product="T4")), racks=0), ""),
+        (Shape(set_values=("binder=cluster",), operators=("jobset",)), ""),
+        (Shape(controller_args=("--controllers=*",)), ""),
+        (Shape(controller_args=("--controllers=job",)), "flags of the control plane"),
+        (Shape(real=1, replicas=2), "a real node of the lab"),
+        (Shape(replicas=2), "a second replica that can be told apart from the first"),
+        (Shape(kubernetes="1.34"), "Kubernetes 1.34"),
+        (Shape(operators=("metrics-server",)), "a metrics server that reads fake nodes"),
+    ],
+)
+def test_kind_can_be_put_into_shapes_that_differ_in_fake_nodes_values_and_operators(
+    shape: Shape, reason: str
+) -> None:
+    assert possible_shape.why_not(shape, Shape()) == reason

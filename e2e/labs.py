@@ -1,0 +1,33 @@
+"""A lab of a module's own: `with own_lab("small", Shape(...)) as lab`, in a fixture of its scope. On kind it is that
+cluster, put into this shape and back (RUNS_ON_KIND = True says so)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from e2e.kind import lab as kind
+from e2e.lab import Lab, Shape
+
+ON_KIND = os.environ.get("E2E_KIND") == "true"
+ELSEWHERE = "E2E_KUBECONFIG" in os.environ and not ON_KIND
+"""Scenarios run against another cluster, of which they have nothing but a kubeconfig."""
+
+
+@contextlib.contextmanager
+def own_lab(name: str, shape: Shape) -> Iterator[Lab]:
+    if ELSEWHERE:
+        pytest.skip("starts a lab, and E2E_KUBECONFIG names another cluster")
+    if ON_KIND:
+        with kind.the_lab().shaped(shape) as there:
+            yield there  # type: ignore[misc]
+        return
+    lab = Lab(f"e2e-{os.getpid()}-{name}")
+    try:
+        yield lab.up(shape)
+    finally:
+        if os.environ.get("E2E_KEEP") != "true":
+            lab.down()
