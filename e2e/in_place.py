@@ -26,9 +26,6 @@ from e2e.scenario import delete_job, job, wait_until
 ON_A_REAL_NODE = [
     pytest.mark.lab,
     pytest.mark.timeout(1800),  # the first start builds kubelet and containerd
-    pytest.mark.skipif(
-        "E2E_KUBECONFIG" in os.environ, reason="needs a real node, and this is another cluster"
-    ),
     pytest.mark.skipif(bool(why_not()), reason=why_not() or "-"),
 ]
 """Marks of a module whose scenarios need a real node."""

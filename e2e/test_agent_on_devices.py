@@ -4,7 +4,6 @@ Muster is played by `tests/muster_played.py`: what is tried is the agent in a co
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,15 +14,15 @@ from e2e.cluster import Cluster, Json
 from e2e.lab import Lab, Shape
 from e2e.lab.places import CHECKOUT
 from e2e.lab.realnode import PYTHON, RealNode, why_not
+from e2e.labs import own_lab
 from e2e.scenario import pod, wait_until
 from e2e.test_device_plugin import allocated, said, wants_a_device
 from tests.muster_played import PlayedMuster
 
-OWN_LAB = "want a real node of the lab"
+RUNS_ON_KIND = True
 pytestmark = [
     pytest.mark.lab,
     pytest.mark.timeout(1200),  # the first start builds kubelet and containerd
-    pytest.mark.skipif("E2E_KUBECONFIG" in os.environ, reason="about the lab, and this is another cluster"),
     pytest.mark.skipif(bool(why_not()), reason=why_not() or "-"),
 ]
 FOLDERS = {
@@ -34,11 +33,8 @@ FOLDERS = {
 
 @pytest.fixture(scope="module")
 def real() -> Iterator[Lab]:
-    lab = Lab(f"e2e-{os.getpid()}-agents")
-    try:
-        yield lab.up(Shape(groups=(), chart=False, real=1, real_gpus=2))
-    finally:
-        lab.down()
+    with own_lab("agents", Shape(groups=(), chart=False, real=1, real_gpus=2)) as lab:
+        yield lab
 
 
 @pytest.fixture

@@ -15,8 +15,10 @@ import pytest
 import yaml
 
 from e2e.cluster import Cluster, Json
+from e2e.kind.lab import not_on_kind
 from e2e.lab import Lab, NodeGroup, Shape
 from e2e.lab.audit import MUSTER
+from e2e.labs import ON_KIND
 from e2e.scenario import (
     bound,
     job,
@@ -175,6 +177,8 @@ def nobody_refuses(lab: Lab) -> bool:
 def test_an_election_of_its_own_outlives_an_api_server_that_is_away_for_40_seconds(
     new_lab: Callable[[Shape], Lab],
 ) -> None:
+    if ON_KIND:
+        not_on_kind("Muster's health by a port that is forwarded through an API server that is away")
     lab = new_lab(Shape(groups=(NodeGroup(2),), set_values=("binder=cluster",)))
     cluster = Cluster(lab.kubeconfig)
     cluster.submit(job("before", 1, gpus=8))

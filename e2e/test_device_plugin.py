@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
@@ -11,13 +10,13 @@ from e2e.cluster import Cluster, Json
 from e2e.lab import Lab, Shape
 from e2e.lab.devices import HEALTHY, UNHEALTHY, device_ids
 from e2e.lab.realnode import GPU, PYTHON, RealNode, why_not
+from e2e.labs import own_lab
 from e2e.scenario import pod, wait_until
 
-OWN_LAB = "want a real node of the lab"
+RUNS_ON_KIND = True
 pytestmark = [
     pytest.mark.lab,
     pytest.mark.timeout(1200),  # the first start builds kubelet and containerd
-    pytest.mark.skipif("E2E_KUBECONFIG" in os.environ, reason="about the lab, and this is another cluster"),
     pytest.mark.skipif(bool(why_not()), reason=why_not() or "-"),
 ]
 PATIENCE = 120.0
@@ -26,11 +25,8 @@ SAYS = "import os, time; print(os.environ['NVIDIA_VISIBLE_DEVICES'], flush=True)
 
 @pytest.fixture(scope="module")
 def real() -> Iterator[Lab]:
-    lab = Lab(f"e2e-{os.getpid()}-devices")
-    try:
-        yield lab.up(Shape(groups=(), chart=False, real=1, real_gpus=2))
-    finally:
-        lab.down()
+    with own_lab("devices", Shape(groups=(), chart=False, real=1, real_gpus=2)) as lab:
+        yield lab
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ The referee of devices (e2e/in_place.py) reads from the trainings' own logs that
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,10 +29,11 @@ from e2e.in_place import (
 from e2e.lab import Lab, Shape
 from e2e.lab.devices import device_ids
 from e2e.lab.realnode import RealNode
+from e2e.labs import own_lab
 from e2e.scenario import configured, gang, show, wait_until
 from e2e.test_say_why import account, ask
 
-OWN_LAB = "want a real node of the lab"
+RUNS_ON_KIND = True
 pytestmark = ON_A_REAL_NODE
 SLOW = 300.0
 LEASE = "90s"
@@ -42,13 +42,11 @@ LEASE = "90s"
 
 @pytest.fixture(scope="module")
 def real() -> Iterator[Lab]:
-    lab = Lab(f"e2e-{os.getpid()}-in-place")
-    try:
-        values = (*VALUES, f"devices.lease={LEASE}")
-        lab.up(Shape(groups=(), racks=0, real=1, real_gpus=2, pod_network=True, set_values=values))
+    values = (*VALUES, f"devices.lease={LEASE}")
+    with own_lab(
+        "in-place", Shape(groups=(), racks=0, real=1, real_gpus=2, pod_network=True, set_values=values)
+    ) as lab:
         yield lab
-    finally:
-        lab.down()
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@ job that arrives and comes back, no pod starts or ends, and no step of training 
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,10 +24,11 @@ from e2e.in_place import (
 from e2e.lab import Lab, Shape
 from e2e.lab.devices import device_ids
 from e2e.lab.realnode import RealNode
+from e2e.labs import own_lab
 from e2e.scenario import delete_job, gang, show, wait_until
 from e2e.test_pytorch import no_torch
 
-OWN_LAB = "want a real node of the lab"
+RUNS_ON_KIND = True
 pytestmark = ON_A_REAL_NODE
 JAX = "muster.dev/jax-in-place:1"
 SYSTEM = "/usr/bin/python3"
@@ -41,13 +41,12 @@ SLOW = 300.0
 
 @pytest.fixture(scope="module")
 def real() -> Iterator[Lab]:
-    lab = Lab(f"e2e-{os.getpid()}-frameworks")
-    try:
-        lab.up(Shape(groups=(), racks=0, real=1, real_gpus=2, set_values=(*VALUES, "devices.lease=90s")))
+    with own_lab(
+        "frameworks",
+        Shape(groups=(), racks=0, real=1, real_gpus=2, set_values=(*VALUES, "devices.lease=90s")),
+    ) as lab:
         lab.add_image(JAX, packages=["jax"])
         yield lab
-    finally:
-        lab.down()
 
 
 @pytest.fixture

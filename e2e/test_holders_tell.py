@@ -3,7 +3,6 @@ of 1.37 whose pods' status does not say it, for the gate that is off by default 
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,10 +16,11 @@ from e2e.lab import Lab, Shape
 from e2e.lab.devices import device_ids
 from e2e.lab.places import CHECKOUT
 from e2e.lab.realnode import RealNode, contents, python_image
+from e2e.labs import own_lab
 from e2e.scenario import show, wait_until
 from muster.cluster.holder_records import DEVICE
 
-OWN_LAB = "want a real node of the lab"
+RUNS_ON_KIND = True
 pytestmark = ON_A_REAL_NODE
 SLOW = 300.0
 IMAGE = "muster.dev/lab-muster:1"
@@ -28,26 +28,23 @@ IMAGE = "muster.dev/lab-muster:1"
 
 @pytest.fixture
 def real() -> Iterator[Lab]:
-    lab = Lab(f"e2e-{os.getpid()}-holders-tell")
     values = (*VALUES, "devices.report=hold", f"devices.image={IMAGE}")
-    try:
-        lab.up(
-            Shape(
-                groups=(),
-                racks=0,
-                real=1,
-                real_gpus=2,
-                pod_network=True,
-                set_values=values,
-                feature_gates=("ResourceHealthStatus=false", "ResourceHealthStatusMessage=false"),
-            )
-        )
+    with own_lab(
+        "holders-tell",
+        Shape(
+            groups=(),
+            racks=0,
+            real=1,
+            real_gpus=2,
+            pod_network=True,
+            set_values=values,
+            feature_gates=("ResourceHealthStatus=false", "ResourceHealthStatusMessage=false"),
+        ),
+    ) as lab:
         found = contents(CHECKOUT / "extender" / one for one in ("muster", "report/muster_report"))
         image = python_image(IMAGE, Path(sys.prefix), found)
         lab.real_nodes[0].import_images([replace(image, env={**image.env, "PYTHONPATH": "/app"})])
         yield lab
-    finally:
-        lab.down()
 
 
 def test_a_training_gets_the_devices_that_containers_tell(real: Lab, tmp_path: Path) -> None:

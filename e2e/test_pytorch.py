@@ -7,7 +7,6 @@ the lab that really run containers. What they did is read from their own logs: s
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import mean
@@ -21,6 +20,7 @@ from e2e.lab import Lab, Shape
 from e2e.lab.places import CHECKOUT
 from e2e.lab.ports import reserve
 from e2e.lab.realnode import why_not
+from e2e.labs import own_lab
 from e2e.referee import watching
 from e2e.scenario import bound, gated, wait_until
 from e2e.test_training import SLOW, SPACE, come, go, has_learned, sample
@@ -39,12 +39,8 @@ def no_torch() -> str:
     )
 
 
-REASON = (
-    "needs real nodes, and this is another cluster"
-    if "E2E_KUBECONFIG" in os.environ
-    else why_not() or no_torch()
-)
-OWN_LAB = "want a real node of the lab"
+REASON = why_not() or no_torch()
+RUNS_ON_KIND = True
 pytestmark = [
     pytest.mark.lab,
     pytest.mark.timeout(1800),
@@ -54,11 +50,11 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def real() -> Iterator[Lab]:
-    lab = Lab(f"e2e-{os.getpid()}-pytorch")
-    try:
-        settings = ("profile=afs-l", "config.resizeCost=false")
-        operators = operated.in_versions(["jobset", "trainer"])
-        lab.up(Shape(groups=(), racks=0, real=2, real_gpus=2, set_values=settings, operators=operators))
+    settings = ("profile=afs-l", "config.resizeCost=false")
+    operators = operated.in_versions(["jobset", "trainer"])
+    with own_lab(
+        "pytorch", Shape(groups=(), racks=0, real=2, real_gpus=2, set_values=settings, operators=operators)
+    ) as lab:
         files = [
             SAMPLE / "train.py",
             SAMPLE / "launch.sh",
@@ -66,8 +62,6 @@ def real() -> Iterator[Lab]:
         ]
         lab.add_image("muster.dev/pytorch:1", files)
         yield lab
-    finally:
-        lab.down()
 
 
 def test_a_torchrun_training_is_grown_and_shrunk_its_processes_die_and_its_loss_goes_on(real: Lab) -> None:

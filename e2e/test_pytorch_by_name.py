@@ -6,7 +6,6 @@ read from its own log, as in test_pytorch.py."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from e2e import operated
 from e2e.cluster import Cluster, Json, Pod
 from e2e.lab import Lab, Shape, podnet
 from e2e.lab.places import CHECKOUT
+from e2e.labs import own_lab
 from e2e.referee import watching
 from e2e.scenario import bound, in_state, wait_until
 from e2e.test_pytorch import REASON as NO_REAL_NODE
@@ -26,7 +26,7 @@ from e2e.test_training import SLOW, SPACE, come, fitted, go
 from e2e.torchrun import EVERY, SAMPLE, Ddp, as_job, no_step_is_lost
 
 REASON = NO_REAL_NODE or podnet.why_not()
-OWN_LAB = "want a real node of the lab"
+RUNS_ON_KIND = True
 pytestmark = [
     pytest.mark.lab,
     pytest.mark.operators("training-operator"),
@@ -39,26 +39,23 @@ ALONE = ("LEADER", "GLOO_SOCKET_IFNAME")
 
 @pytest.fixture(scope="module")
 def real() -> Iterator[Lab]:
-    lab = Lab(f"e2e-{os.getpid()}-by-name")
-    try:
-        lab.up(
-            Shape(
-                groups=(),
-                racks=0,
-                real=1,
-                real_gpus=4,
-                pod_network=True,
-                dns=True,
-                set_values=("profile=afs-l", "config.resizeCost=false"),
-                operators=operated.in_versions(["training-operator"]),
-            )
-        )
+    with own_lab(
+        "by-name",
+        Shape(
+            groups=(),
+            racks=0,
+            real=1,
+            real_gpus=4,
+            pod_network=True,
+            dns=True,
+            set_values=("profile=afs-l", "config.resizeCost=false"),
+            operators=operated.in_versions(["training-operator"]),
+        ),
+    ) as lab:
         lab.add_image(
             "muster.dev/pytorch:1", [SAMPLE / "train.py", CHECKOUT / "extender/report/muster_report"]
         )
         yield lab
-    finally:
-        lab.down()
 
 
 @dataclass(frozen=True)

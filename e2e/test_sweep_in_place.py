@@ -5,7 +5,6 @@ gives its devices at its next step and is not started again, and those that it l
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,9 +17,10 @@ from e2e.in_place import ON_A_REAL_NODE, VALUES, as_they_were, holders, left_emp
 from e2e.lab import Lab, Shape
 from e2e.lab.devices import device_ids
 from e2e.lab.realnode import RealNode
+from e2e.labs import own_lab
 from e2e.scenario import gang, show, wait_until
 
-OWN_LAB = "wants a real node of the lab"
+RUNS_ON_KIND = True
 pytestmark = ON_A_REAL_NODE
 SLOW = 300.0
 PROFILE = "coddl"
@@ -40,13 +40,11 @@ if __name__ == "__main__":
 
 @pytest.fixture(scope="module")
 def real() -> Iterator[Lab]:
-    lab = Lab(f"e2e-{os.getpid()}-sweep")
-    try:
-        values = (f"profile={PROFILE}", "config.pluginArgs.sweep.sizes=all", "devices.lease=90s", *VALUES[2:])
-        lab.up(Shape(groups=(), racks=0, real=1, real_gpus=4, pod_network=True, set_values=values))
+    values = (f"profile={PROFILE}", "config.pluginArgs.sweep.sizes=all", "devices.lease=90s", *VALUES[2:])
+    with own_lab(
+        "sweep", Shape(groups=(), racks=0, real=1, real_gpus=4, pod_network=True, set_values=values)
+    ) as lab:
         yield lab
-    finally:
-        lab.down()
 
 
 @pytest.fixture

@@ -26,19 +26,17 @@ from e2e.elastic import measured
 from e2e.lab import Lab, Shape
 from e2e.lab.places import CHECKOUT
 from e2e.lab.realnode import PYTHON, why_not
+from e2e.labs import own_lab
 from e2e.referee import watching
 from e2e.scenario import bound, gang, gated, job, show, wait_until
 
 ROUNDS = int(os.environ.get("TRAINING_ROUNDS", "1"))
-OWN_LAB = "want a real node of the lab"
+RUNS_ON_KIND = True
 pytestmark = [
     pytest.mark.lab,
     pytest.mark.timeout(
         1200 + 600 * ROUNDS
     ),  # the first start builds kubelet and containerd, and installs jax
-    pytest.mark.skipif(
-        "E2E_KUBECONFIG" in os.environ, reason="needs real nodes, and this is another cluster"
-    ),
     pytest.mark.skipif(bool(why_not()), reason=why_not() or "-"),
 ]
 
@@ -52,23 +50,20 @@ CRASHES = 3  # of a long run: the Job's back-off doubles with each, and it has a
 
 @pytest.fixture(scope="module")
 def real() -> Iterator[Lab]:
-    lab = Lab(f"e2e-{os.getpid()}-training")
-    try:
-        # Racks and zones would say that the two nodes are far from each other.
-        lab.up(
-            Shape(
-                groups=(),
-                racks=0,
-                real=2,
-                real_gpus=2,
-                set_values=("profile=afs-l", "config.resizeCost=false"),
-            )
-        )
+    # Racks and zones would say that the two nodes are far from each other.
+    with own_lab(
+        "training",
+        Shape(
+            groups=(),
+            racks=0,
+            real=2,
+            real_gpus=2,
+            set_values=("profile=afs-l", "config.resizeCost=false"),
+        ),
+    ) as lab:
         files = [SAMPLE / "train.py", CHECKOUT / "extender" / "report" / "muster_report"]
         lab.add_image(IMAGE, files, ["jax"])
         yield lab
-    finally:
-        lab.down()
 
 
 @dataclass(frozen=True)

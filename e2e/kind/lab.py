@@ -15,7 +15,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -23,17 +23,18 @@ import pytest
 import yaml
 
 from e2e.kind import cluster, possible_shape
-from e2e.kind.beside import Beside, noted
+from e2e.kind.beside import Beside, left_behind
 from e2e.kind.engine import docker
 from e2e.kind.tidy import left_as_found
 from e2e.lab import chart as charts
-from e2e.lab import complaints, credentials
+from e2e.lab import complaints, credentials, realnode
 from e2e.lab import nodes as fake_nodes
 from e2e.lab import shape as shapes
 from e2e.lab.api import Api, ApiError
 from e2e.lab.chart import NAMESPACE, RELEASE, Chart
 from e2e.lab.controlplane import DEFAULT_SCHEDULER
 from e2e.lab.errors import BadRequestError, LabError, NotReadyError
+from e2e.lab.realnode import RealNode
 from e2e.lab.shape import Shape
 
 KIND = "kind"
@@ -49,6 +50,13 @@ STATIC = {
 MANIFESTS, ASIDE = "/etc/kubernetes/manifests", "/etc/kubernetes/taken-away"
 DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{RELEASE}"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+
+
+FATAL = {
+    r"\bdie": "a fault that Muster dies of: the kubelet starts it again before anybody has looked",
+    r"\b(?:hang|end) after|\braise after \d+ CYCLE": "a fault that the kubelet's probes end before anybody looks",
+}
+"""Faults in Muster's environment that can't be looked at here."""
 
 
 def not_on_kind(why: str) -> NoReturn:
@@ -92,10 +100,11 @@ class KindLab:
         key = docker("exec", cluster.NODE, "cat", "/etc/kubernetes/pki/ca.key")
         credentials.write(self.folder / "pki" / "ca.key", key)
         self._chart = Chart(self.folder, self.shape, self.server, {}, programs)
-        self._beside = Beside(self.folder, self.server, ())
-        if left := noted(self.folder):
-            Beside(self.folder, self.server, left).down()
-        self._scale(1)
+        self._beside = Beside(self.folder, self.server, self.shape)
+        if left := left_behind(self.folder):
+            self._beside = Beside(self.folder, self.server, left)
+            self._become(self.shape)
+        self._scale(1, {})
         self._accounts()
         return self
 
@@ -126,21 +135,23 @@ class KindLab:
             yield self
 
     def _become(self, shape: Shape) -> None:
-        """Operators first: Muster finds their kinds installed."""
+        """Operators first: Muster finds their kinds installed. Without the chart nobody of Muster's runs."""
         self._restart()
-        before, self.shape = self.shape, shape
-        if before.operators != shape.operators:
-            self._beside.down()
-            self._beside = Beside(self.folder, self.server, shape.operators)
-            self._beside.up()
+        self.shape = shape
+        self._beside.down()
+        self._beside = Beside(self.folder, self.server, shape)
+        self._beside.up()
         values = [part for file in shape.values for part in ("--values", file)]
-        values += [part for value in shape.set_values for part in ("--set", value)]
+        values += [part for value in (*self._beside.values, *shape.set_values) for part in ("--set", value)]
         self._values = (*ONE_REPLICA, *values)
-        fake_nodes.restore(self.kubeconfig, shape, keep={cluster.NODE}, made=cluster.manifest)
+        self._restore_nodes()
         self._scale(0)
+        if not shape.chart:
+            return
         self._upgraded = self._with_env = False
         self._install()
         self._settle()
+        self._accounts()  # whoever has uninstalled it has taken them along
         self._until_gated()
 
     def _until_gated(self) -> None:
@@ -162,8 +173,12 @@ class KindLab:
         return [node.name for node in shapes.nodes(self.shape)]
 
     @property
-    def real_nodes(self) -> NoReturn:
-        not_on_kind("devices of a real node of the lab")
+    def real_nodes(self) -> list[RealNode]:
+        """Of this machine, beside the cluster's own, as a lab has them."""
+        return self._beside.real_nodes
+
+    def add_image(self, name: str, files: Sequence[Path] = (), packages: Sequence[str] = ()) -> None:
+        realnode.add_image(self.real_nodes, name, files, packages)
 
     @property
     def audit(self) -> NoReturn:
@@ -309,10 +324,10 @@ class KindLab:
         if name in self._beside.names:
             self._beside.start(name, env, wait)
             return
-        if "MUSTER_FAULTS" in (env or {}):
-            not_on_kind(
-                "a fault in Muster's environment: the kubelet starts what died before anybody has looked"
-            )
+        faults = (env or {}).get("MUSTER_FAULTS", "")
+        for fault, why in FATAL.items():
+            if re.search(fault, faults):
+                not_on_kind(why)
         if self.alive(name):
             raise BadRequestError(f"{name} of kind runs already")
         died = name not in self._stopped
@@ -444,10 +459,14 @@ class KindLab:
             self._settle()
         elif self._with_env:
             self._scale(1, {})
-        fake_nodes.restore(self.kubeconfig, self.shape, keep={cluster.NODE}, made=cluster.manifest)
+        self._restore_nodes()
         self.wait_ready(MUSTER)
 
     # --- how ----------------------------------------------------------------------------------------------
+
+    def _restore_nodes(self) -> None:
+        keep = {cluster.NODE, *(node.name for node in self._beside.real_nodes)}
+        fake_nodes.restore(self.kubeconfig, self.shape, keep=keep, made=cluster.manifest)
 
     def _restart(self) -> None:
         """What stands still or was stopped of the cluster's own runs again."""
@@ -532,8 +551,8 @@ class KindLab:
             self._with_env = bool(env)
             settings: list[dict[str, str]] = [{"$patch": "replace"}]
             settings += [{"name": key, "value": value} for key, value in env.items()]
-            template = {"spec": {"initContainers": [{"name": "muster", "env": settings}]}}
-            change["spec"]["template"] = template
+            containers = [{"name": "muster", "env": settings}]
+            change["spec"]["template"] = {"spec": {"initContainers": containers}}
         self.kubectl(
             *("-n", NAMESPACE, "patch", "deployment", RELEASE, "--type=strategic", "-p", json.dumps(change))
         )

@@ -1,5 +1,5 @@
 """Which shapes of a lab the kind cluster can be given for a scenario: other fake nodes, other values of the chart,
-operators beside it. What takes another control plane, or a real node of the lab, it can't."""
+operators and real nodes beside it. What takes another control plane it can't."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from e2e.lab.versions import DEFAULT_KUBERNETES
 _ITS_OWN = ((), ("--controllers=*",))
 """Flags of kube-controller-manager that say what kubeadm's does by itself."""
 _LACKS: tuple[tuple[Callable[[Shape], object], str], ...] = (
-    (lambda shape: not shape.chart, "a cluster without Muster"),
+    (lambda shape: not shape.chart and not shape.real, "a cluster without Muster"),
     (lambda shape: not shape.scheduler, "a cluster without its own scheduler"),
-    (lambda shape: shape.real, "a real node of the lab"),
     (lambda shape: shape.audit, "kube-apiserver's audit log"),
     (lambda shape: shape.replicas > 1, "a second replica that can be told apart from the first"),
     (lambda shape: shape.feature_gates, "feature gates of the control plane"),

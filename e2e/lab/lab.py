@@ -200,10 +200,7 @@ class Lab:
         has) and files or folders, which lie in /app, where it starts. BadRequestError where no node could use it."""
         if not self.real_nodes:
             raise BadRequestError(f"lab {self.name} has no real node: make lab NAME={self.name} REAL=1")
-        python = realnode.environment(packages)
-        image = realnode.python_image(name, python, realnode.contents(files))
-        for node in self.real_nodes:
-            node.import_images([image])
+        realnode.add_image(self.real_nodes, name, files, packages)
 
     def service_url(self, replica: int = 0) -> str:
         """Muster's service port (/readyz, /metrics, /v1/jobs)."""

@@ -246,14 +246,14 @@ class Operators:
                 for crd in manifests.objects(_module(one) / one.crds, "CustomResourceDefinition")
             ]
             for crd in crds:
-                _delete(api, f"{_CRDS}/{crd['metadata']['name']}")
+                delete(api, f"{_CRDS}/{crd['metadata']['name']}")
             _gone(api, crds)
             for one in self._chosen.values():
                 for found in self._webhook_configurations(one) if one.webhooks else ():
-                    _delete(api, _webhooks_path(found))
+                    delete(api, _webhooks_path(found))
             if "training-operator" in self._chosen:
-                _delete(api, f"{_ADMISSION}/validatingwebhookconfigurations/{_TRAINING_VALIDATOR}")
-                _delete(api, "/api/v1/namespaces/kubeflow")
+                delete(api, f"{_ADMISSION}/validatingwebhookconfigurations/{_TRAINING_VALIDATOR}")
+                delete(api, "/api/v1/namespaces/kubeflow")
 
     def command(self, name: str) -> list[str]:
         """The argv of one operator."""
@@ -412,7 +412,7 @@ def _webhooks_path(found: Json) -> str:
     return f"{_ADMISSION}/{found['kind'].lower()}s/{found['metadata']['name']}"
 
 
-def _delete(api: Api, path: str) -> None:
+def delete(api: Api, path: str) -> None:
     """That it goes; none there is as good."""
     try:
         api.delete(path)

@@ -396,6 +396,13 @@ def python_image(name: str, environment: Path, files: Mapping[str, bytes] | None
     )
 
 
+def add_image(nodes: Iterable[RealNode], name: str, files: Sequence[Path], packages: Sequence[str]) -> None:
+    """An image for pods of these nodes: Lab.add_image."""
+    image = python_image(name, environment(packages), contents(files))
+    for node in nodes:
+        node.import_images([image])
+
+
 def contents(files: Iterable[Path]) -> dict[str, bytes]:
     """Files, and those below folders, by their path in an image's /app."""
     inside = (
