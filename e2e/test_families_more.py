@@ -173,7 +173,7 @@ PRODUCTS = Shape(groups=(NodeGroup(1, gpus=2, product=A100), NodeGroup(1, gpus=2
 def product_by_job(cluster: Cluster) -> dict[str, tuple[str, int]]:
     """GPU product, and replicas, of each Job that runs on one product."""
     of = {
-        node["metadata"]["name"]: node["metadata"]["labels"]["nvidia.com/gpu.product"]
+        node["metadata"]["name"]: node["metadata"]["labels"].get("nvidia.com/gpu.product", "")
         for node in cluster.get("/api/v1/nodes")["items"]
     }
     found = {name: [of[one.node] for one in pods] for name, pods in holding(cluster, "default").items()}
