@@ -19,12 +19,13 @@ from pathlib import Path
 
 import httpx
 
-from e2e.lab.errors import LabError
+from e2e.lab.errors import BadRequestError, LabError
 from e2e.lab.say import say
 from e2e.lab.versions import Binary
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 CONNECT, READ = 5.0, 60.0  # seconds, of a connection and of each part of an answer
+INSTEAD = "Again may help; MUSTER_RELEASES=off builds it instead"
 
 
 @dataclass(frozen=True)
@@ -108,8 +109,8 @@ _silent: set[str] = set()
 
 def fetched(binary: Binary, target: Path) -> bool:
     """Put the released program at `target`; False where there is none, or nobody answers. LabError where it has
-    another sum than its project published."""
-    mirror = os.environ.get("MUSTER_RELEASES", "")
+    another sum than its project published; BadRequestError for a MUSTER_RELEASES that is no address."""
+    mirror = _mirror()
     release = RELEASES.get(binary.name)
     architecture = ARCHITECTURES.get(platform.machine())
     if mirror == "off" or release is None or architecture is None or platform.system() != "Linux":
@@ -117,7 +118,9 @@ def fetched(binary: Binary, target: Path) -> bool:
     number = binary.version.removeprefix("v")
     words = {"name": binary.name, "version": binary.version, "number": number, "arch": architecture}
     url, sums, member = (part.format(**words) for part in (release.url, release.sums, release.member))
-    data = _archives.get(url) or _with_its_sum(url, sums, mirror)
+    if mirror:
+        url, sums = (f"{mirror}/{address.removeprefix('https://')}" for address in (url, sums))
+    data = _archives.get(url) or _with_its_sum(url, sums)
     if data is None:
         return False
     if member:
@@ -132,15 +135,27 @@ def fetched(binary: Binary, target: Path) -> bool:
     return True
 
 
-def _with_its_sum(url: str, sums: str, mirror: str) -> bytes | None:
+def _mirror() -> str:
+    """MUSTER_RELEASES: off, a mirror's address without the slash at its end, or "" for the projects' own."""
+    told = os.environ.get("MUSTER_RELEASES", "").rstrip("/")
+    if told in ("", "off") or re.fullmatch(r"https?://[^/?#\s]+(/[^?#\s]*)?", told):
+        return told
+    raise BadRequestError(
+        f"MUSTER_RELEASES={told}: expected off, or the address of a mirror such as http://127.0.0.1:8000"
+    )
+
+
+def _with_its_sum(url: str, sums: str) -> bytes | None:
     """The file at `url`; None where there is none, or nobody answers. LabError where it has not its published sum."""
-    told = _got(sums, mirror)
-    data = None if told is None else _got(url, mirror)
+    told = _got(sums)
+    data = None if told is None else _got(url)
     if told is None or not data:
         return None
     expected, found = _sum_of(told.decode(errors="replace"), url), hashlib.sha256(data).hexdigest()
+    if not expected:
+        raise LabError(f"{sums}: expected the sha256 of {url.rpartition('/')[2]}, found none. {INSTEAD}")
     if expected != found:
-        raise LabError(f"{url}: sha256 expected {expected or f'in {sums}'}, found {found}")
+        raise LabError(f"{url}: sha256 expected {expected}, found {found}. {INSTEAD}")
     return data
 
 
@@ -162,18 +177,21 @@ def _member(archive: bytes, member: str, url: str) -> bytes:
             assert file is not None
             return file.read()
     except (StopIteration, AssertionError, tarfile.TarError) as problem:
-        raise LabError(f"{url}: expected a tar.gz with {member}, found none") from problem
+        raise LabError(f"{url}: expected a tar.gz with {member}, found none. {INSTEAD}") from problem
 
 
-def _got(url: str, mirror: str) -> bytes | None:
-    """What is there; None where nobody answers, or says no."""
-    where = f"{mirror.rstrip('/')}/{url.removeprefix('https://')}" if mirror else url
+def _got(where: str) -> bytes | None:
+    """What is there; None where nobody answers, or says no: it says so, since minutes of building follow."""
     host = httpx.URL(where).host
     if host in _silent:
         return None
     try:
         answer = httpx.get(where, follow_redirects=True, timeout=httpx.Timeout(READ, connect=CONNECT))
-    except httpx.HTTPError:
+    except httpx.HTTPError as problem:
         _silent.add(host)
+        say(f"no releases from {host} ({problem or type(problem).__name__}): they are built instead")
         return None
-    return answer.content if answer.status_code == 200 else None
+    if answer.status_code != 200:
+        say(f"no release at {where} ({answer.status_code}): it is built instead")
+        return None
+    return answer.content

@@ -7,6 +7,7 @@ import functools
 import hashlib
 import http.server
 import io
+import os
 import tarfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,13 +17,14 @@ from pathlib import Path
 import pytest
 
 from e2e.lab import build, releases, versions
-from e2e.lab.errors import LabError
+from e2e.lab.errors import BadRequestError, LabError
 from e2e.lab.versions import Binary
 
 PROGRAM = b"#!/bin/sh\necho v1.37.1\n"
 APISERVER = Binary("kube-apiserver", "v1.37.1", "kubernetes-1.37", "k8s.io/kubernetes/cmd/kube-apiserver")
 HELM = Binary("helm", "v4.3.1", "helm", "helm.sh/helm/v4/cmd/helm")
 FOLDER = "dl.k8s.io/release/v1.37.1/bin/linux/amd64"
+NO_SUM = "kube-apiserver.sha256: expected the sha256 of kube-apiserver, found none"
 _asked: list[str] = []
 """Files that the mirror was asked for."""
 
@@ -182,14 +184,31 @@ def test_what_no_project_releases_with_a_sum_is_named() -> None:
     assert releases.RELEASES.keys() <= wanted.keys()
 
 
-@pytest.mark.parametrize("published", [digest(b"another"), b"not a sum", digest(PROGRAM) + b"  another-file"])
-def test_another_sum_is_an_error_and_nothing_is_kept(mirror: Path, tmp_path: Path, published: bytes) -> None:
+@pytest.mark.parametrize(
+    ("published", "problem"),
+    [
+        (
+            digest(b"another"),
+            f"kube-apiserver: sha256 expected {digest(b'another').decode()}, found {digest(PROGRAM).decode()}",
+        ),
+        (b"not a sum", NO_SUM),
+        (digest(PROGRAM) + b"  another-file", NO_SUM),
+    ],
+)
+def test_another_sum_is_an_error_and_nothing_is_kept(
+    mirror: Path, tmp_path: Path, published: bytes, problem: str
+) -> None:
     put(mirror, f"{FOLDER}/kube-apiserver", PROGRAM)
     put(mirror, f"{FOLDER}/kube-apiserver.sha256", published)
     target = tmp_path / "kept" / "kube-apiserver-v1.37.1"
     target.parent.mkdir()
-    with pytest.raises(LabError, match=f"sha256 expected .*, found {digest(PROGRAM).decode()}"):
+    with pytest.raises(LabError) as raised:
         releases.fetched(APISERVER, target)
+    asked = os.environ["MUSTER_RELEASES"]
+    assert (
+        str(raised.value)
+        == f"{asked}/{FOLDER}/{problem}. Again may help; MUSTER_RELEASES=off builds it instead"
+    )
     assert list(target.parent.iterdir()) == []
 
 
@@ -219,8 +238,28 @@ def test_what_is_not_released_or_not_wanted_is_built(
 
 
 @pytest.mark.usefixtures("mirror")
-def test_a_host_that_does_not_answer_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_that_does_not_answer_is_asked_once_and_it_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("MUSTER_RELEASES", "http://127.0.0.1:1")
     assert not releases.fetched(APISERVER, tmp_path / "none")
     assert releases._silent == {"127.0.0.1"}
     assert not releases.fetched(HELM, tmp_path / "none")
+    assert capsys.readouterr().err.count("no releases from 127.0.0.1 (") == 1
+
+
+@pytest.mark.usefixtures("mirror")
+def test_what_a_mirror_does_not_have_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert not releases.fetched(APISERVER, tmp_path / "none")
+    told = f"no release at {os.environ['MUSTER_RELEASES']}/{FOLDER}/kube-apiserver.sha256 (404): it is built instead"
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("told", ["OFF", "no", "mirror.example", "file:///mirror", "http://", "http://a b"])
+def test_what_is_no_address_of_a_mirror_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str
+) -> None:
+    monkeypatch.setenv("MUSTER_RELEASES", told)
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    with pytest.raises(BadRequestError, match="expected off, or the address of a mirror such as http://"):
+        releases.fetched(APISERVER, tmp_path / "none")
