@@ -56,14 +56,6 @@ lab-build: ## Build the lab's programs into the cache now (K8S=1.34 for the olde
 	@$(lab_python) -m e2e.lab build $(if $(K8S),--k8s '$(K8S)') $(if $(REAL),--real) \
 		$(if $(OPERATORS),--operators '$(OPERATORS)') $(if $(ONLY),--only '$(ONLY)')
 
-# Those that CI doesn't build, and other versions that users may have; about 20 minutes to build once, and as long to run.
-OPERATED = e2e/test_operators.py e2e/test_operators_lws.py e2e/test_operators_pytorch.py e2e/test_operators_ray.py e2e/test_pytorch_by_name.py \
-	e2e/test_kueue.py e2e/test_volcano.py e2e/test_specon_use.py
-OTHER_VERSIONS = jobset@v0.10.1,kueue@v0.14.8
-
 .PHONY: operators
-operators: ## Build every operator, and run the scenarios with all of them, the long ones too, with JobSet and Kueue in their two versions
-	@$(MAKE) lab-build OPERATORS=jobset,trainer,lws,kuberay,training-operator,kueue,volcano,metrics-server
-	@$(MAKE) lab-build OPERATORS=$(OTHER_VERSIONS)
-	@E2E_LONG=true .venv/bin/pytest -v $(SIDE_BY_SIDE) $(OPERATED)
-	@E2E_OPERATORS=$(OTHER_VERSIONS) .venv/bin/pytest -v e2e/test_operators.py e2e/test_kueue.py
+operators: $(STAMP) ## Build every operator in its versions, and run the scenarios of all, the long ones too: 40 minutes to build once, as long to run (some: OPERATORS=lws,kueue@v0.14.8)
+	@$(lab_python) -m e2e.all_operators $(if $(OPERATORS),--operators '$(OPERATORS)') -- $(SIDE_BY_SIDE)
