@@ -1,6 +1,5 @@
 """PyTorch under torchrun on real containers: Muster grows, shrinks and moves it, its processes die, and its loss
-goes on, as a Job and as JobSet makes its pods; as a gang that keeps its size, and as Trainer makes it, it falls as
-well.
+goes on; so it does where JobSet or Trainer makes its pods. As a gang that keeps its size it falls as well.
 
 The trainings are config/samples/pytorch as it is shipped, with Debian's torch and gloo on the CPU, on two nodes of
 the lab that really run containers. What they did is read from their own logs: starts, steps and checkpoints."""
@@ -15,7 +14,7 @@ import pytest
 import yaml
 
 from e2e import operated
-from e2e.cluster import Cluster, Json, Refused, collection
+from e2e.cluster import Cluster, Json
 from e2e.lab import Lab, Shape
 from e2e.lab.places import CHECKOUT
 from e2e.lab.ports import reserve
@@ -24,10 +23,11 @@ from e2e.labs import own_lab
 from e2e.referee import watching
 from e2e.scenario import bound, gated, wait_until
 from e2e.test_training import SLOW, SPACE, come, go, has_learned, sample
-from e2e.torchrun import EVERY, SAMPLE, Ddp, as_job, fits, is_complete, no_step_is_lost, rigid
+from e2e.torchrun import EVERY, SAMPLE, Ddp, as_job, fits, is_complete, no_step_is_lost, remove, rigid
 
 TORCHRUN = Path("/usr/bin/torchrun")  # containers of real nodes see this machine's /usr
 STEPS = 100  # of a sample that is to come to its end
+NODES, GPUS = 2, 4
 
 
 def no_torch() -> str:
@@ -52,8 +52,9 @@ pytestmark = [
 def real() -> Iterator[Lab]:
     settings = ("profile=afs-l", "config.resizeCost=false")
     operators = operated.in_versions(["jobset", "trainer"])
+    nodes = {"real": NODES, "real_gpus": GPUS // NODES}
     with own_lab(
-        "pytorch", Shape(groups=(), racks=0, real=2, real_gpus=2, set_values=settings, operators=operators)
+        "pytorch", Shape(groups=(), racks=0, **nodes, set_values=settings, operators=operators)
     ) as lab:
         files = [
             SAMPLE / "train.py",
@@ -100,29 +101,14 @@ def test_a_torchrun_training_is_grown_and_shrunk_its_processes_die_and_its_loss_
     remove(training, made)
 
 
-def remove(training: Ddp, made: Json) -> None:
-    """The next training has its name, or its JobSet's: an operator that finds one on its way out makes none."""
-    where = f"{collection(made, SPACE)}/{made['metadata']['name']}"
-    training.cluster.delete(where, propagationPolicy="Foreground")
-
-    def gone() -> bool:
-        try:
-            training.cluster.get(where)
-        except Refused as refused:
-            return refused.status == 404 and not training.pods
-        return False
-
-    wait_until(gone, within=SLOW, what="it and its pods are gone", also=training.said)
-
-
-def is_grown_and_shrunk(training: Ddp) -> None:
-    """From two workers to four once guests-0 go, and to two, the lowest indexes, when guests-1 come."""
-    training.goes_on(2, "started on what is free")
+def is_grown_and_shrunk(training: Ddp, few: int = 2, many: int = 4) -> None:
+    """From few workers to many once guests-0 go, and to few, the lowest indexes, when guests-1 come."""
+    training.goes_on(few, "started on what is free")
     go(training, "guests-0")
-    training.goes_on(4, "grown")
-    come(training, "guests-1", 2)
-    training.goes_on(2, "shrunk")
-    assert training.indexes == [0, 1]
+    training.goes_on(many, "grown")
+    come(training, "guests-1", GPUS - few)
+    training.goes_on(few, "shrunk")
+    assert training.indexes == list(range(few))
 
 
 def is_moved(training: Ddp, name: str) -> None:
@@ -190,10 +176,9 @@ def a_rigid_trainjob(fit: Callable[[Json], Json]) -> list[Json]:
     [
         (a_rigid_job, "pytorch", {4}),
         (a_rigid_jobset, "pytorch-workers-0", {4}),
-        (a_trainjob, "pytorch-node-0", {2}),
         (a_rigid_trainjob, "pytorch-node-0", {2}),
     ],
-    ids=["rigid-job", "rigid-jobset", "trainjob", "rigid-trainjob"],
+    ids=["rigid-job", "rigid-jobset", "rigid-trainjob"],
 )
 def test_a_sample_trains_to_its_end_and_its_loss_falls(
     real: Lab, made: Callable[[Callable[[Json], Json]], list[Json]], name: str, sizes: set[int]
@@ -217,16 +202,26 @@ def test_a_sample_trains_to_its_end_and_its_loss_falls(
         remove(training, one)
 
 
-def test_the_jobset_is_grown_and_shrunk_and_its_loss_goes_on(real: Lab) -> None:
+@pytest.mark.parametrize(
+    ("made", "name", "few", "many"),
+    [(a_jobset, "pytorch-workers-0", 2, 4), (a_trainjob, "pytorch-node-0", 1, NODES)],
+    ids=["jobset", "trainjob"],
+)
+def test_a_sample_is_grown_and_shrunk_a_worker_of_it_dies_and_its_loss_goes_on(
+    real: Lab, made: Callable[[Callable[[Json], Json]], list[Json]], name: str, few: int, many: int
+) -> None:
+    """name: of the Job that has its pods, whoever makes it; few, many: its workers beside guests, and alone."""
     cluster = Cluster(real.kubeconfig)
-    training = Ddp(real, cluster, real.folder / "training-elastic-jobset", "pytorch-workers-0")
-    come(training, "guests-0", 2)
-    manifests = a_jobset(fits(training, 1_000_000))
+    training = Ddp(real, cluster, real.folder / f"training-elastic-{made.__name__}", name)
+    come(training, "guests-0", GPUS - few)
+    manifests = made(fits(training, 1_000_000))
     operated.submit(cluster, SPACE, *manifests)
     with watching(cluster) as referee:
-        is_grown_and_shrunk(training)
+        is_grown_and_shrunk(training, few, many)
         go(training, "guests-1")
-        training.goes_on(4, "grown again")
+        training.goes_on(many, "grown again")
+        seen = training.kills("train.py", "RANK=1")
+        training.starts_again(many, "after a worker died", seen)
         wait_until(
             lambda: has_learned(training.steps, 10),
             within=SLOW,
@@ -240,5 +235,5 @@ def test_the_jobset_is_grown_and_shrunk_and_its_loss_goes_on(real: Lab) -> None:
     assert not training.status.get("failed")
     assert not cluster.get(operated.path("JobSet", SPACE, "pytorch"))["status"].get("restarts")
     no_step_is_lost(training.log)
-    for one in manifests:
+    for one in reversed(manifests):
         remove(training, one)

@@ -8,15 +8,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from e2e.cluster import Json
+from e2e.cluster import Json, Refused, collection
 from e2e.lab.places import CHECKOUT
 from e2e.lab.ports import reserve
 from e2e.scenario import wait_until
-from e2e.test_training import SLOW, Training, environment_of, fitted
+from e2e.test_training import SLOW, SPACE, Training, environment_of, fitted
 
 SAMPLE = CHECKOUT / "config" / "samples" / "pytorch"
 EVERY = 20
 """Steps between two checkpoints."""
+SIZES = ("muster.dev/min-replicas", "muster.dev/max-replicas")
+"""The two annotations of an elastic sample."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ def rigid(job: Json, workers: int) -> Json:
     for size in ("completions", "parallelism"):
         if size in spec:
             spec[size] = workers
-    for annotation in ("muster.dev/min-replicas", "muster.dev/max-replicas"):
+    for annotation in SIZES:
         spec["template"]["metadata"]["annotations"].pop(annotation, None)
     for variable in spec["template"]["spec"]["containers"][0]["env"]:
         if variable["name"] == "NODES":
@@ -111,6 +113,21 @@ def is_complete(training: Ddp) -> None:
         what="its Job is complete",
         also=training.said,
     )
+
+
+def remove(training: Ddp, made: Json) -> None:
+    """The next training has its name, or its JobSet's: an operator that finds one on its way out makes none."""
+    where = f"{collection(made, SPACE)}/{made['metadata']['name']}"
+    training.cluster.delete(where, propagationPolicy="Foreground")
+
+    def gone() -> bool:
+        try:
+            training.cluster.get(where)
+        except Refused as refused:
+            return refused.status == 404 and not training.pods
+        return False
+
+    wait_until(gone, within=SLOW, what="it and its pods are gone", also=training.said)
 
 
 def no_step_is_lost(log: list[Json]) -> None:
