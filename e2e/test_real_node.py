@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from e2e.cluster import Cluster, Json, Pod
-from e2e.lab import BadRequestError, Lab, NodeGroup, Shape
+from e2e.lab import BadRequestError, Lab, NodeGroup, Shape, podnet
 from e2e.lab.cgroups import hierarchies
 from e2e.lab.images import Image
 from e2e.lab.realnode import GPU, PYTHON, why_not
-from e2e.scenario import pod, show, wait_until
+from e2e.scenario import on_node, pod, show, wait_until
 
 OWN_LAB = "want a real node of the lab"
 pytestmark = [
@@ -174,6 +174,55 @@ def test_nothing_is_left_when_the_lab_ends_in_the_middle() -> None:
     assert [command for pid, command in inside.items() if command and _command(pid) == command] == []
     assert [path for root in hierarchies() for path in root.glob(f"*{lab.name}*")] == []
     assert str(lab.folder) not in Path("/proc/self/mountinfo").read_text()
+
+
+SERVES = """
+import socket
+with socket.create_server(("", 7000)) as server:
+    while True:
+        with server.accept()[0] as asker:
+            asker.sendall(asker.getpeername()[0].encode())
+"""
+ASKS = """
+import socket, time
+for _ in range(600):
+    try:
+        with socket.create_connection(("first.peers", 7000), 1) as asked:
+            print("seen as", asked.recv(100).decode(), "from", asked.getsockname()[0])
+            break
+    except OSError:  # it has no address yet, or does not listen
+        time.sleep(0.1)
+else:
+    raise SystemExit("nobody answers")
+"""
+
+
+@pytest.mark.skipif(bool(podnet.why_not()), reason=podnet.why_not() or "-")
+def test_pods_of_two_nodes_reach_each_other_by_name_and_by_their_own_addresses() -> None:
+    lab = Lab(f"e2e-{os.getpid()}-joined")
+    try:
+        lab.up(Shape(groups=(), chart=False, real=2, pod_network=True, dns=True))
+        cluster = Cluster(lab.kubeconfig)
+        service = {"clusterIP": "None", "selector": {"app": "peers"}, "publishNotReadyAddresses": True}
+        made: list[Json] = [
+            {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "peers"}, "spec": service}
+        ]
+        for name, program, node in (("first", SERVES, "real-1"), ("second", ASKS, "real-0")):
+            one = runs(name, program, affinity=on_node(node))
+            one["metadata"]["labels"] = {"app": "peers"}
+            one["spec"] |= {"hostNetwork": False, "hostname": name, "subdomain": "peers"}
+            made.append(one)
+        cluster.submit(*made)
+        asker = ended(cluster, lab, "second")
+        assert (asker.node, asker.phase) == ("real-0", "Succeeded"), said(lab, "second")
+        address = asker.raw["status"]["podIP"]
+        assert f"seen as {address} from {address}" in said(lab, "second")
+        assert address.startswith("10.88.0.")
+        server = cluster.pod("default", "first")
+        assert server is not None
+        assert server.raw["status"]["podIP"].startswith("10.88.16.")
+    finally:
+        lab.down()
 
 
 def test_an_image_for_a_lab_without_real_nodes_is_refused_by_name(lab: Lab) -> None:

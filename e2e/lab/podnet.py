@@ -4,7 +4,9 @@ Nothing of the machine's own network changes, and any number of labs have the sa
 the API is where a cluster has it, at 10.96.0.1:443 (the `kubernetes` Service; there is no kube-proxy), and where the
 node's kubeconfig looks for it; Muster's service port is where the machine has it. The machine reaches the kubelet's
 ports. With `Shape.dns` pods reach each other, by names, too: CoreDNS in the node's namespace, at 10.96.0.10:53, knows
-the cluster's headless Services. Not there: other Services, other nodes, the rest of the world.
+the cluster's headless Services. Nodes are joined then: each has a link to the first one, which routes between them.
+Where that one's namespace is made again, they are cut off until theirs are. Not there: other Services, the rest of
+the world.
 
     python podnet.py FD LISTEN=TO ...     as the node's first process: FD is the machine's network namespace,
                                           LISTEN and TO are in:HOST:PORT in the node's namespace or out:HOST:PORT"""
@@ -21,29 +23,28 @@ import subprocess
 import sys
 from pathlib import Path
 
-NODE = "10.88.0.1"  # the node's own address, and its pods' gateway
 SERVICE = "10.96.0.1"  # of the Service `kubernetes`: the first address of the lab's range
 DNS = "10.96.0.10"  # where CoreDNS answers
 DOMAIN = "cluster.local"
 
-PLUGIN = f"""\
+_PLUGIN = """\
 #!/bin/sh
 # A CNI plugin: a pair of interfaces, one end in the pod. Both end with the namespaces.
 set -e
 case "$CNI_COMMAND" in
 ADD)
-  exec 9> "${{0%/*}}/lock"; flock 9
-  last=$(cat "${{0%/*}}/last" 2> /dev/null || echo 1)
-  number=$((last + 1)); echo "$number" > "${{0%/*}}/last"
-  address="10.88.$((number / 250)).$((number % 250 + 2))"
+  exec 9> "${0%/*}/lock"; flock 9
+  last=$(cat "${0%/*}/last" 2> /dev/null || echo 1)
+  number=$((last + 1)); echo "$number" > "${0%/*}/last"
+  address="10.88.$((FIRST + number / 250)).$((number % 250 + 2))"
   ip link add "pod$number" type veth peer name eth0 netns "$CNI_NETNS"
   nsenter --net="$CNI_NETNS" sh -c "ip link set lo up && ip addr add $address/32 dev eth0 && ip link set eth0 up &&
-    ip route add {NODE} dev eth0 && ip route add default via {NODE}"
+    ip route add NODE dev eth0 && ip route add default via NODE"
   ip link set "pod$number" up
   ip route add "$address/32" dev "pod$number"
-  echo '{{"cniVersion": "1.0.0", "interfaces": [{{"name": "eth0", "sandbox": "'"$CNI_NETNS"'"}}],'
-  echo '"ips": [{{"address": "'"$address"'/32", "interface": 0}}]}}' ;;
-VERSION) echo '{{"cniVersion": "1.0.0", "supportedVersions": ["1.0.0"]}}' ;;
+  echo '{"cniVersion": "1.0.0", "interfaces": [{"name": "eth0", "sandbox": "'"$CNI_NETNS"'"}],'
+  echo '"ips": [{"address": "'"$address"'/32", "interface": 0}]}' ;;
+VERSION) echo '{"cniVersion": "1.0.0", "supportedVersions": ["1.0.0"]}' ;;
 esac
 """
 LOOPBACK = """\
@@ -66,10 +67,35 @@ def why_not() -> str:
     return f"a pod network needs veth pairs: {done.stderr.strip()}" if done.returncode else ""
 
 
-def set_up(*, dns: bool = False) -> list[str]:
-    """Commands for the node's namespace before anything runs in it. dns: its pods reach each other, by names."""
-    own = (f"ip addr add {address}/32 dev lo" for address in (NODE, SERVICE, *([DNS] if dns else [])))
-    return ["ip link set lo up", *own, *(["echo 1 > /proc/sys/net/ipv4/ip_forward"] if dns else [])]
+def address(number: int) -> str:
+    """A node's own, and its pods' gateway; theirs are the others of 10.88.(16 x number).0/20."""
+    return f"10.88.{16 * number}.1"
+
+
+def plugin(number: int) -> str:
+    """The node's CNI plugin."""
+    return _PLUGIN.replace("FIRST", str(16 * number)).replace("NODE", address(number))
+
+
+def set_up(number: int, first: int = 0, *, dns: bool = False) -> list[str]:
+    """Commands for the node's namespace before anything runs in it. dns: its pods reach each other, by names, and
+    those of other nodes; first: the process whose namespace is that of the first node, which is number 0."""
+    addresses = (address(number), SERVICE, *([DNS] if dns else []))
+    own = ["ip link set lo up", *(f"ip addr add {one}/32 dev lo" for one in addresses)]
+    if not dns:
+        return own
+    own.append("echo 1 > /proc/sys/net/ipv4/ip_forward")
+    if number == 0:
+        return own
+    at, pods = f"node{number}", f"10.88.{16 * number}.0/20"
+    there = f"ip link set {at} up && ip route add {pods} via {address(number)} dev {at} onlink"
+    return [
+        *own,
+        f"ip link add node0 type veth peer name {at} netns {first}",
+        "ip link set node0 up",
+        f"nsenter --net=/proc/{first}/ns/net sh -c '{there}'",
+        f"ip route add 10.88.0.0/16 via {address(0)} dev node0 onlink",
+    ]
 
 
 def corefile(kubeconfig: Path, health: int) -> str:

@@ -79,6 +79,10 @@ class RealNode:
         return (holder, containerd, *names, *devices, kubelet)
 
     @property
+    def _number(self) -> int:
+        return int(self.name.rpartition("-")[2])
+
+    @property
     def devices(self) -> Devices:
         """What its device plugin has; `devices.write` changes them."""
         return Devices(self.home / "devices.json")
@@ -127,7 +131,7 @@ class RealNode:
         credentials.write(self.home / "containerd.toml", self._containerd())
         if self.shape.pod_network:
             self._write("cni/10-pods.conflist", podnet.NETWORK)
-            for name, text in (("pods", podnet.PLUGIN), ("loopback", podnet.LOOPBACK)):
+            for name, text in (("pods", podnet.plugin(self._number)), ("loopback", podnet.LOOPBACK)):
                 credentials.write(self.home / "cni-bin" / name, text).chmod(0o700)
         else:
             # A network must be named for the node to be Ready. Only pods with hostNetwork: true can start.
@@ -143,7 +147,8 @@ class RealNode:
             private = ["unshare", "--mount", "--propagation", "private"]
             if not self.shape.pod_network:
                 return [*self.cgroup.enter(), *private, "sh", "-c", f"{alone} && exec sleep infinity"]
-            alone = " && ".join((alone, *podnet.set_up(dns=self.shape.dns), 'exec "$@"'))
+            own_network = podnet.set_up(self._number, self._pid_of("real-0"), dns=self.shape.dns)
+            alone = " && ".join((alone, *own_network, 'exec "$@"'))
             kept = ["sh", "-c", 'exec 8< /proc/self/ns/net && exec "$@"', "kept"]
             kubelet = tuple(self.ports[name] for name in port_names(self.name))
             services = tuple(self.ports[pair.ports[0]] for pair in chart.pairs(self.shape))
@@ -164,16 +169,21 @@ class RealNode:
                 f"--root-dir={self.home / 'kubelet'}",
                 f"--hostname-override={self.name}",
                 f"--node-labels={REAL}=true",
-                *([f"--node-ip={podnet.NODE}"] if self.shape.pod_network else []),
+                *([f"--node-ip={podnet.address(self._number)}"] if self.shape.pod_network else []),
                 *gates(self.shape.feature_gates),
             ]
         return [*self.cgroup.enter(), *self._inside(), *own]
 
     def _inside(self) -> list[str]:
         """An argv prefix: in the node's mount namespace, as the same process."""
-        holder = daemon.recorded(self.folder)[self.processes[0]]
-        network = [f"--net=/proc/{holder.pid}/ns/net"] if self.shape.pod_network else []
-        return ["nsenter", f"--mount=/proc/{holder.pid}/ns/mnt", *network, "--"]
+        holder = self._pid_of(self.processes[0])
+        network = [f"--net=/proc/{holder}/ns/net"] if self.shape.pod_network else []
+        return ["nsenter", f"--mount=/proc/{holder}/ns/mnt", *network, "--"]
+
+    def _pid_of(self, process: str) -> int:
+        """0 before it has started."""
+        found = daemon.recorded(self.folder).get(process)
+        return found.pid if found else 0
 
     # --- while it runs ------------------------------------------------------------------------------------
 
