@@ -165,7 +165,7 @@ def main(names: str | None, options: tuple[str, ...]) -> None:
         environment = os.environ | {"E2E_LONG": "true", "E2E_OPERATORS": ",".join(run.versions)}
         subprocess.run(command, cwd=CHECKOUT, env=environment, stdin=subprocess.DEVNULL, check=False)
     table, lines = summary(wanted)
-    Console().print(table)
+    Console(width=None if sys.stdout.isatty() else 120).print(table)
     click.echo("\n".join([*problems, *lines] or ["all passed"]))
     sys.exit(bool(problems or lines))
 
