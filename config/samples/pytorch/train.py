@@ -57,6 +57,7 @@ class Training:
         # Linear scaling: as the batch grows with the workers, so does the rate.
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=RATE * self.workers, momentum=0.9)
         self.step = self.samples = 0
+        self.enough = False  # somebody has asked for the end, by a file: all have to end after the same step
 
     def resume(self) -> None:
         """The last checkpoint, the same one for all; the rate is that of so many workers as there are now."""
@@ -87,8 +88,10 @@ class Training:
         self.optimizer.zero_grad()
         loss = torch.nn.functional.mse_loss(self.model(inputs), wanted)
         loss.backward()
-        tally = torch.tensor([loss.item(), float(leaving.is_set())], device=self.device)
+        told = [loss.item(), float(leaving.is_set()), float((FOLDER / "enough").exists())]
+        tally = torch.tensor(told, device=self.device)
         dist.all_reduce(tally)
+        self.enough = tally[2].item() > 0
         self.optimizer.step()
         self.step, self.samples = self.step + 1, self.samples + BATCH * self.workers
         self.tell(tally[0].item() / self.workers)
@@ -123,7 +126,7 @@ def train(training: Training) -> int:
     """Exit code: 0 when it is done; 143 where torchrun is to start it again, or this worker is to leave."""
     training.resume()
     try:
-        while training.step < STEPS and not (FOLDER / "enough").exists():
+        while training.step < STEPS and not training.enough:
             if training.take_step():
                 training.save()
                 return 143

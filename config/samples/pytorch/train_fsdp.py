@@ -64,7 +64,7 @@ def main() -> int:
     dist.init_process_group("nccl", timeout=train.PATIENCE)
     training = Sharded(device)
     training.resume()
-    while training.step < train.STEPS and not (train.FOLDER / "enough").exists():
+    while training.step < train.STEPS and not training.enough:
         leave = training.take_step()
         if leave or training.step % train.EVERY == 0:
             training.save()
