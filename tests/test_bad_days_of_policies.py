@@ -65,7 +65,8 @@ def never_ends(cluster: LateCluster, rigid: set[str]) -> None:
     rigid |= now
 
 
-@pytest.mark.parametrize("seed", range(1))
+# of seed 1: many policies put others before the rigid one while it runs
+@pytest.mark.parametrize("seed", [1])
 @pytest.mark.parametrize("name", LIVE)
 def test_after_a_bad_day_every_job_has_what_it_may_have_and_no_gpu_idles_for_one_that_waits(
     name: str, seed: int

@@ -31,15 +31,21 @@ _named = re.compile(r"[a-z0-9][a-z0-9.-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def words(
-    table: Table, shares: Grants, fixed: Mapping[int, str] | None = None, rule: str = ""
+    table: Table,
+    shares: Grants,
+    fixed: Mapping[int, str] | None = None,
+    rule: str = "",
+    stay: Mapping[JobKey, int] | None = None,
 ) -> Mapping[JobKey, str]:
     """By job of the table, why it has what `shares` grants it.
+
+    stay: replicas of jobs that are not in the table, since they have one size and are never ended for a share.
 
     fixed: by row, why it can't change now. rule: by what the policy decides, a clause (the Share plugin's RULE, if it
     has one: "GPUs go round evenly"). The mapping is lazy: the first question costs 2 ms for 10,000 jobs, all their
     sentences together 30 ms.
     """
-    return _Words(table, shares, dict(fixed or {}), rule)
+    return _Words(table, shares, dict(fixed or {}), rule, stay or {})
 
 
 def discreet(text: str, namespace: str, table: Table) -> str:
@@ -82,18 +88,22 @@ class _Words(Mapping[JobKey, str]):
     shares: Grants
     fixed: Mapping[int, str]
     rule: str
+    stay: Mapping[JobKey, int]
 
     def __getitem__(self, key: JobKey) -> str:
+        if key in self.stay:
+            return _one_size(self.stay[key])
         return _sentence(self, self.table.row[key])
 
     def __iter__(self) -> Iterator[JobKey]:
-        return iter(self.table.keys)
+        yield from self.stay
+        yield from self.table.keys
 
     def __len__(self) -> int:
-        return len(self.table)
+        return len(self.stay) + len(self.table)
 
     def __contains__(self, key: object) -> bool:
-        return key in self.table.row
+        return key in self.table.row or key in self.stay
 
     @cached_property
     def margins(self) -> _Margins:
@@ -166,6 +176,10 @@ def _speeds(table: Table, replicas: IntArray) -> FloatArray:
     return speeds
 
 
+def _one_size(have: int) -> str:
+    return f"its size is fixed at {plural(have, 'replica')}"
+
+
 def _sentence(of: _Words, row: int) -> str:
     key = of.table.keys[row]
     said = discreet(of.shares.why.get(row, ""), key.namespace, of.table)
@@ -189,7 +203,7 @@ def _waiting(of: _Words, row: int) -> str:
 def _step(of: _Words, row: int, have: int) -> str:
     table, margins = of.table, of.margins
     if table.min[row] == table.max[row]:
-        return f"its size is fixed at {plural(have, 'replica')}"
+        return _one_size(have)
     if not margins.following[row]:
         return "at its maximum"
     low = "at its minimum; " if have <= table.min[row] else ""

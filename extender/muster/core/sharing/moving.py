@@ -44,6 +44,11 @@ def on_its_way(job: Job) -> bool:
     return leaves(job) or (back and bool(job.reservations or job.restart_on))
 
 
+def is_rigid(job: Job) -> bool:
+    """Whether it has one size only, and its owner never said that it can be restarted: then no share ends it."""
+    return job.resize != "restart" and all(role.max <= role.min for role in job.roles)
+
+
 def can_change(job: Job, shared: Collection[JobKey]) -> bool:
     """Whether it may be ended and placed again at all: it is elastic, or its owner says that it can be restarted.
 
@@ -58,7 +63,7 @@ def can_change(job: Job, shared: Collection[JobKey]) -> bool:
         or job.scored
     ):
         return False
-    if not (job.resize == "restart" or any(role.max > role.min for role in job.roles)):
+    if is_rigid(job):
         return False
     if job.resize_at == "boundary" and not (job.report is not None and job.report.boundary):
         return False

@@ -12,12 +12,14 @@ from dataclasses import replace
 from typing import Any
 
 from muster.core.placement.cycle_state import CycleState
+from muster.core.placement.reservations import placed
 from muster.core.progress.estimate import believed, later_at
 from muster.core.reasons import waiting
 from muster.core.reasons.shares import words
 from muster.core.sharing.chain import shares_of
 from muster.core.sharing.fill import fill
 from muster.core.sharing.job_table import as_decided, table_in
+from muster.core.sharing.moving import is_rigid
 from muster.core.sharing.work_conserving import share_out, take_part
 from muster.points import Profile
 from muster.types import (
@@ -38,7 +40,9 @@ def share(run: CycleState, order: Sequence[Job], kept: Sequence[Job], queue: Seq
     profile = run.profile
     if not profile.shares and not profile.rebalance:
         return
-    keys = {job.key for job in queue} | {job.key for job in kept if _ours_to_end(run, job)}
+    ours = [job for job in kept if _ours_to_end(run, job)]
+    rigid = [job for job in ours if _stays_whole(profile, job)]
+    keys = {job.key for job in (*queue, *ours)} - {job.key for job in rigid}
     members = [job for job in order if job.key in keys and job.elastic and job.elastic.shape.gpus]
     if not profile.shares:
         members = []
@@ -107,8 +111,13 @@ def share(run: CycleState, order: Sequence[Job], kept: Sequence[Job], queue: Seq
             run.requeue_at.append(float(wake))
     for key, leaving in Counter(shrink.job for shrink in run.shrinks).items():
         run.statuses.setdefault(key, waiting.shrinking(run.snapshot.jobs[key], leaving))
-    run.shares = {key: int(n) for key, n in zip(table.keys, shared.replicas, strict=True)}
-    run.whys = words(table, shared, _fixed(table, members), rule=_rule(profile))
+    stay = {
+        job.key: placed(job.elastic, run.reservations.get(job.key, ()))
+        for job in rigid
+        if job.elastic and job.elastic.shape.gpus
+    }
+    run.shares = stay | {key: int(n) for key, n in zip(table.keys, shared.replicas, strict=True)}
+    run.whys = words(table, shared, _fixed(table, members), rule=_rule(profile), stay=stay)
     run.shared = bool(profile.shares) and not between
 
 
@@ -155,6 +164,12 @@ def _ours_to_end(run: CycleState, job: Job) -> bool:
         return False
     stays = [m for role in job.roles for m in role.members if not m.evictable and m.phase is not Phase.GATED]
     return not stays
+
+
+def _stays_whole(profile: Profile, job: Job) -> bool:
+    """Whether it runs on a cluster, has one size, and nobody said that it may be ended: neither its owner (that it
+    can be restarted) nor who runs the cluster (`preemption`). It takes no part: what it has is not shared out."""
+    return profile.conserving and not profile.preemption and job.bound > 0 and is_rigid(job)
 
 
 def _moves(run: CycleState, snapshot: SharingSnapshot) -> list[Move]:
