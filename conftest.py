@@ -32,6 +32,7 @@ LONGEST_FIRST = (
     "e2e/test_families_more.py",
     "e2e/test_gavel.py",
     "e2e/test_coach.py",
+    "e2e/test_families_failing.py",
     "e2e/test_report.py",
     "e2e/test_operators.py",
     "e2e/test_custom_owners.py",

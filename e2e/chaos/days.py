@@ -3,8 +3,10 @@ those that tell the truth, those that say nothing, liars, and rigid ones. Their 
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Any
 
@@ -18,10 +20,27 @@ from e2e.reports import AsPods, tell
 from e2e.scenario import job
 from e2e.soak.arrivals import Arrival
 from muster import live_recipes, profiles
+from muster.core.progress.curves import at_count, interpolated
+from muster.core.workload.annotation_values import parse_speed
 
 SPEEDS = "1=1,2=1.9,4=3.4,8=5.6"
 LIES = "1=1,2=8,4=0.5,8=0.1"
+NONSENSE: tuple[Callable[[float], Json], ...] = (
+    lambda _: {"step": 1e9, "total": 1.0, "loss": 1e15, "workers": 500},
+    lambda _: {"step": 0.0, "total": 1.0, "loss": 0.0, "workers": 500},
+    lambda _: {"step": 1e15, "total": 1.0, "loss": 1.0, "workers": 500},
+    lambda passed: {"step": 1e4 * passed, "total": 2e4 * passed, "samples": 1e12},
+    lambda _: {"step": -5.0},
+    lambda _: {"step": math.nan, "total": math.nan},
+    lambda passed: {"step": 9.0 * passed, "boundary": True, "epoch": 1e9 + passed, "steps_per_epoch": 1e-9},
+)
+"""What a liar says, by the seconds since its first report, one after another: it is beyond its end, back, and done;
+a thousand times too fast, with a total that grows; less than nothing; no number; at another epoch's end."""
 SIZES = (1, 2, 4, 8)
+TRUE = interpolated(parse_speed(SPEEDS))
+"""How fast trainings are that tell the truth, at 0, 1, 2 ... replicas."""
+RATE, TOTAL, AN_EPOCH = 3.0, 1000.0, 20.0
+"""Steps a second on one replica, in all, and of an epoch."""
 OFTEN = 40
 SOON = 5.0
 """Seconds that an answer is waited for: a frozen Muster gives none."""
@@ -135,6 +154,7 @@ class Trainings:
         self._lab, self._cluster, self._namespace, self._kinds = lab, cluster, namespace, kinds
         self._pods = AsPods(lab, cluster)
         self._began: dict[str, float] = {}
+        self._done: dict[str, tuple[float, float]] = {}
         self.taken = self.refused = 0
         """Reports, by whether Muster took them."""
         self._heard: Counter[Kind] = Counter()
@@ -160,13 +180,15 @@ class Trainings:
         passed = time.monotonic() - self._began.setdefault(name, time.monotonic())
         match self._kinds.get(name):
             case Kind.TELLS | Kind.RESTARTS:
-                epoch = int(passed // 2.0)
+                before, step = self._done.get(name, (passed, 0.0))
+                step += (passed - before) * RATE * at_count(TRUE, count)
+                self._done[name] = passed, step
                 return {
-                    "step": round(10.0 * passed),
-                    "total": 1000,
-                    "samples": 640.0 * passed,
-                    "epoch": epoch,
-                    "steps_per_epoch": 20,
+                    "step": step,
+                    "total": TOTAL,
+                    "samples": 64.0 * step,
+                    "epoch": step // AN_EPOCH,
+                    "steps_per_epoch": AN_EPOCH,
                     "boundary": True,
                     "workers": count,
                     "loss": 1.0 + 2.0 ** (-passed / 2.0),
@@ -174,13 +196,7 @@ class Trainings:
                     "noise": 100.0 + passed,
                 }
             case Kind.LIES:
-                ahead = int(passed) % 3  # beyond its end, back again, and all at once
-                return {
-                    "step": (1e9, 0.0, 1e15)[ahead],
-                    "total": 1.0,
-                    "loss": (1e15, 0.0, 1.0)[ahead],
-                    "workers": 500,
-                }
+                return NONSENSE[int(passed) % len(NONSENSE)](passed)
             case _:
                 return None
 
