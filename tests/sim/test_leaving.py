@@ -86,7 +86,7 @@ def test_who_is_granted_in_a_round_what_others_are_to_leave_has_it_until_it_is_f
 
 def test_who_is_granted_a_place_beside_one_that_others_make_way_for_starts_with_it() -> None:
     """Its host has no place yet, and it was taken for one without a host: it waited for the next round."""
-    jobs = [job("a", 400, 0), job("b", 400, 1), job("guest", 400, 2)]
+    jobs = [job("a", 400, 0, tags={"resize": "restart"}), job("b", 400, 1), job("guest", 400, 2)]
     grants = {0: {"a": 1}, 100: {"b": 1, "guest": (1, Grant(beside=JobKey("", "b")))}}
     profile = replace(course(grants), round=100.0, conserving=True)
     result = simulated(jobs, 1, profile=profile, release=3)

@@ -7,9 +7,12 @@ from dataclasses import replace
 import pytest
 
 from muster.points import Profile
+from muster.types import Ungate
+from muster_plugins.max_min import MaxMin
 from muster_plugins.pack import Pack
 from muster_plugins.srtf import Srtf
 from tests.cluster_fake import FakeCluster, Muster
+from tests.core.test_batch import Larger
 
 SRTF = Profile(name="srtf", scores=((Pack(), 1.0),), shares=(Srtf(),), conserving=True)
 
@@ -64,3 +67,25 @@ def test_what_it_has_is_not_shared_out_so_others_share_the_rest() -> None:
         "long": 0,
         "short": 4,
     }
+
+
+def test_one_whose_batch_size_is_chosen_takes_part_and_all_its_workers_start_with_the_same() -> None:
+    cluster = FakeCluster(nodes=1)
+    muster = Muster(cluster, replace(SRTF, shares=(Larger(),)))
+    cluster.job("a", 2, batch_sizes="128, 64")
+    muster.settle()
+    assert [action.batch for action in cluster.sent if isinstance(action, Ungate)] == [128, 128]
+    (entry,) = muster.ledger.entries.values()
+    assert entry.desired.grant is not None
+
+
+def test_one_whose_owner_lowered_its_most_to_its_least_is_cut_to_it() -> None:
+    cluster = FakeCluster(nodes=1)
+    muster = Muster(cluster, replace(SRTF, shares=(MaxMin(),)))
+    cluster.job("a", 4, min_replicas="2", max_replicas="4")
+    muster.settle()
+    assert len(cluster.bound("a")) == 4
+    for pod in list(cluster.pods.values()):
+        cluster.update(pod, annotations={**pod.annotations, "muster.dev/max-replicas": "2"})
+    muster.settle(turns=20, seconds=10.0)
+    assert len(cluster.bound("a")) == 2

@@ -116,6 +116,8 @@ def share(run: CycleState, order: Sequence[Job], kept: Sequence[Job], queue: Seq
         for job in rigid
         if job.elastic and job.elastic.shape.gpus
     }
+    granted_before = {job.key: job.grant for job in rigid if job.key in stay and job.grant is not None}
+    run.grants = granted_before | dict(run.grants)
     run.shares = stay | {key: int(n) for key, n in zip(table.keys, shared.replicas, strict=True)}
     run.whys = words(table, shared, _fixed(table, members), rule=_rule(profile), stay=stay)
     run.shared = bool(profile.shares) and not between
@@ -168,8 +170,13 @@ def _ours_to_end(run: CycleState, job: Job) -> bool:
 
 def _stays_whole(profile: Profile, job: Job) -> bool:
     """Whether it runs on a cluster, has one size, and nobody said that it may be ended: neither its owner (that it
-    can be restarted) nor who runs the cluster (`preemption`). It takes no part: what it has is not shared out."""
-    return profile.conserving and not profile.preemption and job.bound > 0 and is_rigid(job)
+    can be restarted) nor who runs the cluster (`preemption`). It takes no part: what it has is not shared out. One
+    that is granted more than replicas (a batch size, devices, half a GPU), or is still to be cut, takes part."""
+    if not profile.conserving or profile.preemption or not job.bound or not is_rigid(job):
+        return False
+    if job.batch_sizes or job.shareable or any(role.devices for role in job.roles):
+        return False
+    return all(role.bound <= role.max for role in job.roles)
 
 
 def _moves(run: CycleState, snapshot: SharingSnapshot) -> list[Move]:

@@ -60,7 +60,7 @@ BATCH = "muster.dev/batch"
 """Annotation by Muster: the global batch size that was chosen when this pod started."""
 RESIZE = "muster.dev/resize"
 """Annotation, `in-place` or `restart`: when the job changes size, survivors go on, or all its replicas end first. A
-running job of one size is stopped for a share only where this says `restart`."""
+running job of one size, without batch sizes or GPUs in place, is stopped for a share only with `restart`."""
 RESIZE_AT = "muster.dev/resize-at"
 """Annotation, `boundary`: the job changes size only where its training reports a boundary."""
 GPUS = "muster.dev/gpus"
