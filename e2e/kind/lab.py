@@ -136,10 +136,8 @@ class KindLab:
 
     def _become(self, shape: Shape) -> None:
         """Operators first: Muster finds their kinds installed. Without the chart nobody of Muster's runs."""
-        self._stopped -= {
-            MUSTER,
-            SCHEDULER,
-        }  # installed anew below: what was done to their rights may keep them down
+        # Installed anew below: what was done to their rights may keep them from running until then.
+        self._stopped -= {MUSTER, SCHEDULER}
         self._restart()
         self.shape = shape
         self._beside.down()
