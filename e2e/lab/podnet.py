@@ -91,6 +91,8 @@ def set_up(number: int, first: int = 0, *, dns: bool = False) -> list[str]:
     there = f"ip link set {at} up && ip route add {pods} via {address(number)} dev {at} onlink"
     return [
         *own,
+        # of a process that was here before: its namespace may not be gone yet
+        f"nsenter --net=/proc/{first}/ns/net sh -c 'ip link del {at} 2> /dev/null; true'",
         f"ip link add node0 type veth peer name {at} netns {first}",
         "ip link set node0 up",
         f"nsenter --net=/proc/{first}/ns/net sh -c '{there}'",
