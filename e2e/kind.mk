@@ -1,10 +1,10 @@
 # Muster on kind; included by the Makefile. On stdout there is only the line to be evaluated: eval "$(make kind | tail -1)".
 NODE_IMAGE =
 # What `make e2e-kind` runs; a part of it: E2E_KIND_FILES="e2e/test_gangs.py e2e/test_binder.py".
-E2E_KIND_FILES = e2e e2e/kind/helm_test.py
+E2E_KIND_FILES = e2e e2e/kind/helm_tested.py
 # Whole gangs, their order, every owner that Kubernetes brings along, doctor and `helm test`, with Muster as pods. What is the same on
 # a lab is left to that: shares (they change hands in the quickstart, too), and a thousand pods of fake nodes.
-KIND_SHORT = e2e/test_gangs.py e2e/test_doctor.py e2e/test_owners.py e2e/kind/helm_test.py \
+KIND_SHORT = e2e/test_gangs.py e2e/test_doctor.py e2e/test_owners.py e2e/kind/helm_tested.py \
 	--deselect e2e/test_gangs.py::test_1000_pods_at_once_all_run_and_never_too_many
 
 kind_python = .venv/bin/python
