@@ -44,7 +44,7 @@ from e2e.kind import left_out
 from e2e.kind.lab import KindLab
 from e2e.lab import Lab, NodeGroup, Shape, end_orphans, operators
 from e2e.lab.versions import DEFAULT_KUBERNETES
-from e2e.labs import ELSEWHERE, ON_KIND
+from e2e.labs import ELSEWHERE, ON_KIND, lab_here
 from e2e.referee import ENDS, Rules, Watching, watching
 from e2e.scenario import show, wait_until
 
@@ -131,12 +131,8 @@ def _session_lab() -> Iterator[Lab | KindLab]:
         lab = Lab(name)
         yield lab.up(lab.shape if lab.exists else SHAPE)
         return
-    lab = Lab(f"e2e-{os.getpid()}")
-    try:
-        yield lab.up(SHAPE)
-    finally:
-        if os.environ.get("E2E_KEEP") != "true":
-            lab.down()
+    with lab_here(f"e2e-{os.getpid()}", SHAPE) as lab:
+        yield lab
 
 
 @pytest.fixture

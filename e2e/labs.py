@@ -25,7 +25,14 @@ def own_lab(name: str, shape: Shape) -> Iterator[Lab]:
         with kind.the_lab().shaped(shape) as there:
             yield there  # type: ignore[misc]
         return
-    lab = Lab(f"e2e-{os.getpid()}-{name}")
+    with lab_here(f"e2e-{os.getpid()}-{name}", shape) as lab:
+        yield lab
+
+
+@contextlib.contextmanager
+def lab_here(name: str, shape: Shape) -> Iterator[Lab]:
+    """On this machine, whatever the scenarios run on; it stays where E2E_KEEP says so."""
+    lab = Lab(name)
     try:
         yield lab.up(shape)
     finally:

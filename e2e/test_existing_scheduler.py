@@ -13,7 +13,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
 from collections import Counter
@@ -87,7 +86,9 @@ class Proxy:
         command += ["-g", "daemon off; master_process off;"]
         self._runs = daemon.start(self.lab.folder, "nginx", command)
         wait_until(
-            self._listens, what="nginx listens", also=lambda: daemon.log_tail(self.lab.folder, "nginx")
+            lambda: ports.listens(self.port),
+            what="nginx listens",
+            also=lambda: daemon.log_tail(self.lab.folder, "nginx"),
         )
 
     def stop(self) -> None:
@@ -121,10 +122,6 @@ class Proxy:
         found: Json = json.loads(self.lab.kubectl("get", kind, name, "-n", "muster-system", "-o", "json"))
         data: dict[str, str] = found["data"]
         return data
-
-    def _listens(self) -> bool:
-        with socket.socket() as tried:
-            return tried.connect_ex(("127.0.0.1", self.port)) == 0
 
 
 def call(client: httpx.Client, verb: str, content: bytes) -> httpx.Response:

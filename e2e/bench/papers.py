@@ -88,9 +88,8 @@ def _row(paper: Paper, runs: Sequence[Run]) -> dict[str, Any]:
         return statistics.fmean(run[key] for run in runs)
 
     speed = paper.speed
-    said = [
-        foretold(paper, Releases.of(run, speed), 0.0, run["began"], seed) for run in runs for seed in SEEDS
-    ]
+    left = [(Releases.of(run, speed), run["began"]) for run in runs]
+    said = [foretold(paper, releases, 0.0, began, seed) for releases, began in left for seed in SEEDS]
     delayed = [foretold(paper, Releases(), run["usual_delay_s"] * speed, run["began"]) for run in runs]
     row: dict[str, Any] = {"live": {"jct": mean("jct_s") * speed, "makespan": mean("makespan_s") * speed}}
     row["live"]["changes"] = mean("changes")

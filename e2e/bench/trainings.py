@@ -172,11 +172,11 @@ class Trainings:
 
     def usual_delay(self) -> float:
         """Median of the same: a place that the policy gives nobody for long (a reservation) hardly counts in it."""
-        return statistics.median(self.delays) if self.delays else 0.0
+        return _median(self.delays)
 
     def release(self) -> float:
         """Median of `releases`, s; 0 where nobody waited for others to leave."""
-        return statistics.median(self.releases) if self.releases else 0.0
+        return _median(self.releases)
 
     def _taken(self, training: Training, left: Left, now: float) -> None:
         """A place is taken: of those of one start or growth the one that was given up last counts."""
@@ -235,4 +235,9 @@ def leave(course: Sequence[Moment]) -> tuple[float, float]:
                 told.append([at])
     apart = [each[-1] - each[0] for each in told if len(each) > 1]
     later = [max(each) - min(each) for each in done.values() if len(each) > 1]
-    return tuple(statistics.median(found) if found else 0.0 for found in (apart, later))  # type: ignore[return-value]
+    return _median(apart), _median(later)
+
+
+def _median(found: Sequence[float]) -> float:
+    """0 where there is nothing."""
+    return statistics.median(found) if found else 0.0

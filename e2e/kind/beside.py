@@ -9,6 +9,7 @@ import socket
 import sys
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ class Beside:
                 api.apply(SERVICE, _service())
             self.start(TO_MUSTER)
         for node in self.real_nodes:
-            self._join(node)
+            node.come_up(partial(self.start, wait=False))
         for name in self.names:
             self.wait_ready(name)
 
@@ -135,10 +136,7 @@ class Beside:
             daemon.end([found], sig, 30.0)
 
     def pause(self, name: str) -> None:
-        self._signal(name, signal.SIGSTOP)
-        deadline = time.monotonic() + 5.0
-        while self.state(name) == "running" and time.monotonic() < deadline:
-            time.sleep(0.002)
+        self._signal(name, signal.SIGSTOP).wait_paused()
 
     def resume(self, name: str) -> None:
         self._signal(name, signal.SIGCONT)
@@ -147,7 +145,7 @@ class Beside:
         if node := self._real_node(name):
             return node.ready(name)
         if name == TO_MUSTER:
-            return all(map(_open, self._muster_ports()))
+            return all(map(ports.listens, self._muster_ports()))
         return self._operators.ready(name)
 
     def wait_ready(self, name: str) -> None:
@@ -174,16 +172,6 @@ class Beside:
             mended.append(name)
         return mended
 
-    def _join(self, node: RealNode) -> None:
-        """As Lab does it."""
-        node.prepare()
-        holder, containerd, *others = node.processes
-        self.start(holder)
-        self.start(containerd)
-        node.import_images(node.images())
-        for name in others:
-            self.start(name, wait=False)
-
     def _command(self, name: str) -> list[str]:
         if node := self._real_node(name):
             return node.command(name)
@@ -204,10 +192,11 @@ class Beside:
     def _daemon(self, name: str) -> Daemon | None:
         return daemon.recorded(self.folder).get(name)
 
-    def _signal(self, name: str, number: signal.Signals) -> None:
+    def _signal(self, name: str, number: signal.Signals) -> Daemon:
         found = self._daemon(name)
         if found is None or not found.signal(number):
             raise LabError(f"{name} beside kind does not run")
+        return found
 
 
 def left_behind(folder: Path) -> Shape | None:
@@ -233,11 +222,6 @@ def _service() -> dict[str, Any]:
 def _node_address() -> str:
     template = "{{range .NetworkSettings.Networks}}{{.IPAddress}} {{end}}"
     return docker("inspect", "--format", template, cluster.NODE).split()[0]
-
-
-def _open(port: int) -> bool:
-    with socket.socket() as tried:
-        return tried.connect_ex(("127.0.0.1", port)) == 0
 
 
 def address() -> str:

@@ -27,7 +27,7 @@ from e2e.kind.beside import Beside, left_behind
 from e2e.kind.engine import docker
 from e2e.kind.tidy import left_as_found
 from e2e.lab import chart as charts
-from e2e.lab import complaints, credentials, realnode
+from e2e.lab import complaints, credentials, ports, realnode
 from e2e.lab import nodes as fake_nodes
 from e2e.lab import shape as shapes
 from e2e.lab.api import Api, ApiError
@@ -629,7 +629,7 @@ class KindLab:
                 stderr=subprocess.DEVNULL,
             )
             deadline = time.monotonic() + 20
-            while not _open(local) and time.monotonic() < deadline:
+            while not ports.listens(local) and time.monotonic() < deadline:
                 time.sleep(0.05)
             self._forwards[port] = (pods[0], process, local)
         return f"http://127.0.0.1:{local}"
@@ -655,8 +655,3 @@ def _is_ready(pod: Mapping[str, Any]) -> bool:
     conditions = pod["status"].get("conditions") or []
     ready = any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
     return ready and "deletionTimestamp" not in pod["metadata"]
-
-
-def _open(port: int) -> bool:
-    with socket.socket() as tried:
-        return tried.connect_ex(("127.0.0.1", port)) == 0

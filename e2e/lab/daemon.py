@@ -70,6 +70,12 @@ class Daemon:
                 found += [Daemon(f"a child of {self.name}", (), (), pid, _born(pid)) for pid in pids]
         return found
 
+    def wait_paused(self, seconds: float = 5.0) -> None:
+        """Until it stands still, as it was told to."""
+        deadline = time.monotonic() + seconds
+        while self.alive and not self.paused and time.monotonic() < deadline:
+            time.sleep(0.002)
+
     def wait_gone(self, seconds: float) -> bool:
         """True once the process has ended (zombies count as ended and are reaped where they are ours)."""
         deadline = time.monotonic() + seconds

@@ -311,10 +311,7 @@ class Lab:
     def pause(self, name: str) -> None:
         """SIGSTOP, until it stands still: alive, and silent. LabError where it does not run."""
         self._asked(self._resolve(name))
-        self._signal(name, signal.SIGSTOP)
-        deadline = time.monotonic() + 5.0
-        while self.state(name) == "running" and time.monotonic() < deadline:
-            time.sleep(0.002)
+        self._signal(name, signal.SIGSTOP).wait_paused()
 
     def resume(self, name: str) -> None:
         self._signal(name, signal.SIGCONT)
@@ -499,13 +496,7 @@ class Lab:
     def _join(self, node: RealNode) -> None:
         """A real node comes up: its namespace, its runtime with what images it can have, its kubelet."""
         say(f"starting {node.name}, which really runs containers, with {node.spec.group.gpus} devices")
-        node.prepare()
-        holder, containerd, *others = node.processes
-        self._start(holder)
-        self._start(containerd)
-        node.import_images(node.images())
-        for name in others:
-            self._start(name)
+        node.come_up(self._start)
 
     def _create_nodes(self) -> None:
         """All Node objects, from several threads: the apiserver takes about a thousand a second."""
@@ -610,10 +601,11 @@ class Lab:
     def _daemon(self, name: str) -> Daemon | None:
         return daemon.recorded(self.folder).get(self._resolve(name))
 
-    def _signal(self, name: str, number: signal.Signals) -> None:
+    def _signal(self, name: str, number: signal.Signals) -> Daemon:
         found = self._daemon(name)
         if found is None or not found.signal(number):
             raise LabError(f"{name} of lab {self.name} does not run")
+        return found
 
     @cached_property
     def _programs(self) -> dict[str, Path]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +23,7 @@ from e2e.lab.credentials import Authority
 from e2e.lab.errors import BadRequestError, LabError
 from e2e.lab.limits import CLIENT_BURST, CLIENT_QPS
 from e2e.lab.operator_config import LOOPBACK, configuration
+from e2e.lab.ports import listens
 from e2e.lab.private_etc import with_etc
 from e2e.lab.programs import output
 from e2e.lab.say import say
@@ -316,7 +316,7 @@ class Operators:
         """Its own word, and that its webhooks are listened for (some say so before)."""
         one = self._chosen[name]
         well = not one.health or answers(f"{one.scheme}://127.0.0.1:{self.ports[name]}/{one.health}")
-        return well and (not one.webhooks or _listens(self.host, self.ports[f"{name}-webhook"]))
+        return well and (not one.webhooks or listens(self.ports[f"{name}-webhook"], self.host))
 
     # --- files ------------------------------------------------------------------------------------------------
 
@@ -495,12 +495,6 @@ def _training_operator_wants(api: Api) -> None:
     )
     HARD_CODED_MARK.parent.mkdir(parents=True, exist_ok=True)
     HARD_CODED_MARK.touch()
-
-
-def _listens(host: str, port: int) -> bool:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.settimeout(3)
-        return probe.connect_ex((host, port)) == 0
 
 
 def missing(asked: Sequence[str]) -> list[str]:

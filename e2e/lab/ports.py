@@ -39,6 +39,13 @@ def reserve(folder: Path, names: Sequence[str]) -> dict[str, int]:
     return ours
 
 
+def listens(port: int, host: str = "127.0.0.1") -> bool:
+    """Whether somebody takes connections there."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.settimeout(3)
+        return probe.connect_ex((host, port)) == 0
+
+
 def _recorded(file: Path) -> dict[str, int]:
     try:
         ports: dict[str, int] = json.loads(file.read_text())

@@ -21,7 +21,7 @@ import socket
 import subprocess
 import sys
 import venv
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -105,6 +105,17 @@ class RealNode:
         return self.home / "containerd.sock"
 
     # --- before it starts ---------------------------------------------------------------------------------
+
+    def come_up(self, start: Callable[[str], object]) -> None:
+        """Each process in its turn, once its runtime has what images it can have. start: of one, by its name; what
+        enters its namespace needs it ready."""
+        self.prepare()
+        holder, containerd, *others = self.processes
+        start(holder)
+        start(containerd)
+        self.import_images(self.images())
+        for name in others:
+            start(name)
 
     def prepare(self) -> None:
         """Configuration, credentials and the cgroup. BadRequestError where this machine can't have it."""

@@ -90,12 +90,12 @@ OWN: Mapping[str, float] = {
     "similarity": 0.3,
     "gavel-isolation": 0.0,
     "gavel-max-min": -1.5,
-    "gavel-max-min-perf": -3.5,
-    "gavel-ftf": -2.5,
-    "gavel-ftf-perf": -2.0,
-    "gavel-min-total-duration": 4.7,
-    "gavel-min-total-duration-perf": -2.7,
-    "gavel-fifo": 3.0,
+    "gavel-max-min-perf": -3.8,
+    "gavel-ftf": -2.4,
+    "gavel-ftf-perf": -1.9,
+    "gavel-min-total-duration": 4.5,
+    "gavel-min-total-duration-perf": -3.4,
+    "gavel-fifo": 4.2,
     "coach": 0.1,
 }
 """The same of jobs that the profile was made for (On their papers' jobs)."""

@@ -57,11 +57,9 @@ class Leaving:
 
     def tell_all(self, training: Training, now: float) -> None:
         """A job's work is done: its first replica leaves, and its owner ends the others, all at once."""
-        owns = [self._own() for _ in training.placed]
-        if self._rest:
-            owns = [owns[0] + (self._rest if place else 0.0) for place in range(len(owns))]
-        for uid, own in zip(training.placed, owns, strict=True):
-            self.tell(training, uid, now, own)
+        first = self._own() if self._rest else None
+        for place, uid in enumerate(training.placed):
+            self.tell(training, uid, now, None if first is None else first + self._rest * (place > 0))
 
     def tell(self, training: Training, uid: str, now: float, own: float | None = None) -> None:
         """A replica is to leave the place where it is planned. Its capacity is its job's until `charge`. own: seconds

@@ -10,6 +10,7 @@ from muster.points import Profile
 from muster.types import Ungate
 from muster_plugins.max_min import MaxMin
 from muster_plugins.pack import Pack
+from muster_plugins.specon import SpeCon
 from muster_plugins.srtf import Srtf
 from tests.cluster_fake import FakeCluster, Muster
 from tests.core.test_batch import Larger
@@ -89,3 +90,12 @@ def test_one_whose_owner_lowered_its_most_to_its_least_is_cut_to_it() -> None:
         cluster.update(pod, annotations={**pod.annotations, "muster.dev/max-replicas": "2"})
     muster.settle(turns=20, seconds=10.0)
     assert len(cluster.bound("a")) == 2
+
+
+def test_where_no_policy_shares_its_size_is_decided_by_none() -> None:
+    cluster = FakeCluster(nodes=1)
+    muster = Muster(cluster, replace(SRTF, shares=(), rebalance=(SpeCon(),)))
+    cluster.job("a", 2)
+    muster.settle()
+    assert len(cluster.bound("a")) == 2
+    assert muster.plan.shares == {}

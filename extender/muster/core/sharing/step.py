@@ -31,6 +31,7 @@ from muster.types import (
     SharingSnapshot,
     Snapshot,
     Table,
+    elastic_role,
 )
 
 
@@ -111,13 +112,8 @@ def share(run: CycleState, order: Sequence[Job], kept: Sequence[Job], queue: Seq
             run.requeue_at.append(float(wake))
     for key, leaving in Counter(shrink.job for shrink in run.shrinks).items():
         run.statuses.setdefault(key, waiting.shrinking(run.snapshot.jobs[key], leaving))
-    stay = {
-        job.key: placed(job.elastic, run.reservations.get(job.key, ()))
-        for job in rigid
-        if job.elastic and job.elastic.shape.gpus
-    }
-    granted_before = {job.key: job.grant for job in rigid if job.key in stay and job.grant is not None}
-    run.grants = granted_before | dict(run.grants)
+    stay = {job.key: placed(elastic_role(job), run.reservations.get(job.key, ())) for job in rigid}
+    run.grants = {job.key: job.grant for job in rigid if job.grant is not None} | dict(run.grants)
     run.shares = stay | {key: int(n) for key, n in zip(table.keys, shared.replicas, strict=True)}
     run.whys = words(table, shared, _fixed(table, members), rule=_rule(profile), stay=stay)
     run.shared = bool(profile.shares) and not between
@@ -172,7 +168,9 @@ def _stays_whole(profile: Profile, job: Job) -> bool:
     """Whether it runs on a cluster, has one size, and nobody said that it may be ended: neither its owner (that it
     can be restarted) nor who runs the cluster (`preemption`). It takes no part: what it has is not shared out. One
     that is granted more than replicas (a batch size, devices, half a GPU), or is still to be cut, takes part."""
-    if not profile.conserving or profile.preemption or not job.bound or not is_rigid(job):
+    if not (profile.shares and profile.conserving) or profile.preemption:
+        return False
+    if not (job.bound and job.elastic and job.elastic.shape.gpus and is_rigid(job)):
         return False
     if job.batch_sizes or job.shareable or any(role.devices for role in job.roles):
         return False
