@@ -16,6 +16,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -139,7 +140,7 @@ class KindLab:
         # Installed anew below: what was done to their rights may keep them from running until then.
         self._stopped -= {MUSTER, SCHEDULER}
         self._restart()
-        self.shape = shape
+        self.shape, self._chart = shape, replace(self._chart, shape=shape)
         self._beside.down()
         self._beside = Beside(self.folder, self.server, shape)
         self._beside.up()
@@ -192,7 +193,12 @@ class KindLab:
 
     @property
     def processes(self) -> tuple[str, ...]:
-        return (*STATIC, "kwok", *self._beside.names, MUSTER, SCHEDULER)
+        return (*STATIC, "kwok", *self._beside.names, *self._ours)
+
+    @property
+    def _ours(self) -> tuple[str, ...]:
+        """Containers of Muster's pod."""
+        return charts.processes(self.shape, charts.Pair(0))
 
     def kubectl(self, *arguments: str, stdin: str | None = None, check: bool = True) -> str:
         done = subprocess.run(
@@ -435,7 +441,7 @@ class KindLab:
 
     def begin(self, *expected: str) -> None:
         self._expected = [re.compile(one) for one in expected]
-        self._heard = {name: self.log(name).stat().st_size for name in (MUSTER, SCHEDULER)}
+        self._heard = {name: self.log(name).stat().st_size for name in self._ours}
         self._note_restarts()
 
     def expects(self, pattern: str) -> None:
@@ -444,7 +450,7 @@ class KindLab:
     def troubles(self) -> list[str]:
         """Complaints in logs of Muster's pod since `begin`."""
         found: list[str] = []
-        for name in (MUSTER, SCHEDULER):
+        for name in self._ours:
             with open(self.log(name), "rb") as log:
                 log.seek(self._heard.get(name, 0))
                 found += complaints.found(name, log, self._expected)
@@ -584,10 +590,8 @@ class KindLab:
             credentials.write(self.folder / "config" / f"{MUSTER}.yaml", data["muster.yaml"])
 
     def _accounts(self) -> None:
-        """Kubeconfigs of the chart's accounts."""
         with Api(self.kubeconfig) as api:
-            for account in (charts.ACCOUNT, charts.SCHEDULER_ACCOUNT):
-                self._chart._credentials(api, account)
+            self._chart.write_accounts(api)
 
     def _mounted(self, text: str) -> bool:
         """Whether the running pod has this configuration in its volume."""

@@ -131,9 +131,7 @@ class Chart:
         files."""
         with Api(self.folder / "kubeconfig" / "admin") as api:
             data = api.get(f"/api/v1/namespaces/{NAMESPACE}/configmaps/{RELEASE}")["data"]
-            self._credentials(api, ACCOUNT)
-            if self.shape.own_scheduler:
-                self._credentials(api, SCHEDULER_ACCOUNT)
+            self.write_accounts(api)
             rights.note(api, self.folder)
         for pair in pairs(self.shape):
             service, extender, webhook, _ = (self.ports[name] for name in pair.ports)
@@ -267,6 +265,12 @@ class Chart:
         }
         program = [str(self.programs["helm"]), "--kubeconfig", str(self.folder / "kubeconfig" / "admin")]
         return output([*program, *arguments], f"helm {arguments[0]}", env=os.environ | own)
+
+    def write_accounts(self, api: Api) -> None:
+        """Kubeconfigs of the accounts that it has with these values."""
+        self._credentials(api, ACCOUNT)
+        if self.shape.own_scheduler:
+            self._credentials(api, SCHEDULER_ACCOUNT)
 
     def _credentials(self, api: Api, account: str) -> None:
         """A kubeconfig file with a token of a service account of the chart's."""
