@@ -28,7 +28,9 @@ FAMILIES = (
 """Policies for which these jobs are enough."""
 OTHERS = ("similarity", "gavel-isolation", "pollux", "coach", "tide")
 """Run only where asked for: rounds, as compressed as the jobs, jobs that report, or roles."""
-ALL = (*FAMILIES, *OTHERS)
+VARIANTS = ("srtf-max", "srtf-e", "srsf-max", "srsf-e", "tiresias-l-max", "afs-p-packed", "tide-packed")
+"""Profiles of the same families with other arguments, or one more plugin."""
+ALL = (*FAMILIES, *OTHERS, *VARIANTS)
 SPEED = 20.0
 """40x a second of this machine is 40 trace seconds: live is up to 10 % worse than simulated."""
 

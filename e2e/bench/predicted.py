@@ -56,9 +56,11 @@ PLUGIN = {"reshape-restart": "reshape"}
 
 
 def hours(profile: str) -> dict[str, Mapping[str, float]]:
-    """By plugin of a profile, what HOURS has of it."""
+    """By plugin of a profile, what HOURS has of it: by its name, or else of those that share for it."""
     name = profile.removesuffix("-perf")
-    return {PLUGIN.get(name, name): HOURS[name]} if name in HOURS else {}
+    if name in HOURS:
+        return {PLUGIN.get(name, name): HOURS[name]}
+    return {plugin: HOURS[plugin] for plugin in profiles.NAMED[profile].shares if plugin in HOURS}
 
 
 @dataclass(frozen=True)

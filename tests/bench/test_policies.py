@@ -81,7 +81,8 @@ def test_plans_of_a_run_that_ended_before_it_was_cut_off_are_made_again_by_the_n
 @pytest.mark.parametrize(
     ("profile", "plugin", "argument", "seconds"),
     [("themis", "themis", "lease", 60.0), ("afs-p", "afs-p", "quantum", 360.0),
-     ("tiresias-l", "tiresias-l", "threshold", 9000.0), ("pollux", "pollux", "delay", 1.5)],
+     ("tiresias-l", "tiresias-l", "threshold", 9000.0), ("pollux", "pollux", "delay", 1.5),
+     ("tiresias-l-max", "tiresias-l", "threshold", 9000.0), ("afs-p-packed", "afs-p", "quantum", 360.0)],
 )  # fmt: skip
 def test_leases_quanta_and_rounds_are_as_compressed_as_the_jobs(
     tmp_path: Path, profile: str, plugin: str, argument: str, seconds: float
