@@ -228,7 +228,7 @@ def _figures(
             for found in (said, at_once)
         )
         result.row(
-            f"{side.name}: live against muster simulate --release; the same without, the delay in --restart",
+            f"{side.name}: live against muster simulate --release --release-spread 1; without, the delay in restarts",
             f"{100 * off:+.1f} %; {100 * off_at_once:+.1f} %", f"within {100 * NEAR:.0f} %", abs(off) <= NEAR,
         )  # fmt: skip
         result.row(

@@ -77,7 +77,8 @@ def measure(
     }
     for name, row in rows.items():
         result.row(
-            f"{name}: average JCT (trace s) live; simulated with --release; the same without, its delay in --restart",
+            f"{name}: average JCT (trace s) live; simulated with --release --release-spread 1; without, its delay in "
+            "--restart",
             f"{row['live_s']:.0f}; {row['simulated_s']:.0f}: {100 * row['off']:+.1f} %; "
             f"{row['simulated_at_once_s']:.0f}: {100 * row['off_at_once']:+.1f} %",
             f"with it within {100 * NEAR:.0f} %",

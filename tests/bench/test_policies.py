@@ -15,6 +15,7 @@ from e2e.bench.policies import Kept
 from e2e.bench.predicted import Side
 from e2e.bench.report import Progress
 from e2e.bench.trainings import Trained
+from e2e.bench.workload_one import PROFILES
 from muster import profiles
 from muster.core.cycle import cycle
 from muster.core.snapshot_codec import dump
@@ -55,9 +56,10 @@ def test_jobs_keep_the_size_that_they_ask_for_where_nothing_is_shared() -> None:
     assert held == {"fifo", "gang", "gang-pack", "specon"}
 
 
-def test_every_family_is_a_profile_that_runs_on_a_cluster() -> None:
-    named = {*policies.FAMILIES, *policies.OTHERS}
-    assert not [name for name in named if profiles.NAMED[name].simulation_only]
+def test_every_profile_that_runs_on_a_cluster_can_be_measured() -> None:
+    """Here, or on jobs of its paper; but for pairs, which are tried in place."""
+    live = {name for name, one in profiles.NAMED.items() if not one.simulation_only and not one.pairs}
+    assert live == {*policies.ALL, *PAPERS, *PROFILES, "coddl"}
 
 
 def dumped(tmp_path: Path) -> Path:
