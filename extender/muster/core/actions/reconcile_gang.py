@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator
 
+from muster.core.actions import placed_again
 from muster.core.actions.resize_events import resized
 from muster.core.actions.save_learned import learn
 from muster.core.actions.told_later import changes_at_once, kept_for, kept_until, starts_at_once
@@ -40,7 +41,7 @@ def diff(state: LedgerState, job_state: JobState, job: Job, status: Status, now:
     if job_state.recorded.gang is None and _only_ends(job):
         return
     reservations = job_state.planned
-    telling = _telling(job, status, reservations)
+    telling = _telling(placed_again.as_left(job_state, job), status, reservations)
     if job_state.in_flight.start:
         return  # what becomes of that request decides what there is to tell
     unrecorded = any(h.uid and not job_state.records(h) for h in reservations)
@@ -55,7 +56,7 @@ def diff(state: LedgerState, job_state: JobState, job: Job, status: Status, now:
         job_state.in_flight.again |= sent and telling != job_state.in_flight.told
         stale = Part.PLACES if unrecorded else _stale(state, job_state, job, status, telling, now)
         if stale is not None:
-            at_once = stale is Part.PLACES or (
+            at_once = stale in (Part.PLACES, Part.LEAVING) or (
                 stale is Part.TOLD and status.reason is not Reason.PODS_MISSING
             )
             yield from _write(state, job_state, job, status, telling, now, quiet=not at_once)
@@ -67,9 +68,10 @@ def diff(state: LedgerState, job_state: JobState, job: Job, status: Status, now:
 
 
 class Part(enum.Enum):
-    """Of what a Gang records, what may be stale: another value is wanted. The first two say how soon it is told."""
+    """Of what a Gang records, what may be stale: another value is wanted. The first three say how soon it is told."""
 
     PLACES = "status.placement"
+    LEAVING = "status.ledger.leaving"
     TOLD = "state, reason, message and replicas"
     GANG = "the object itself"
     FORM = "the names of its fields"
@@ -90,6 +92,8 @@ def _stale(
     # While a start is on its way only its placement is worth a write; counts follow when it is complete.
     moving = status.state in (State.STARTING, State.RESIZING)
     told = telling[:3] == recorded.told[:3] and (moving or telling[3] == recorded.told[3])
+    if placed_again.unrecorded(job_state):
+        return Part.LEAVING
     granted = _granted(state, job_state)
     if (not told or recorded.granted not in (granted, None)) and not changes_at_once(
         state, job_state, status, now
@@ -226,7 +230,7 @@ def _write(
         owner=job.owner,
         status=status_of(
             job_state,
-            job,
+            placed_again.as_left(job_state, job),
             telling,
             turn,
             reservations,
@@ -258,7 +262,7 @@ def rewrite(
     state: LedgerState, job_state: JobState, job: Job, status: Status, now: float
 ) -> Iterator[Action]:
     """The Gang of a job of which nothing is new but what is not compared."""
-    telling = _telling(job, status, job_state.planned)
+    telling = _telling(placed_again.as_left(job_state, job), status, job_state.planned)
     yield from _write(state, job_state, job, status, telling, now, quiet=False)
 
 
