@@ -6,7 +6,8 @@ A policy that goes by what jobs have leaves it at whatever it came to, so nothin
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -15,9 +16,11 @@ from muster.points import Profile
 from muster.types import (
     Action,
     EndReason,
+    Event,
     Evict,
     Grants,
     Move,
+    Outcome,
     Phase,
     RecordEvent,
     SharingSnapshot,
@@ -175,3 +178,92 @@ def test_and_so_does_the_one_after_that(name: str, after: int) -> None:
         scene.turn(die_after=second)
         scene.again()
         scene.comes_to(scene.change.after)
+
+
+def test_nobody_ends_before_the_write_has_been_taken() -> None:
+    scene = Scene(CHANGES["growth by another node"])
+    real = scene.cluster.carry_out
+
+    def refuses(action: Action) -> list[Event]:
+        return [Outcome(action, 500)] if isinstance(action, WriteGang) else real(action)
+
+    scene.cluster.carry_out = refuses  # type: ignore[method-assign]
+    for _ in range(5):
+        scene.turn()
+    assert (scene.bound, scene.evictions) == (2, [])
+    scene.cluster.carry_out = real  # type: ignore[method-assign]
+    scene.comes_to(4)
+
+
+def test_who_is_recorded_to_leave_and_may_not_stays_and_the_next_leader_leaves_it_alone() -> None:
+    scene = Scene(CHANGES["growth on its node"])
+    real = scene.cluster.carry_out
+
+    def refuses(action: Action) -> list[Event]:
+        return [Outcome(action, 429, "disruption budget")] if isinstance(action, Evict) else real(action)
+
+    scene.cluster.carry_out = refuses  # type: ignore[method-assign]
+    for _ in range(4):
+        scene.turn()
+    (gang,) = scene.cluster.gangs.values()
+    assert gang.leaving == ()
+    scene.cluster.carry_out = real  # type: ignore[method-assign]
+    scene.again()
+    scene.turn()
+    assert scene.evictions == []
+
+
+def test_evictions_of_a_restart_are_not_called_back_by_the_next_plan() -> None:
+    """More of them than are sent at once wait for their turn, while the next plan has the job grow from nothing."""
+    scene = Scene(CHANGES["shrink"])
+    scene.turn(die_after=1)
+    (job_state,) = scene.muster.ledger.entries.values()
+    assert {request.sent for request in job_state.in_flight.pods.values()} == {Evict}
+    scene.turn(die_after=0)
+    assert scene.muster.ledger.overtaken == frozenset()
+
+
+def deleted(scene: Scene) -> None:
+    scene.cluster.pods.clear()
+    scene.cluster.owners.clear()
+
+
+def scaled(scene: Scene) -> None:
+    """To two replicas: the others, which wait, are deleted."""
+    for uid, record in list(scene.cluster.owners.items()):
+        scene.cluster.owners[uid] = replace(record, size=2, completions=2)
+    for uid, pod in list(scene.cluster.pods.items()):
+        if int(pod.labels["batch.kubernetes.io/job-completion-index"]) >= 2:
+            del scene.cluster.pods[uid]
+
+
+def its_next_places_go(scene: Scene) -> None:
+    for name in list(scene.cluster.nodes)[1:]:
+        scene.cluster.nodes[name] = replace(scene.cluster.nodes[name], unschedulable=True)
+
+
+def share_falls(scene: Scene) -> None:
+    scene.steps.then.clear()
+    scene.steps.then.update(dict.fromkeys(range(9), 1))
+
+
+def share_is_gone(scene: Scene) -> None:
+    scene.steps.then.clear()
+    scene.steps.then.update(dict.fromkeys(range(9), 0))
+
+
+@pytest.mark.parametrize("meanwhile", [deleted, scaled, its_next_places_go, share_falls, share_is_gone])
+@pytest.mark.parametrize("name", CHANGES)
+def test_it_has_a_size_of_its_own_whatever_happens_while_nobody_leads(
+    name: str, meanwhile: Callable[[Scene], None]
+) -> None:
+    for after in range(CHANGES[name].before + 3):
+        scene = Scene(CHANGES[name])
+        scene.turn(die_after=after)
+        meanwhile(scene)
+        scene.again()
+        scene.settled()
+        left = Counter(action.uid for action in scene.evictions)
+        assert scene.bound in (0, 1, 2, 4, 8), after
+        assert scene.bound or meanwhile in (deleted, share_is_gone)
+        assert max(left.values(), default=0) <= 1, "nobody twice"

@@ -17,10 +17,9 @@ from muster.core.state.state import LedgerState
 from muster.types import Action, EndReason, Job, JobKey, Phase, Role
 
 
-def leaves(job_state: JobState, uid: str, cause: str, now: float) -> None:
+def leaves(job_state: JobState, uid: str, cause: str) -> None:
     """A replica is to leave, once that is recorded."""
     job_state.desired.unsent = {**job_state.desired.unsent, uid: cause}
-    job_state.returning = now
 
 
 def go_on(state: LedgerState, key: JobKey, now: float) -> Iterator[Action]:

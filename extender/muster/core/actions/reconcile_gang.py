@@ -51,10 +51,17 @@ def diff(state: LedgerState, job_state: JobState, job: Job, status: Status, now:
             yield from sayings(job_state, job, status, None, now)
             yield first
         return
-    if unrecorded or not starts_at_once(state, job_state, status, now):
+    leaves = placed_again.unrecorded(job_state)
+    if unrecorded or leaves or not starts_at_once(state, job_state, status, now):
         sent = job_state.in_flight.gang.sent is not None
         job_state.in_flight.again |= sent and telling != job_state.in_flight.told
-        stale = Part.PLACES if unrecorded else _stale(state, job_state, job, status, telling, now)
+        stale = (
+            Part.PLACES
+            if unrecorded
+            else Part.LEAVING
+            if leaves
+            else _stale(state, job_state, job, status, telling, now)
+        )
         if stale is not None:
             at_once = stale in (Part.PLACES, Part.LEAVING) or (
                 stale is Part.TOLD and status.reason is not Reason.PODS_MISSING
@@ -92,8 +99,6 @@ def _stale(
     # While a start is on its way only its placement is worth a write; counts follow when it is complete.
     moving = status.state in (State.STARTING, State.RESIZING)
     told = telling[:3] == recorded.told[:3] and (moving or telling[3] == recorded.told[3])
-    if placed_again.unrecorded(job_state):
-        return Part.LEAVING
     granted = _granted(state, job_state)
     if (not told or recorded.granted not in (granted, None)) and not changes_at_once(
         state, job_state, status, now

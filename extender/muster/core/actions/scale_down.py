@@ -59,7 +59,7 @@ def let_go(state: LedgerState, plan: Plan, shrink: Shrink, now: float) -> Iterat
     if not may_evict(state, job_state, shrink.uid, now):
         return
     if shrink.reason is EndReason.MOVE:
-        placed_again.leaves(job_state, shrink.uid, shrink.cause, now)
+        placed_again.leaves(job_state, shrink.uid, shrink.cause)
     else:
         yield from evict(state, shrink.job, shrink.uid, shrink.reason, shrink.cause, now)
     job_state.desired.leaving = {**job_state.desired.leaving, shrink.uid: shrink.reason}
