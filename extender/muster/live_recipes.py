@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -75,7 +75,8 @@ def not_on_a_cluster(
     if known.pairs and not devices:
         return [f"profile: {name!r}: {PAIRS} {known.pairs}"]
     faults = [
-        fault for plugin in known.shares for fault in _of_no_use(plugin, known, arguments.get(plugin, {}))
+        *_lost(name, known.shares),
+        *(fault for plugin in known.shares for fault in _of_no_use(plugin, known, arguments.get(plugin, {}))),
     ]
     if SWEEP in known.shares and arguments.get(SWEEP, {}).get("restart") is True:
         faults.append(f"pluginArgs.{SWEEP}.restart: {RESTARTS}; leave it out")
@@ -172,6 +173,21 @@ def _without_sweep(known: Recipe) -> str:
     arguments = {plugin: given for plugin, given in known.arguments.items() if plugin != SWEEP}
     same = replace(known, shares=rest, arguments=arguments)
     return next((f"take {name}" for name, one in NAMED.items() if one == same), f"leave {SWEEP} out")
+
+
+def _lost(name: str, shares: Sequence[str]) -> list[str]:
+    """Faults: a Share plugin that is not the first. It decides anew, so what those before it did would be lost."""
+    found = points.installed()
+    made = {plugin: found[plugin].load() for plugin in shares if plugin in found}
+    anew = [i for i, plugin in enumerate(shares) if plugin in made and not hasattr(made[plugin], "adjust")]
+    if not anew or anew == [0]:
+        return []
+    place, first = anew[-1], anew[0]
+    instead = "leave one of them out" if len(anew) > 1 else f"put {shares[first]} first"
+    return [
+        f"profile: {name!r}: shares: {shares[place]} decides anew, and what {shares[place - 1]} made before it would "
+        f"be lost: {instead}"
+    ]
 
 
 def _of_no_use(plugin: str, known: Recipe, given: Mapping[str, Any]) -> list[str]:

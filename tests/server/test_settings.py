@@ -323,6 +323,43 @@ OWN = "profiles: [{name: own, shares: [max-min]}, {name: plain}]"
 
 
 @pytest.mark.parametrize(
+    ("shares", "says"),
+    [
+        (
+            "afs-l, max-min",
+            "max-min decides anew, and what afs-l made before it would be lost: leave one of them out",
+        ),
+        (
+            "resize-cost, afs-l",
+            "afs-l decides anew, and what resize-cost made before it would be lost: put afs-l first",
+        ),
+        (
+            "afs-l, network-packing, max-min, resize-cost",
+            "max-min decides anew, and what network-packing made before it would be lost: leave one of them out",
+        ),
+        (
+            "network-packing, altruistic, tide",
+            "tide decides anew, and what altruistic made before it would be lost: put tide first",
+        ),
+    ],
+)
+def test_what_decides_anew_is_the_first_of_the_shares(
+    shares: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = f"profile: own\nprofiles: [{{name: own, shares: [{shares}]}}]"
+    is_refused(text, f"profile: 'own': shares: {says}", monkeypatch)
+
+
+def test_a_policy_may_be_followed_by_several_that_adjust_or_be_one_of_those_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(points, "installed", REAL)
+    for shares in ("afs-l, network-packing, altruistic", "altruistic", "altruistic, network-packing"):
+        made = profile_of(load_settings(f"profile: own\nprofiles: [{{name: own, shares: [{shares}]}}]"))
+        assert type(made.shares[-1]).__name__ == "ResizeCost"
+
+
+@pytest.mark.parametrize(
     ("text", "says"),
     [
         (
