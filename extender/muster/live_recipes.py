@@ -192,7 +192,8 @@ def _lost(name: str, shares: Sequence[str]) -> list[str]:
 
 def _of_no_use(plugin: str, known: Recipe, given: Mapping[str, Any]) -> list[str]:
     """Faults: arguments of a Share plugin that a cluster would not follow: what leaves GPUs idle (its LEAVES_IDLE),
-    what is looked at only with another argument (its ONLY_WITH), and another round than the profile's."""
+    what is looked at only with another argument (its ONLY_WITH), or without it (its NOT_WITH), and another round than
+    the profile's."""
     if plugin not in points.installed():
         return []  # `build` says so
     made = points.installed()[plugin].load()
@@ -205,6 +206,11 @@ def _of_no_use(plugin: str, known: Recipe, given: Mapping[str, Any]) -> list[str
         f"pluginArgs.{plugin}.{key}: is looked at only with {needed}: true; leave it out"
         for key, needed in getattr(made, "ONLY_WITH", {}).items()
         if key in given and whole.get(needed) is not True
+    ]
+    faults += [
+        f"pluginArgs.{plugin}.{key}: is not looked at with {other}; leave one of them out"
+        for key, other in getattr(made, "NOT_WITH", {}).items()
+        if key in given and whole.get(other)
     ]
     counted = whole.get("round")
     if counted is not None and not known.round:

@@ -40,6 +40,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import ClassVar
 
 import numpy as np
 
@@ -81,6 +82,8 @@ class Coach:
     worker: str = "worker"
     server: str = "server"
     memory: Memory[Epochs] = remembers(Epochs.read)
+    NOT_WITH: ClassVar[Mapping[str, str]] = {"design": "static", "budget": "static"}
+    """Arguments that are not looked at where another one is given."""
 
     def __post_init__(self) -> None:
         if any(

@@ -35,6 +35,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
@@ -82,6 +83,7 @@ class Reshape(Terms):
     ceiling: float = 1.0
     accuracy: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
     memory: Memory[Points] = remembers(kept_points)
+    ONLY_WITH: ClassVar[Mapping[str, str]] = {"worthwhile": "up"}
 
     def __post_init__(self) -> None:
         if min(*self.terms, self.settling) < 0.0 or self.period <= 0.0:

@@ -13,7 +13,9 @@ either. The number is drawn from the seed and the job's key, so it is the same w
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -27,6 +29,7 @@ class SidecarDefault:
 
     draw: bool = True
     seed: int = 0
+    ONLY_WITH: ClassVar[Mapping[str, str]] = {"seed": "draw"}
 
     def share(self, snapshot: SharingSnapshot) -> Grants:
         """Each job that waits, by submission, gets its number if a node has that many idle GPUs."""

@@ -390,6 +390,21 @@ def test_a_policy_may_be_followed_by_several_that_adjust_or_be_one_of_those_alon
             "pluginArgs.tide: must be of a plugin that profile 'fifo' or another of profiles uses: max-min, pack, "
             "reported, resize-cost; found {'p': 0.3}",
         ),
+        *(
+            (
+                f"profile: coach\npluginArgs: {{coach: {{static: [2, 2], {key}: {value}}}}}",
+                f"pluginArgs.coach.{key}: is not looked at with static; leave one of them out",
+            )
+            for key, value in (("design", "[[1, 1]]"), ("budget", 600))
+        ),
+        (
+            "profile: sidecar-default\npluginArgs: {sidecar-default: {draw: false, seed: 3}}",
+            "pluginArgs.sidecar-default.seed: is looked at only with draw: true; leave it out",
+        ),
+        (
+            "profile: reshape-restart\npluginArgs: {reshape: {up: false, worthwhile: true}}",
+            "pluginArgs.reshape.worthwhile: is looked at only with up: true; leave it out",
+        ),
         (
             "profile: afs-l\norder: strict",
             f"order: {live_recipes.SHARED}, as profile 'afs-l' does; found 'strict'",
@@ -420,6 +435,10 @@ def test_what_would_change_nothing_is_refused_with_where_it_would(
         "profile: gavel-ftf-perf\npluginArgs: {gavel-ftf: {products: [v100]}}",
         "profile: specon\norder: strict\npluginArgs: {reported: {cost: 9}}",
         "profile: fifo\npluginArgs: {tide: {}}",
+        "profile: coach\npluginArgs: {coach: {static: [2, 2], timeout: 5}}",
+        "profile: coach\npluginArgs: {coach: {design: [[1, 1]], budget: 600}}",
+        "profile: sidecar-default\npluginArgs: {sidecar-default: {seed: 3}}",
+        "profile: sidecar-default\npluginArgs: {sidecar-default: {draw: false}}",
     ],
 )
 def test_arguments_count_where_any_profile_of_the_configuration_has_the_plugin(
