@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -65,9 +65,11 @@ def not_on_a_cluster(
     devices: bool = False,
     order: str = "backfill",
     estimate: str = "",
+    answered: Collection[str] = (),
 ) -> list[str]:
     """Faults: what of a profile, its plugins' arguments and the settings beside it does not run on a cluster, or
-    changes nothing there, and what to take instead. devices: they are given in place. order, estimate: as set."""
+    changes nothing there, and what to take instead. devices: they are given in place. order, estimate: as set.
+    answered: plugins whose arguments are another profile's, too, the one in force, which was asked for them."""
     if known.simulation_only:
         return [f"profile: {name!r} runs in simulations only: {known.simulation_only}"]
     if faults := _of_the_simulator(name, known, estimate):
@@ -76,9 +78,15 @@ def not_on_a_cluster(
         return [f"profile: {name!r}: {PAIRS} {known.pairs}"]
     faults = [
         *_lost(name, known.shares),
-        *(fault for plugin in known.shares for fault in _of_no_use(plugin, known, arguments.get(plugin, {}))),
+        *(
+            fault
+            for plugin in known.shares
+            for fault in _of_no_use(
+                name, plugin, known, arguments.get(plugin, {}), asked=plugin not in answered
+            )
+        ),
     ]
-    if SWEEP in known.shares and arguments.get(SWEEP, {}).get("restart") is True:
+    if SWEEP in known.shares and SWEEP not in answered and arguments.get(SWEEP, {}).get("restart") is True:
         faults.append(f"pluginArgs.{SWEEP}.restart: {RESTARTS}; leave it out")
     if SWEEP in known.shares and not devices:
         faults.append(f"profile: {name!r}: {MEASURED} {_without_sweep(known)}")
@@ -93,7 +101,7 @@ def not_on_a_cluster(
         instead = by_restarts if by_restarts in NAMED else "resize restart or in-place"
         faults.append(f"profile: {name!r} has resize hand-over: {HAND_OVER} {instead}")
     asked = {*known.shares} & {*arguments, *known.arguments} & {*points.installed()} if not devices else set()
-    for plugin in sorted(asked):
+    for plugin in sorted(asked.difference(answered)):
         given = {**known.arguments.get(plugin, {}), **arguments.get(plugin, {})}
         known_here = {f.name for f in fields(points.installed()[plugin].load())}
         faults += [
@@ -190,33 +198,37 @@ def _lost(name: str, shares: Sequence[str]) -> list[str]:
     ]
 
 
-def _of_no_use(plugin: str, known: Recipe, given: Mapping[str, Any]) -> list[str]:
+def _of_no_use(
+    name: str, plugin: str, known: Recipe, given: Mapping[str, Any], *, asked: bool = True
+) -> list[str]:
     """Faults: arguments of a Share plugin that a cluster would not follow: what leaves GPUs idle (its LEAVES_IDLE),
     what is looked at only with another argument (its ONLY_WITH), or without it (its NOT_WITH), and another round than
-    the profile's."""
+    the profile's, which alone is looked at where it is not `asked` for its others."""
     if plugin not in points.installed():
         return []  # `build` says so
     made = points.installed()[plugin].load()
-    faults = [
-        f"pluginArgs.{plugin}.{key}: {IDLES}" for key in getattr(made, "LEAVES_IDLE", ()) if key in given
-    ]
+    own = given if asked else {}
+    faults = [f"pluginArgs.{plugin}.{key}: {IDLES}" for key in getattr(made, "LEAVES_IDLE", ()) if key in own]
     defaults = {field.name: field.default for field in fields(made)}
     whole = {**defaults, **known.arguments.get(plugin, {}), **given}
     faults += [
         f"pluginArgs.{plugin}.{key}: is looked at only with {needed}: true; leave it out"
         for key, needed in getattr(made, "ONLY_WITH", {}).items()
-        if key in given and whole.get(needed) is not True
+        if key in own and whole.get(needed) is not True
     ]
     faults += [
         f"pluginArgs.{plugin}.{key}: is not looked at with {other}; leave one of them out"
         for key, other in getattr(made, "NOT_WITH", {}).items()
-        if key in given and whole.get(other)
+        if key in own and whole.get(other)
     ]
     counted = whole.get("round")
     if counted is not None and not known.round:
-        faults.append(f"profile: {plugin} works in rounds; give the profile its round, {counted!r} s")
+        faults.append(
+            f"profile: {name!r}: {plugin} works in rounds; give the profile its round, {counted!r} s"
+        )
     elif counted is not None and counted != known.round:
         faults.append(
-            f"pluginArgs.{plugin}.round: must be the round of the profile, {known.round:g} s; found {counted!r}"
+            f"pluginArgs.{plugin}.round: must be the round of profile {name!r}, {known.round:g} s; "
+            f"found {counted!r}"
         )
     return faults

@@ -193,6 +193,30 @@ def strangers(arguments: Mapping[str, Mapping[str, Any]]) -> list[str]:
     ]
 
 
+def misplaced(name: str, made: Recipe) -> list[str]:
+    """Faults: plugins of a recipe that are not installed, or stand where they can't."""
+    found = points.installed()
+    named: list[tuple[str, str, tuple[type, ...]]] = [
+        ("sort", made.sort, (QueueSort,)),
+        *(("filters", plugin, (Filter,)) for plugin in made.filters),
+        *(("scores", plugin, (Score,)) for plugin, _ in made.scores),
+        *(("shares", plugin, (Share, Adjust)) for plugin in made.shares),
+        *(("rebalance", plugin, (Rebalance,)) for plugin in made.rebalance),
+        ("estimate", made.estimate, (Estimate,)),
+    ]
+    faults = []
+    for where, plugin, point in named:
+        if plugin and plugin not in found:
+            faults.append(
+                f"profile {name}: {where}: plugin {plugin!r} is not installed; installed: {', '.join(sorted(found))}"
+                f"{did_you_mean(plugin, found)}"
+            )
+        elif plugin and not issubclass(found[plugin].load(), point):
+            wanted = " or ".join(one.__name__ for one in point)
+            faults.append(f"profile {name}: {where}: plugin {plugin!r} is no {wanted}")
+    return faults
+
+
 def build(
     name: str,
     arguments: Mapping[str, Mapping[str, Any]] | None = None,
@@ -204,6 +228,8 @@ def build(
     """
     arguments = arguments or {}
     made = recipe(name, own)
+    if wrong := misplaced(name, made):
+        raise ConfigurationError("\n".join(wrong))
     plugins = {
         plugin: points.load(plugin, {**made.arguments.get(plugin, {}), **arguments.get(plugin, {})})
         for plugin in sorted(made.plugins)
@@ -212,17 +238,17 @@ def build(
         raise ConfigurationError(stray[0])
     optional: dict[str, Any] = {}
     if made.sort:
-        optional["sort"] = _at(plugins, made.sort, QueueSort, name, "sort")
+        optional["sort"] = plugins[made.sort]
     if made.estimate:
-        optional["estimate"] = _at(plugins, made.estimate, Estimate, name, "estimate")
+        optional["estimate"] = plugins[made.estimate]
     if made.order:
         optional["order"] = made.order
     return Profile(
         name=name,
-        filters=tuple(_at(plugins, f, Filter, name, "filters") for f in made.filters),
-        scores=tuple((_at(plugins, s, Score, name, "scores"), w) for s, w in made.scores),
-        shares=tuple(_at(plugins, s, (Share, Adjust), name, "shares") for s in made.shares),
-        rebalance=tuple(_at(plugins, r, Rebalance, name, "rebalance") for r in made.rebalance),
+        filters=tuple(plugins[one] for one in made.filters),
+        scores=tuple((plugins[one], weight) for one, weight in made.scores),
+        shares=tuple(plugins[one] for one in made.shares),
+        rebalance=tuple(plugins[one] for one in made.rebalance),
         placement=made.placement,
         round=made.round,
         resize=made.resize,
@@ -231,13 +257,3 @@ def build(
         named=tuple(plugins.items()),
         **optional,
     )
-
-
-def _at(
-    plugins: Mapping[str, Any], plugin: str, point: type | tuple[type, ...], profile: str, field: str
-) -> Any:
-    """The plugin, if it implements the extension point at which the profile names it."""
-    if not isinstance(plugins[plugin], point):
-        wanted = " or ".join(p.__name__ for p in (point if isinstance(point, tuple) else (point,)))
-        raise ConfigurationError(f"profile {profile}: {field}: plugin {plugin!r} is no {wanted}")
-    return plugins[plugin]

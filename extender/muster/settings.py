@@ -14,7 +14,7 @@ error must not silently mean the default.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -406,37 +406,54 @@ def profile_of(settings: Settings) -> Profile:
     """The profile that the settings name, with their times and order.
 
     Raises ConfigurationError where a profile, a plugin or one of its parameters is not known, runs in simulations
-    only, or would change nothing: one line a problem.
+    only, or would change nothing, also of the team's own profiles that are not in force: one line a problem.
     """
-    own = _own(settings)
-    faults = profiles.strangers(settings.plugin_args)
+    own, devices = _own(settings), settings.devices.enabled
     try:
         known = profiles.recipe(settings.profile, own)
     except ConfigurationError as unknown:
-        raise ConfigurationError("\n".join([str(unknown), *faults])) from unknown
-    devices = settings.devices.enabled
-    where = live_recipes.not_on_a_cluster(
-        settings.profile,
-        known,
-        settings.plugin_args,
-        devices=devices,
-        order=settings.order,
-        estimate=settings.estimate,
-    )
-    for_nobody = live_recipes.unused(
-        settings.profile,
-        own,
-        settings.plugin_args,
-        resize_cost=settings.resize_cost,
-        estimate=settings.estimate,
-        devices=devices,
-    )
-    faults = [*where, *faults, *for_nobody]
+        others = [fault for name, one in own.items() for fault in _faults(settings, name, one, {})]
+        faults = [str(unknown), *profiles.strangers(settings.plugin_args), *others]
+        raise ConfigurationError("\n".join(dict.fromkeys(faults))) from unknown
+    every = {settings.profile: known, **own}
+    faults = [
+        *(fault for name, one in every.items() for fault in _faults(settings, name, one, known.plugins)),
+        *profiles.strangers(settings.plugin_args),
+        *live_recipes.unused(
+            settings.profile,
+            own,
+            settings.plugin_args,
+            resize_cost=settings.resize_cost,
+            estimate=settings.estimate,
+            devices=devices,
+        ),
+    ]
     if faults:
-        raise ConfigurationError("\n".join(faults))
-    live = live_recipes.on_a_cluster(known, settings.resize_cost, settings.estimate, devices=devices)
-    own = {**own, settings.profile: live}
-    return _with(profiles.build(settings.profile, settings.plugin_args, own), settings)
+        raise ConfigurationError("\n".join(dict.fromkeys(faults)))
+    built, wrong = {}, []
+    for name, one in every.items():
+        live = live_recipes.on_a_cluster(one, settings.resize_cost, settings.estimate, devices=devices)
+        try:
+            built[name] = profiles.build(name, settings.plugin_args, {name: live})
+        except ConfigurationError as error:
+            wrong.append(str(error))
+    if wrong:
+        raise ConfigurationError("\n".join(dict.fromkeys(wrong)))
+    return _with(built[settings.profile], settings)
+
+
+def _faults(settings: Settings, name: str, one: profiles.Recipe, answered: Collection[str]) -> list[str]:
+    """Of a profile by itself. answered: plugins of the one in force, which has the same arguments and was asked."""
+    in_force = name == settings.profile
+    return profiles.misplaced(name, one) + live_recipes.not_on_a_cluster(
+        name,
+        one,
+        settings.plugin_args,
+        devices=settings.devices.enabled,
+        order=settings.order if in_force else "backfill",
+        estimate=settings.estimate,
+        answered=() if in_force else answered,
+    )
 
 
 def _own(settings: Settings) -> dict[str, profiles.Recipe]:

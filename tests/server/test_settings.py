@@ -285,15 +285,15 @@ def is_refused(text: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         (
             "profile: gavel-ftf\npluginArgs: {gavel-ftf: {round: 60}}",
-            "pluginArgs.gavel-ftf.round: must be the round of the profile, 360 s; found 60",
+            "pluginArgs.gavel-ftf.round: must be the round of profile 'gavel-ftf', 360 s; found 60",
         ),
         (
             "profile: own\nprofiles: [{name: own, shares: [gavel-ftf], round: 60}]",
-            "pluginArgs.gavel-ftf.round: must be the round of the profile, 60 s; found 360.0",
+            "pluginArgs.gavel-ftf.round: must be the round of profile 'own', 60 s; found 360.0",
         ),
         (
             "profile: own\nprofiles: [{name: own, shares: [gavel-ftf]}]",
-            "profile: gavel-ftf works in rounds; give the profile its round, 360.0 s",
+            "profile: 'own': gavel-ftf works in rounds; give the profile its round, 360.0 s",
         ),
         (
             "profile: gavel-ftf-perf\npluginArgs: {gavel-ftf: {untried: 0}}",
@@ -475,6 +475,68 @@ def test_a_profile_of_ones_own_has_no_plugin_that_is_for_simulations(
     text: str, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     is_refused(text, says, monkeypatch)
+
+
+def test_a_profile_that_is_not_in_force_is_looked_at_too_and_all_is_told_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = """
+profile: fifo
+order: strict
+pluginArgs: {gavel-ftf: {untried: 0}}
+profiles:
+- {name: measured, shares: [afs-p, sweep]}
+- {name: rounds, shares: [gavel-ftf]}
+- {name: often, rebalance: [specon], round: 60}
+- {name: late, shares: [max-min], resize: hand-over}
+- {name: twice, shares: [afs-l, tide]}
+- {name: wrong, sort: pack, filters: [tetris], scores: [{name: pakc}]}
+- {name: good, shares: [max-min]}
+"""
+    monkeypatch.setattr(points, "installed", REAL)
+    with pytest.raises(ConfigurationError) as error:
+        profile_of(load_settings(text))
+    known = f"installed: {', '.join(sorted(REAL()))}"
+    assert str(error.value).splitlines() == [
+        f"profile: 'measured': {live_recipes.MEASURED} leave sweep out",
+        "pluginArgs.gavel-ftf.untried: is looked at only with packed: true; leave it out",
+        "profile: 'rounds': gavel-ftf works in rounds; give the profile its round, 360.0 s",
+        "profile: 'often' has a round, 60 s, and no shares to make in it: leave it out",
+        f"profile: 'late' has resize hand-over: {live_recipes.HAND_OVER} resize restart or in-place",
+        "profile: 'twice': shares: tide decides anew, and what afs-l made before it would be lost: "
+        "leave one of them out",
+        "profile wrong: sort: plugin 'pack' is no QueueSort",
+        f"profile wrong: filters: plugin 'tetris' is not installed; {known}; did you mean 'themis'?",
+        f"profile wrong: scores: plugin 'pakc' is not installed; {known}; did you mean 'pack'?",
+    ]
+
+
+def test_a_parameter_is_checked_for_a_profile_that_is_not_in_force(monkeypatch: pytest.MonkeyPatch) -> None:
+    is_refused(
+        "profile: fifo\nprofiles: [{name: own, shares: [themis]}]\npluginArgs: {themis: {lease: long}}",
+        "pluginArgs.themis.lease: expected a number, found 'long'",
+        monkeypatch,
+    )
+
+
+def test_an_unknown_profile_and_faults_of_ones_own_are_told_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(points, "installed", REAL)
+    with pytest.raises(ConfigurationError) as error:
+        profile_of(load_settings("profile: best\nprofiles: [{name: own, rebalance: [defragment], round: 9}]"))
+    unknown, of_own = str(error.value).splitlines()
+    assert unknown.startswith("profile: must be one of ")
+    assert of_own == "profile: 'own' has a round, 9 s, and no shares to make in it: leave it out"
+
+
+def test_an_argument_that_the_profile_in_force_looks_at_is_none_of_the_others_business(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(points, "installed", REAL)
+    text = (
+        f"profile: gavel-ftf-packed\npluginArgs: {{gavel-ftf: {{untried: 1}}}}\n{DEVICES}\n"
+        "profiles: [{name: own, shares: [gavel-ftf], round: 360}]"
+    )
+    assert profile_of(load_settings(text)).name == "gavel-ftf-packed"
 
 
 def test_plugins_for_simulations_are_those_of_the_profiles_for_simulations() -> None:
