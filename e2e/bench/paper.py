@@ -62,7 +62,8 @@ class Paper:
 
     def settings(self) -> dict[str, Any]:
         """The keys of a muster.yaml, its rounds and seconds as compressed as the jobs."""
-        return Side(self.profile, self.profile, hurried=self.speed).settings() | {"estimate": ESTIMATE}
+        made = Side(self.profile, self.profile, hurried=self.speed).settings()
+        return made | ({"estimate": ESTIMATE} if "estimate" in made else {})
 
     @property
     def round(self) -> float:

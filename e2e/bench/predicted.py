@@ -75,16 +75,16 @@ class Side:
     hurried: float = 1.0
 
     def settings(self) -> dict[str, Any]:
-        """The keys of a muster.yaml; speeds as annotated."""
+        """The keys of a muster.yaml; speeds as annotated, where the profile has no estimate of its own."""
+        recipe = profiles.NAMED[self.profile]
         made = {
             "profile": self.profile,
             "order": self.order,
-            "estimate": "declared",
+            **({} if recipe.estimate else {"estimate": "declared"}),
             "resizeCost": self.resize_cost,
         }
         if self.hurried == 1.0:
             return made
-        recipe = profiles.NAMED[self.profile]
         arguments = (
             {plugin: dict(given) for plugin, given in recipe.arguments.items()} if recipe.round else {}
         )

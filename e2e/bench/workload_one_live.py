@@ -22,6 +22,7 @@ from e2e.demo.drive import Watch, under_way
 from e2e.lab import Lab, NodeGroup, Shape
 from e2e.reports import token
 from e2e.scenario import STOP_SECONDS, delete_job
+from muster.profiles import NAMED
 from muster.sim.presets import sidecar
 
 NODES, GPUS = 2, 8
@@ -51,7 +52,9 @@ def run(
     folder.mkdir(parents=True, exist_ok=True)
     # A values file: what `helm --set` is given with a point in it, it takes for text.
     values = folder / f"{profile}-values.yaml"
-    config = {"estimate": "declared", "resizeCost": False, "pluginArgs": arguments}
+    config = {"resizeCost": False, "pluginArgs": arguments}
+    if not NAMED[profile].estimate:
+        config["estimate"] = "declared"
     values.write_text(yaml.safe_dump({"profile": profile, "config": config}))
     by_devices = profile == "reshape"
     shape = Shape(

@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from muster import points
+from muster.errors import did_you_mean
 from muster.profiles import NAMED, Recipe, recipe
 
 MEASURING = ("reshape", "termination")
@@ -65,11 +66,13 @@ def not_on_a_cluster(
     devices: bool = False,
     order: str = "backfill",
     estimate: str = "",
+    reports: bool = True,
     answered: Collection[str] = (),
 ) -> list[str]:
     """Faults: what of a profile, its plugins' arguments and the settings beside it does not run on a cluster, or
     changes nothing there, and what to take instead. devices: they are given in place. order, estimate: as set.
-    answered: plugins whose arguments are another profile's, too, the one in force, which was asked for them."""
+    reports: Muster takes them. answered: plugins whose arguments are another profile's, too, the one in force, which
+    was asked for them."""
     if known.simulation_only:
         return [f"profile: {name!r} runs in simulations only: {known.simulation_only}"]
     if faults := _of_the_simulator(name, known, estimate):
@@ -86,6 +89,8 @@ def not_on_a_cluster(
             )
         ),
     ]
+    if not reports:
+        faults += _unreported(name, known, arguments)
     if SWEEP in known.shares and SWEEP not in answered and arguments.get(SWEEP, {}).get("restart") is True:
         faults.append(f"pluginArgs.{SWEEP}.restart: {RESTARTS}; leave it out")
     if SWEEP in known.shares and not devices:
@@ -151,6 +156,24 @@ def unused(
     return faults
 
 
+def not_taken(name: str, own: Mapping[str, Recipe], estimate: str) -> list[str]:
+    """Faults: the setting `estimate`, where it is no plugin for that, or the profile in force has an estimate of its
+    own and none of the configuration's, to which it may turn with a word, takes this one."""
+    known = {plugin: found.load() for plugin, found in points.installed().items()}
+    estimates = sorted(plugin for plugin, made in known.items() if hasattr(made, "estimate"))
+    if estimate not in estimates:
+        meant = did_you_mean(estimate, estimates)
+        return [f"estimate: must be one of {', '.join(estimates)}; found {estimate!r}{meant}"]
+    here = recipe(name, own)
+    take_it = [one for one in own.values() if not one.estimate and (one.shares or one.rebalance)]
+    if here.estimate in ("", estimate) or take_it:
+        return []
+    return [
+        f"estimate: profile {name!r} has its own, {here.estimate}, and looks at no other: leave it out; "
+        f"found {estimate!r}"
+    ]
+
+
 def _of_the_simulator(name: str, known: Recipe, estimate: str) -> list[str]:
     """Faults: plugins of the profile, or the estimate beside it, that say that they run in simulations only."""
     faults = [
@@ -196,6 +219,22 @@ def _lost(name: str, shares: Sequence[str]) -> list[str]:
         f"profile: {name!r}: shares: {shares[place]} decides anew, and what {shares[place - 1]} made before it would "
         f"be lost: {instead}"
     ]
+
+
+def _unreported(name: str, known: Recipe, arguments: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Faults: plugins that do nothing without reports (their NEEDS_REPORTS: by parameter that is true, "" = always,
+    what to take)."""
+    faults, found = [], points.installed()
+    for plugin in sorted(known.plugins & {*found}):
+        made = found[plugin].load()
+        whole = {one.name: one.default for one in fields(made)}
+        whole |= {**known.arguments.get(plugin, {}), **arguments.get(plugin, {})}
+        for key, instead in getattr(made, "NEEDS_REPORTS", {}).items():
+            if not key or whole.get(key) is True:
+                by = f"{plugin} with {key}: true" if key else plugin
+                do = f"set reporting.enabled, or take {instead}"
+                faults.append(f"profile: {name!r}: {by} goes by what training reports: {do}")
+    return faults
 
 
 def _of_no_use(

@@ -130,7 +130,8 @@ class Reporting(_Model):
     """Reports of training: POST /v1/report on the service port."""
 
     enabled: bool = True
-    """false: Muster takes no reports; speeds and lengths are what owners declare."""
+    """false: Muster takes no reports; speeds and lengths are what owners declare. Profiles that do nothing without
+    reports (`coach`, `specon`, `gavel-*-perf`) are refused then."""
     url: str = Field(default="", pattern=r"^$|^https?://[^\s/,]+(/[^\s,]*)?(,https?://[^\s/,]+(/[^\s,]*)?)*$")
     """Address that the webhook gives to pods with `muster.dev/report: "true"` (MUSTER_URL); empty: none, because the
     admission policy does, or reports are off."""
@@ -319,7 +320,9 @@ class Settings(_Model):
     """Shares of running jobs change only where that gains more than it costs (plugin resize-cost, last of the chain);
     false: as the profile's own plugins say, however often."""
     estimate: str = "reported"
-    """Estimate of profiles that name none: what training reports and owners declare. `declared`: annotations only."""
+    """Estimate of profiles that share or move jobs and name none: what training reports and owners declare.
+    `declared`: annotations only. Refused where the profile in force has an estimate of its own; of no effect where it
+    shares and moves nothing (`fifo`)."""
     device_resources: tuple[Annotated[str, Field(pattern=DEVICE)], ...] = Field(
         default=("*/gpu", "nvidia.com/mig-*"), min_length=1, strict=False
     )
@@ -341,6 +344,12 @@ class Settings(_Model):
                 "profiles",
                 "autoscaler.ask: ungate needs binder own: the cluster's scheduler would bind the pods one by one",
             )
+        if not self.reporting.enabled:
+            for key, value in (("shareLessons", self.reporting.share_lessons), ("url", self.reporting.url)):
+                if value:
+                    raise PydanticCustomError(
+                        "profiles", f"reporting.{key}: needs reporting.enabled; found {value!r}"
+                    )
         if self.devices.enabled and not self.reporting.enabled:
             raise PydanticCustomError(
                 "profiles",
@@ -428,6 +437,8 @@ def profile_of(settings: Settings) -> Profile:
             devices=devices,
         ),
     ]
+    if "estimate" in settings.model_fields_set:
+        faults += live_recipes.not_taken(settings.profile, own, settings.estimate)
     if faults:
         raise ConfigurationError("\n".join(dict.fromkeys(faults)))
     built, wrong = {}, []
@@ -452,6 +463,7 @@ def _faults(settings: Settings, name: str, one: profiles.Recipe, answered: Colle
         devices=settings.devices.enabled,
         order=settings.order if in_force else "backfill",
         estimate=settings.estimate,
+        reports=settings.reporting.enabled,
         answered=() if in_force else answered,
     )
 

@@ -84,6 +84,8 @@ class Coach:
     memory: Memory[Epochs] = remembers(Epochs.read)
     NOT_WITH: ClassVar[Mapping[str, str]] = {"design": "static", "budget": "static"}
     """Arguments that are not looked at where another one is given."""
+    NEEDS_REPORTS: ClassVar[Mapping[str, str]] = {"": "profile gang"}
+    """No job has epochs without, so each stays with the first counts."""
 
     def __post_init__(self) -> None:
         if any(

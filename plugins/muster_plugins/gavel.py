@@ -92,6 +92,8 @@ class Gavel:
     PRODUCTS: ClassVar[tuple[str, ...]] = ("products",)
     ONLY_WITH: ClassVar[Mapping[str, str]] = {"untried": "packed", "products": "perf"}
     """Arguments that are looked at only where another one is true."""
+    NEEDS_REPORTS: ClassVar[Mapping[str, str]] = {"perf": "perf: false"}
+    """Arguments that do nothing where no speeds are measured, and what to take."""
     agnostic: ClassVar[bool] = False
     """Whether its policy looks at no speeds, whoever asks it to, and so at no pairs."""
     granted_only: ClassVar[bool] = False

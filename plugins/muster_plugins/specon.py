@@ -88,6 +88,7 @@ class SpeCon:
     """
 
     READS_USE: ClassVar[bool] = True
+    NEEDS_REPORTS: ClassVar[Mapping[str, str]] = {"": "profile specon-default"}
 
     alpha: float = 0.01
     interval: float = 30.0

@@ -12,7 +12,7 @@ from e2e.bench import policies
 from e2e.bench.live import replays
 from e2e.bench.paper import PAPERS
 from e2e.bench.policies import Kept
-from e2e.bench.predicted import Side
+from e2e.bench.predicted import HOURS, Side
 from e2e.bench.report import Progress
 from e2e.bench.trainings import Trained
 from e2e.bench.workload_one import PROFILES
@@ -96,6 +96,12 @@ def test_leases_quanta_and_rounds_are_as_compressed_as_the_jobs(
     (share,) = (one for one in profile_of(load_settings(file)).shares if hasattr(one, argument))
     assert getattr(share, argument) == seconds
     assert "pluginArgs" not in Side(profile, profile).settings()
+
+
+@pytest.mark.parametrize("profile", sorted(HOURS))
+@pytest.mark.parametrize("hurried", [1.0, 20.0])
+def test_a_cluster_takes_the_configuration_of_each_side(profile: str, hurried: float) -> None:
+    profile_of(load_settings(yaml.safe_dump(Side(profile, profile, hurried=hurried).settings())))
 
 
 @pytest.mark.parametrize("part", ["shares", "reservations", "whys"])

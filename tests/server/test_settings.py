@@ -151,6 +151,14 @@ profiles:
             "{devices: {enabled: true}, reporting: {enabled: false}}",
             "devices.enabled: needs reporting.enabled",
         ),
+        (
+            "reporting: {enabled: false, shareLessons: true}",
+            "reporting.shareLessons: needs reporting.enabled; found True",
+        ),
+        (
+            "reporting: {enabled: false, url: 'http://a:1'}",
+            "reporting.url: needs reporting.enabled; found 'http://a:1'",
+        ),
     ],
 )
 def test_a_bad_setting_is_named_with_what_is_allowed_and_what_was_found(text: str, says: str) -> None:
@@ -189,8 +197,35 @@ def test_on_a_cluster_changes_have_to_be_worth_their_cost_and_speeds_are_as_repo
     assert plugins("profile: afs-l\nresizeCost: false\nestimate: declared") == (["AfsL"], "Declared")
     assert plugins("profile: coach") == (["Coach", "ResizeCost"], "Coach"), "its own estimate stays"
     assert plugins("profile: fifo") == ([], "NoneType"), "nothing is shared, so nothing is estimated"
-    with pytest.raises(ConfigurationError, match="plugin 'guess' is not installed"):
-        profile_of(load_settings("profile: afs-l\nestimate: guess"))
+
+
+@pytest.mark.parametrize("profile", ["afs-l", "fifo", "coach"])
+def test_an_estimate_is_one_whichever_profile_is_in_force(
+    profile: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = "coach, declared, measured, optimus-pollux, reported, reshape, termination"
+    for estimate, meant in (("reportd", "; did you mean 'reported'?"), ("pack", "")):
+        says = f"estimate: must be one of {known}; found {estimate!r}{meant}"
+        is_refused(f"profile: {profile}\nestimate: {estimate}", says, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("profile", "own"),
+    [
+        ("coach", "coach"),
+        ("afs-p-packed", "measured"),
+        ("termination", "termination"),
+        ("reshape-restart", "reshape"),
+    ],
+)
+def test_an_estimate_is_refused_beside_the_profiles_own_unless_another_profile_takes_it(
+    profile: str, own: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for found in ("declared", "reported"):
+        says = f"estimate: profile {profile!r} has its own, {own}, and looks at no other: leave it out"
+        is_refused(f"profile: {profile}\nestimate: {found}", f"{says}; found {found!r}", monkeypatch)
+    for more in (f"estimate: {own}", f"estimate: declared\n{OWN}", ""):
+        assert profile_of(load_settings(f"profile: {profile}\n{more}")).name == profile
 
 
 DEVICES = "devices: {enabled: true, image: registry.example/pause}\nreporting: {enabled: true}"
@@ -426,6 +461,42 @@ def test_what_would_change_nothing_is_refused_with_where_it_would(
     text: str, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     is_refused(text, says, monkeypatch)
+
+
+SILENT = "reporting: {enabled: false}"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("profile: coach", "'coach': coach goes by what training reports: {}profile gang"),
+        ("profile: specon", "'specon': specon goes by what training reports: {}profile specon-default"),
+        (
+            "profile: gavel-ftf-perf",
+            "'gavel-ftf-perf': gavel-ftf with perf: true goes by what training reports: {}perf: false",
+        ),
+        (
+            "profiles: [{name: own, shares: [max-min], rebalance: [specon]}]",
+            "'own': specon goes by what training reports: {}profile specon-default",
+        ),
+    ],
+)
+def test_what_goes_by_reports_alone_is_refused_where_none_are_taken(
+    text: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = says.format("set reporting.enabled, or take ")
+    is_refused(f"{text}\n{SILENT}", f"profile: {words}", monkeypatch)
+    assert profile_of(load_settings(text)).name in text or "profile: " not in text
+
+
+@pytest.mark.parametrize(
+    "profile", ["afs-l", "gavel-ftf", "gavel-fifo", "pollux", "termination", "specon-default"]
+)
+def test_without_reports_a_profile_goes_by_what_owners_declare(
+    profile: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(points, "installed", REAL)
+    assert profile_of(load_settings(f"profile: {profile}\n{SILENT}")).name == profile
 
 
 @pytest.mark.parametrize(
