@@ -23,9 +23,10 @@ from typing import Any, NoReturn
 import pytest
 import yaml
 
-from e2e.kind import cluster, possible_shape
+from e2e.kind import cluster, inside, outlived, possible_shape
 from e2e.kind.beside import Beside, left_behind
 from e2e.kind.engine import docker
+from e2e.kind.inside import Process
 from e2e.kind.tidy import left_as_found
 from e2e.lab import chart as charts
 from e2e.lab import complaints, credentials, ports, realnode
@@ -53,13 +54,6 @@ DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{RELEASE}"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 
 
-FATAL = {
-    r"\bdie": "a fault that Muster dies of: the kubelet starts it again before anybody has looked",
-    r"\b(?:hang|end) after|\braise after \d+ CYCLE": "a fault that the kubelet's probes end before anybody looks",
-}
-"""Faults in Muster's environment that can't be looked at here."""
-
-
 def not_on_kind(why: str) -> NoReturn:
     pytest.skip(f"not on kind: {why}")
 
@@ -85,6 +79,7 @@ class KindLab:
         self._forwards: dict[int, tuple[str, subprocess.Popen[bytes], int]] = {}
         self._restarts: dict[tuple[str, str], int] = {}
         self._upgraded = self._with_env = False
+        self._outlives = False  # Muster's container: outlived.py
         self._values = ONE_REPLICA
 
     # --- life ---------------------------------------------------------------------------------------------
@@ -148,7 +143,7 @@ class KindLab:
         values += [part for value in (*self._beside.values, *shape.set_values) for part in ("--set", value)]
         self._values = (*ONE_REPLICA, *values)
         self._restore_nodes()
-        self._scale(0)
+        self._scale(0, {} if self._with_env else None)
         if not shape.chart:
             return
         self._upgraded = self._with_env = False
@@ -288,7 +283,11 @@ class KindLab:
         name = self._resolve(name)
         if name in self._beside.names:
             return self._beside.alive(name)
-        return name not in self._stopped and (name in STATIC or name == "kwok" or not self._has_ended(name))
+        if name in self._stopped:
+            return False
+        if name == MUSTER and self._outlives and outlived.has_died(self._processes(name)):
+            return False
+        return name in STATIC or name == "kwok" or not self._has_ended(name)
 
     def state(self, name: str) -> str:
         name = self._resolve(name)
@@ -300,10 +299,14 @@ class KindLab:
         """Its number inside of the node; an operator's on this machine."""
         if (resolved := self._resolve(name)) in self._beside.names:
             return self._beside.pid(resolved)
-        return next(iter(self._pids(self._resolve(name))), None)
+        found = self._first_process(resolved)
+        return found.pid if found is not None else None
 
-    def children(self, name: str) -> NoReturn:  # noqa: ARG002
-        not_on_kind("processes of a container one by one")
+    def children(self, name: str) -> list[Process]:
+        """Of a muster: the process that answers the verbs."""
+        name = self._resolve(name)
+        first = self._first_process(name)
+        return [one for one in self._processes(name) if first is not None and one.parent == first.pid]
 
     def log(self, name: str) -> Path:
         """All that its containers have said since this session began, as the node keeps it."""
@@ -332,16 +335,14 @@ class KindLab:
         if name in self._beside.names:
             self._beside.start(name, env, wait)
             return
-        faults = (env or {}).get("MUSTER_FAULTS", "")
-        for fault, why in FATAL.items():
-            if re.search(fault, faults):
-                not_on_kind(why)
         if self.alive(name):
             raise BadRequestError(f"{name} of kind runs already")
         died = name not in self._stopped
         self._stopped.discard(name)
         if name == MUSTER:
             self._stopped.discard(SCHEDULER)
+            if died and self._outlives:  # what is left of its pod holds the Lease
+                self._scale(0)
             self._scale(1, env, wait=wait)
         elif died:
             self._note_restarts()
@@ -377,7 +378,7 @@ class KindLab:
             )
             self._signal(name, sig)
             deadline = time.monotonic() + patience
-            while self._pids(name):
+            while self._processes(name):
                 if time.monotonic() > deadline:
                     raise LabError(f"{name} of kind still runs after {patience:.0f} s")
                 self._signal(name, signal.SIGKILL)
@@ -426,7 +427,7 @@ class KindLab:
             return self._beside.ready(name)
         with contextlib.suppress(ApiError, LabError), Api(self.kubeconfig) as api:
             if name in STATIC:
-                return bool(self._pids(name)) and api.ready()
+                return bool(self._processes(name)) and api.ready()
             return any(_is_ready(pod) for pod in self._pods()) and self.leader() is not None
         return False
 
@@ -461,12 +462,12 @@ class KindLab:
         made."""
         self._beside.revive()
         self._restart()
+        if self._with_env:
+            self._scale(1, {}, wait=not self._upgraded)
         if self._upgraded:
             self._upgraded = False
             self._install()
             self._settle()
-        elif self._with_env:
-            self._scale(1, {})
         self._restore_nodes()
         self.wait_ready(MUSTER)
 
@@ -501,25 +502,22 @@ class KindLab:
             not_on_kind("kwok is a process beside the cluster")
         return name.removesuffix("-0"), f"{NAMESPACE}_{RELEASE}-*"
 
-    def _pids(self, name: str) -> list[int]:
-        """Its processes inside of the node, the first one first."""
+    def _processes(self, name: str) -> list[Process]:
+        """Of its containers, the first one first."""
         container, pods = self._container(name)
-        space = pods.partition("_")[0]
-        script = (
-            f"for id in $(crictl ps -q --label io.kubernetes.container.name={container} "
-            f"--label io.kubernetes.pod.namespace={space}); do "
-            "pid=$(crictl inspect -o go-template --template '{{.info.pid}}' $id) && echo $pid && pgrep -P $pid; "
-            "done; true"
-        )
-        return [int(pid) for pid in docker("exec", cluster.NODE, "sh", "-c", script).split()]
+        return inside.of_container(container, pods.partition("_")[0])
+
+    def _first_process(self, name: str) -> Process | None:
+        found = self._processes(name)
+        if name == MUSTER and self._outlives:
+            return outlived.muster(found)
+        return next(iter(found), None)
 
     def _signal(self, name: str, number: signal.Signals) -> None:
-        pids = self._pids(name)
-        if not pids and number != signal.SIGKILL:
+        found = self._processes(name)
+        if not found and number != signal.SIGKILL:
             raise LabError(f"{name} of kind does not run")
-        if pids:
-            numbers = " ".join(map(str, pids))
-            docker("exec", cluster.NODE, "sh", "-c", f"kill -{int(number)} {numbers} 2> /dev/null; true")
+        inside.send(found, number)
 
     def _has_ended(self, name: str) -> bool:
         """Whether a container of this name has ended since `_note_restarts`, or since its pod was made. False where
@@ -556,11 +554,9 @@ class KindLab:
         """So many pods of Muster's, with this environment (None: as it is), all others gone."""
         change: dict[str, Any] = {"spec": {"replicas": replicas}}
         if env is not None:
-            self._with_env = bool(env)
-            settings: list[dict[str, str]] = [{"$patch": "replace"}]
-            settings += [{"name": key, "value": value} for key, value in env.items()]
-            containers = [{"name": "muster", "env": settings}]
-            change["spec"]["template"] = {"spec": {"initContainers": containers}}
+            self._with_env, self._outlives = bool(env), outlived.FAULTS in env
+            manifest = self._chart.helm("get", "manifest", RELEASE, "-n", NAMESPACE)
+            change["spec"]["template"] = {"spec": outlived.of_deployment(manifest, env)}
         self.kubectl(
             *("-n", NAMESPACE, "patch", "deployment", RELEASE, "--type=strategic", "-p", json.dumps(change))
         )
@@ -614,7 +610,8 @@ class KindLab:
         """A port of Muster's pod, by `kubectl port-forward`: loopback ports of the pod, too."""
         if replica:
             not_on_kind("a second replica that can be told apart from the first")
-        pods = [pod["metadata"]["name"] for pod in self._pods() if _is_ready(pod)]
+        # A Muster that is not healthy is looked at, too, where its container outlives it.
+        pods = [pod["metadata"]["name"] for pod in self._pods() if self._outlives or _is_ready(pod)]
         if not pods:
             return "http://127.0.0.1:1"  # nobody answers
         name, process, local = self._forwards.get(port, ("", None, 0))
@@ -633,7 +630,7 @@ class KindLab:
                 stderr=subprocess.DEVNULL,
             )
             deadline = time.monotonic() + 20
-            while not ports.listens(local) and time.monotonic() < deadline:
+            while not ports.listens(local) and process.poll() is None and time.monotonic() < deadline:
                 time.sleep(0.05)
             self._forwards[port] = (pods[0], process, local)
         return f"http://127.0.0.1:{local}"
