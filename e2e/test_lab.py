@@ -1,11 +1,9 @@
-# Over 300 lines: the lab's promises, each tried on a lab of its own.
-"""The lab itself: what `make lab` promises, and that its pods end as a kubelet ends them."""
+"""The lab itself: what `make lab` promises."""
 
 from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -14,12 +12,11 @@ from pathlib import Path
 import pytest
 from kubernetes import client, config
 
-from e2e.cluster import Cluster, Json, Pod
+from e2e.cluster import Cluster
 from e2e.lab import BadRequestError, Lab, NodeGroup, NotReadyError, Shape
-from e2e.lab.daemon import Daemon, recorded
+from e2e.lab.daemon import recorded
 from e2e.lab.places import CHECKOUT, lab_folder
-from e2e.lab.shape import groups_from_file, nodes
-from e2e.scenario import bound, delete_job, job, pod, show, stateful_set, wait_until
+from e2e.scenario import bound, job, pod, show, wait_until
 
 OWN_LAB = "are about the lab itself"
 pytestmark = [
@@ -165,47 +162,6 @@ def test_restore_puts_back_nodes_that_a_scenario_changed(plain: Lab) -> None:
     assert found == {"node-00": False, "node-01": False}
 
 
-def test_only_the_recorded_process_is_signalled_never_one_that_got_its_pid() -> None:
-    stranger = subprocess.Popen(["sleep", "600"])
-    try:
-        remembered = Daemon("etcd", ("sleep",), (), stranger.pid, born=1)
-        assert not remembered.alive
-        assert not remembered.signal(signal.SIGKILL)
-        assert stranger.poll() is None
-    finally:
-        stranger.kill()
-        stranger.wait()
-
-
-# --- shapes -------------------------------------------------------------------------------------------------
-
-
-def test_mixed_groups_come_from_a_file(tmp_path: Path) -> None:
-    file = tmp_path / "shape.yaml"
-    file.write_text(
-        "- {count: 1, gpus: 8, product: NVIDIA-H100-80GB-HBM3, taints: [{key: big, effect: NoSchedule}]}\n"
-        "- {count: 1, gpus: 0, labels: {pool: cpu}}\n"
-    )
-    big, small = nodes(Shape(groups=groups_from_file(file), racks=2))
-    assert (big.name, big.labels["nvidia.com/gpu.product"]) == ("node-00", "NVIDIA-H100-80GB-HBM3")
-    assert big.manifest("")["spec"]["taints"] == [{"key": "big", "value": "", "effect": "NoSchedule"}]
-    assert (small.labels["pool"], small.labels["topology.kubernetes.io/rack"]) == ("cpu", "rack-1")
-    assert "nvidia.com/gpu" not in small.manifest("")["status"]["capacity"]
-
-
-def test_a_shape_file_with_an_unknown_field_is_refused_by_name(tmp_path: Path) -> None:
-    file = tmp_path / "shape.yaml"
-    file.write_text("- {count: 1, gpu: 8}\n")
-    with pytest.raises(BadRequestError, match=r"group 0 needs `count` and may have count, gpus, labels"):
-        groups_from_file(file)
-
-
-def test_a_shape_survives_its_file_and_says_what_differs() -> None:
-    shape = Shape(groups=(NodeGroup(2, labels=(("a", "b"),)),), feature_gates=("X=true",))
-    assert Shape.from_json(shape.to_json()) == shape
-    assert shape.differences(replace(shape, replicas=2)) == ["replicas: has 1, asked for 2"]
-
-
 def test_an_operator_that_no_lab_can_run_is_refused_by_name() -> None:
     with pytest.raises(
         BadRequestError,
@@ -224,115 +180,13 @@ def test_an_operator_that_no_lab_can_run_is_refused_by_name() -> None:
     assert not lab_folder(mine("refused")).exists()
 
 
-# --- pods end as a kubelet ends them ------------------------------------------------------------------------
-
-
-def submit(lab: Lab, *manifests: Json) -> Cluster:
-    cluster = Cluster(lab.kubeconfig)
-    cluster.submit(*manifests)
-    return cluster
-
-
-def test_the_stock_scheduler_binds_and_the_pod_runs(plain: Lab) -> None:
-    cluster = submit(plain, pod("runs", scheduler=None, gpus=8))
-    one = wait_until(lambda: running(cluster, "runs"), what="pod runs is Running")
-    assert one.raw["status"]["podIP"]
-    ready = one.condition("Ready")
-    assert ready is not None
-    assert ready["status"] == "True"
-    cluster.delete_pod(one)
-    wait_until(lambda: cluster.pod("default", "runs") is None, what="pod runs is gone")
-
-
-def test_a_deleted_member_is_failed_first_and_its_job_counts_it(plain: Lab) -> None:
-    cluster = submit(plain, job("counted", 2, scheduler=None, gpus=0, backoff_limit=4))
-    members = wait_until(lambda: bound(cluster.pods("default", "counted"), 2), what="both members run")
-    wait_until(lambda: running(cluster, members[0].name), what="the first runs")
-    cluster.delete_pod(members[0])
-
-    status = wait_until(
-        lambda: counted(cluster, "counted"),
-        what="the Job controller counts the deleted pod as failed",
-        also=lambda: show(cluster.pods("default", "counted")),
-    )
-    assert status["failed"] == 1
-    # The Job controller has taken its finalizer off by itself: the pod is gone, and its replacement waits the
-    # back-off that a stage which strips finalizers would hide.
-    wait_until(lambda: cluster.pod("default", members[0].name) is None, what="the deleted pod is gone")
-    wait_until(lambda: bound(cluster.pods("default", "counted"), 2), what="the replacement runs (10 s)")
-    delete_job(cluster, "default", "counted")
-
-
-def test_a_deleted_pod_shows_a_terminal_phase_with_its_exit_code_before_it_goes(plain: Lab) -> None:
-    held = pod("held", scheduler=None, gpus=0)
-    held["metadata"]["finalizers"] = ["e2e.muster.dev/hold"]
-    zero = pod("zero", scheduler=None, gpus=0, exit_on_term=0)
-    zero["metadata"]["finalizers"] = ["e2e.muster.dev/hold"]
-    cluster = submit(plain, held, zero)
-    held_to_its_end(cluster, "held", "Failed", 143)
-    held_to_its_end(cluster, "zero", "Succeeded", 0)
-
-
-def held_to_its_end(cluster: Cluster, name: str, phase: str, code: int) -> None:
-    cluster.delete_pod(wait_until(lambda: running(cluster, name), what=f"{name} runs"))
-    ended = wait_until(lambda: terminal(cluster, name), what=f"{name} has a terminal phase")
-    assert (ended.phase, ended.exit_code) == (phase, code)
-    # Somebody else's finalizer stays, and with it the object.
-    wait_until(lambda: graceless(cluster, name), what=f"{name} was deleted by its node")
-    cluster.patch(f"/api/v1/namespaces/default/pods/{name}", {"metadata": {"finalizers": None}})
-    wait_until(lambda: cluster.pod("default", name) is None, what=f"{name} is gone")
-
-
-def test_a_pod_ends_by_itself_after_its_run_seconds_with_its_exit_code(plain: Lab) -> None:
-    cluster = submit(
-        plain,
-        pod("ends", scheduler=None, gpus=0, run_seconds=1),
-        pod("fails", scheduler=None, gpus=0, run_seconds=1, exit_code=3),
-    )
-    ends = wait_until(lambda: terminal(cluster, "ends"), what="pod ends has ended")
-    fails = wait_until(lambda: terminal(cluster, "fails"), what="pod fails has ended")
-    assert (ends.phase, ends.exit_code, fails.phase, fails.exit_code) == ("Succeeded", 0, "Failed", 3)
-    for each in (ends, fails):
-        cluster.delete_pod(each)
-
-
-def test_a_member_of_a_statefulset_comes_back_under_its_name(plain: Lab) -> None:
-    cluster = submit(plain, stateful_set("named", 1, scheduler=None, gpus=0))
-    first = wait_until(lambda: running(cluster, "named-0"), what="named-0 runs")
-    cluster.delete_pod(first)
-    wait_until(
-        lambda: (again := running(cluster, "named-0")) is not None and again.uid != first.uid,
-        what="named-0 runs again, as another pod",
-    )
-    cluster.delete("/apis/apps/v1/namespaces/default/statefulsets/named")
-
-
-def running(cluster: Cluster, name: str) -> Pod | None:
-    one = cluster.pod("default", name)
-    return one if one is not None and one.phase == "Running" else None
-
-
-def terminal(cluster: Cluster, name: str) -> Pod | None:
-    one = cluster.pod("default", name)
-    return one if one is not None and one.terminal else None
-
-
-def graceless(cluster: Cluster, name: str) -> bool:
-    one = cluster.pod("default", name)
-    return one is not None and one.raw["metadata"].get("deletionGracePeriodSeconds") == 0
-
-
-def counted(cluster: Cluster, name: str) -> Json | None:
-    status: Json = cluster.get(f"/apis/batch/v1/namespaces/default/jobs/{name}")["status"]
-    return status if status.get("failed") else None
-
-
 # --- with Muster --------------------------------------------------------------------------------------------
 
 
 def test_a_gang_created_right_after_up_is_gated_planned_and_bound(new_lab: Callable[[Shape], Lab]) -> None:
     lab = new_lab(Shape(groups=(NodeGroup(2),)))
-    cluster = submit(lab, job("first", 2, gpus=8))
+    cluster = Cluster(lab.kubeconfig)
+    cluster.submit(job("first", 2, gpus=8))
     wait_until(
         lambda: bound(cluster.pods("default", "first"), 2),
         what="both pods of job first are bound",
@@ -340,7 +194,10 @@ def test_a_gang_created_right_after_up_is_gated_planned_and_bound(new_lab: Calla
     )
     # A pod of nobody's goes to the stock scheduler beside.
     cluster.submit(pod("foreign", scheduler=None, gpus=0))
-    wait_until(lambda: running(cluster, "foreign"), what="the foreign pod runs")
+    wait_until(
+        lambda: (one := cluster.pod("default", "foreign")) and one.phase == "Running",
+        what="the foreign pod runs",
+    )
 
 
 def test_two_replicas_have_host_names_of_their_own_and_one_leads(new_lab: Callable[[Shape], Lab]) -> None:
@@ -351,7 +208,8 @@ def test_two_replicas_have_host_names_of_their_own_and_one_leads(new_lab: Callab
     lab.stop(f"kube-scheduler-{first}")  # a graceful end gives the Lease back at once
     lab.kill(f"muster-{first}")
     wait_until(lambda: lab.leader() == second, what="the other replica holds the Lease")
-    cluster = submit(lab, job("second", 2, gpus=8))
+    cluster = Cluster(lab.kubeconfig)
+    cluster.submit(job("second", 2, gpus=8))
     wait_until(
         lambda: bound(cluster.pods("default", "second"), 2),
         what="the other replica's pair starts a gang",

@@ -9,7 +9,7 @@ import pytest
 
 from e2e.lab import Lab, NodeGroup, Shape
 from e2e.lab.places import CHECKOUT
-from e2e.quickstart_page import Shell, blocks, shows
+from e2e.quickstart_page import Shell, blocks
 
 OWN_LAB = "are the quickstart, which installs Muster"
 pytestmark = pytest.mark.lab
@@ -38,10 +38,3 @@ def test_the_quickstart_runs_as_it_stands(new_lab: Callable[..., Lab], tmp_path:
         ran += 1
     assert ran > 10, "the page has its blocks"
     assert "muster-gate" not in lab.kubectl("get", "validatingadmissionpolicies", "-o", "name")
-
-
-def test_a_table_is_compared_by_the_columns_that_the_page_shows() -> None:
-    told = "NAME    STATE     AGE   MESSAGE\njob-a   Waiting   3s    needs 2 GPUs\n"
-    assert shows(told, "NAME    MESSAGE\njob-a   needs 2 GPUs\n")
-    assert not shows(told, "NAME    STATE\njob-a   Running\n")
-    assert not shows(told, "NAME    STATE\njob-b   Waiting\n")
