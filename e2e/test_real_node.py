@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from e2e.cluster import Cluster, Json, Pod
+from e2e.kind.lab import not_on_kind
 from e2e.lab import BadRequestError, Lab, NodeGroup, Shape, podnet
 from e2e.lab.cgroups import hierarchies
-from e2e.lab.images import Image
 from e2e.lab.realnode import GPU, PYTHON, why_not
+from e2e.labs import ELSEWHERE, ON_KIND, own_lab
 from e2e.scenario import on_node, pod, show, wait_until
 
-OWN_LAB = "want a real node of the lab"
+RUNS_ON_KIND = True
 pytestmark = [
     pytest.mark.lab,
     pytest.mark.timeout(1200),  # the first start builds kubelet and containerd
-    pytest.mark.skipif("E2E_KUBECONFIG" in os.environ, reason="about the lab, and this is another cluster"),
+    pytest.mark.skipif(ELSEWHERE, reason="about the lab, and E2E_KUBECONFIG names another cluster"),
     pytest.mark.skipif(bool(why_not()), reason=why_not() or "-"),
 ]
 
@@ -29,18 +29,15 @@ REAL = Shape(
     groups=(NodeGroup(1),),
     chart=False,
     real=1,
-    controller_args=("--node-monitor-grace-period=12s",),  # one scenario waits for it
+    controller_args=() if ON_KIND else ("--node-monitor-grace-period=12s",),  # one scenario waits for it
 )
 
 
 @pytest.fixture(scope="module")
 def real() -> Iterator[Lab]:
     """A fake node and a real one, shared by these scenarios; the stock scheduler."""
-    lab = Lab(f"e2e-{os.getpid()}-real")
-    try:
-        yield lab.up(REAL)
-    finally:
-        lab.down()
+    with own_lab("real", REAL) as lab:
+        yield lab
 
 
 @pytest.fixture
@@ -74,18 +71,75 @@ def ended(cluster: Cluster, real: Lab, name: str) -> Pod:
 
 
 def readiness(cluster: Cluster) -> dict[str, str]:
-    """Status of the condition Ready, by node."""
+    """Status of the condition Ready, by node of these scenarios (kind has another one)."""
     return {
         node["metadata"]["name"]: condition["status"]
         for node in cluster.nodes()
         for condition in node["status"]["conditions"]
-        if condition["type"] == "Ready"
+        if condition["type"] == "Ready" and node["metadata"]["name"] in ("node-00", "real-0")
     }
 
 
 def phase(cluster: Cluster, name: str) -> str:
     one = cluster.pod("default", name)
     return one.phase if one is not None else ""
+
+
+# --- before the lab that the others share: kind is one at a time ----------------------------------------------
+
+SERVES = """
+import socket
+with socket.create_server(("", 7000)) as server:
+    while True:
+        with server.accept()[0] as asker:
+            asker.sendall(asker.getpeername()[0].encode())
+"""
+ASKS = """
+import socket, time
+for _ in range(600):
+    try:
+        with socket.create_connection(("first.peers", 7000), 1) as asked:
+            print("seen as", asked.recv(100).decode(), "from", asked.getsockname()[0])
+            break
+    except OSError:  # it has no address yet, or does not listen
+        time.sleep(0.1)
+else:
+    raise SystemExit("nobody answers")
+"""
+
+
+@pytest.mark.skipif(bool(podnet.why_not()), reason=podnet.why_not() or "-")
+def test_pods_of_two_nodes_reach_each_other_by_name_and_by_their_own_addresses() -> None:
+    with own_lab("joined", Shape(groups=(), chart=False, real=2, pod_network=True, dns=True)) as lab:
+        cluster = Cluster(lab.kubeconfig)
+        service = {"clusterIP": "None", "selector": {"app": "peers"}, "publishNotReadyAddresses": True}
+        made: list[Json] = [
+            {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "peers"}, "spec": service}
+        ]
+        for name, program, node in (("first", SERVES, "real-1"), ("second", ASKS, "real-0")):
+            one = runs(name, program, affinity=on_node(node))
+            one["metadata"]["labels"] = {"app": "peers"}
+            one["spec"] |= {"hostNetwork": False, "hostname": name, "subdomain": "peers"}
+            made.append(one)
+        cluster.submit(*made)
+        asker = ended(cluster, lab, "second")
+        assert (asker.node, asker.phase) == ("real-0", "Succeeded"), said(lab, "second")
+        address = asker.raw["status"]["podIP"]
+        assert f"seen as {address} from {address}" in said(lab, "second")
+        assert address.startswith("10.88.0.")
+        server = cluster.pod("default", "first")
+        assert server is not None
+        assert server.raw["status"]["podIP"].startswith("10.88.16.")
+
+
+def test_an_image_for_a_lab_without_real_nodes_is_refused_by_name(lab: Lab) -> None:
+    if ON_KIND:
+        not_on_kind("a lab that is named by NAME=")
+    with pytest.raises(BadRequestError, match=r"has no real node: make lab NAME=\S+ REAL=1"):
+        lab.add_image("muster.dev/nobody:1")
+
+
+# --- on one real node ------------------------------------------------------------------------------------------
 
 
 def test_a_container_really_runs_with_a_token_of_its_own_and_its_exit_code_is_told(
@@ -158,6 +212,8 @@ def test_kwok_leaves_the_real_node_alone_and_a_dead_kubelet_is_noticed_and_leave
 
 
 def test_nothing_is_left_when_the_lab_ends_in_the_middle() -> None:
+    if ON_KIND:
+        not_on_kind("the end of a lab")
     lab = Lab(f"e2e-{os.getpid()}-rest")
     try:
         lab.up(Shape(groups=(), chart=False, real=1))
@@ -174,74 +230,6 @@ def test_nothing_is_left_when_the_lab_ends_in_the_middle() -> None:
     assert [command for pid, command in inside.items() if command and _command(pid) == command] == []
     assert [path for root in hierarchies() for path in root.glob(f"*{lab.name}*")] == []
     assert str(lab.folder) not in Path("/proc/self/mountinfo").read_text()
-
-
-SERVES = """
-import socket
-with socket.create_server(("", 7000)) as server:
-    while True:
-        with server.accept()[0] as asker:
-            asker.sendall(asker.getpeername()[0].encode())
-"""
-ASKS = """
-import socket, time
-for _ in range(600):
-    try:
-        with socket.create_connection(("first.peers", 7000), 1) as asked:
-            print("seen as", asked.recv(100).decode(), "from", asked.getsockname()[0])
-            break
-    except OSError:  # it has no address yet, or does not listen
-        time.sleep(0.1)
-else:
-    raise SystemExit("nobody answers")
-"""
-
-
-@pytest.mark.skipif(bool(podnet.why_not()), reason=podnet.why_not() or "-")
-def test_pods_of_two_nodes_reach_each_other_by_name_and_by_their_own_addresses() -> None:
-    lab = Lab(f"e2e-{os.getpid()}-joined")
-    try:
-        lab.up(Shape(groups=(), chart=False, real=2, pod_network=True, dns=True))
-        cluster = Cluster(lab.kubeconfig)
-        service = {"clusterIP": "None", "selector": {"app": "peers"}, "publishNotReadyAddresses": True}
-        made: list[Json] = [
-            {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "peers"}, "spec": service}
-        ]
-        for name, program, node in (("first", SERVES, "real-1"), ("second", ASKS, "real-0")):
-            one = runs(name, program, affinity=on_node(node))
-            one["metadata"]["labels"] = {"app": "peers"}
-            one["spec"] |= {"hostNetwork": False, "hostname": name, "subdomain": "peers"}
-            made.append(one)
-        cluster.submit(*made)
-        asker = ended(cluster, lab, "second")
-        assert (asker.node, asker.phase) == ("real-0", "Succeeded"), said(lab, "second")
-        address = asker.raw["status"]["podIP"]
-        assert f"seen as {address} from {address}" in said(lab, "second")
-        assert address.startswith("10.88.0.")
-        server = cluster.pod("default", "first")
-        assert server is not None
-        assert server.raw["status"]["podIP"].startswith("10.88.16.")
-    finally:
-        lab.down()
-
-
-def test_an_image_for_a_lab_without_real_nodes_is_refused_by_name(lab: Lab) -> None:
-    with pytest.raises(BadRequestError, match=r"has no real node: make lab NAME=\S+ REAL=1"):
-        lab.add_image("muster.dev/nobody:1")
-
-
-def test_a_kubernetes_without_a_pinned_kubelet_is_refused_in_a_sentence(new_lab: Callable[[], Lab]) -> None:
-    with pytest.raises(
-        BadRequestError, match=r"REAL with K8S=1\.34: real nodes are there for K8S=1\.37 only"
-    ):
-        new_lab().up(Shape(chart=False, real=1, kubernetes="1.34"))
-
-
-def test_an_image_is_the_same_bytes_whenever_it_is_written(tmp_path: Path) -> None:
-    image = Image("muster.dev/x:1", {"/app/x.py": b"1"}, {"/bin": "usr/bin"}, ("/tmp",))
-    first, second = (image.write(tmp_path / name).read_bytes() for name in ("a", "b"))
-    assert first == second
-    assert json.dumps("muster.dev/x:1").encode() in first
 
 
 def _command(pid: int) -> str:
