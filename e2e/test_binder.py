@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import httpx
 import pytest
 
 from e2e.cluster import Cluster, Refused
 from e2e.lab import Lab, NodeGroup, Shape
-from e2e.lab.ports import listens
 from e2e.labs import own_lab
 from e2e.scenario import (
     bound,
@@ -50,9 +50,10 @@ def test_the_clusters_scheduler_binds_pinned_gangs_and_no_second_one_runs(
     lab: Lab, cluster: Cluster, namespace: str
 ) -> None:
     assert not any(name.startswith("kube-scheduler") for name in lab.processes)
-    lease = cluster.get("/apis/coordination.k8s.io/v1/namespaces/muster-system/leases/muster-scheduler")
-    assert lease["spec"]["holderIdentity"].startswith("muster-0_"), "muster holds its Lease itself"
-    assert not listens(lab.ports["muster-0-extender"]), "there are no verbs"
+    assert lab.leader() == 0, "muster holds its Lease itself"
+    assert httpx.get(f"{lab.service_url()}/readyz", trust_env=False).status_code == 200
+    with pytest.raises(httpx.TransportError):  # there are no verbs
+        httpx.get(f"{lab.extender_url()}/filter", trust_env=False)
 
     cluster.submit(
         job("first", 4, gpus=8), deployment("serve", 2, gpus=8, min_replicas=2), namespace=namespace
