@@ -51,6 +51,7 @@ STATIC = {
 """Processes of a lab, and the static pods that they are here."""
 MANIFESTS, ASIDE = "/etc/kubernetes/manifests", "/etc/kubernetes/taken-away"
 DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{RELEASE}"
+LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{charts.LEASE}"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 
 
@@ -369,6 +370,9 @@ class KindLab:
                 self._signal(name, sig)
             self._stopped.add(SCHEDULER)
             self._scale(0)
+            if SCHEDULER in self._paused:
+                self._paused.discard(SCHEDULER)
+                self._lease_runs_out()
         elif name == SCHEDULER:
             self._signal(name, signal.SIGSTOP)
         elif name in STATIC:
@@ -562,6 +566,11 @@ class KindLab:
         )
         if wait:
             self._settle(replicas)
+
+    def _lease_runs_out(self) -> None:
+        """Who stood still gave no Lease back when it was ended; a scenario may have made it a long one."""
+        with Api(self.kubeconfig) as api:
+            api.patch(LEASE, {"spec": {"leaseDurationSeconds": 15}})
 
     def _settle(self, replicas: int = 1) -> None:
         """Until exactly so many pods are there, ready, and one leads; the mirror of the configuration is theirs."""
