@@ -13,7 +13,7 @@ from muster.profiles import Recipe
 
 TRIED: Mapping[str, str] = {
     "fifo": "gangs",
-    "gang": "scored",
+    "gang": "gang_profile",
     "gang-pack": "scored",
     "max-min": "elastic",
     "afs-l": "elastic",
