@@ -25,9 +25,10 @@ Choices: t_m are the multiples of the interval, one clock for all. E is normalis
 job, the only scale that is known while it trains. E is smoothed: what training reports is often the loss of one
 minibatch, whose noise alone is above alpha for ever (the paper plots smooth curves of log files and does not say
 how they came about). Each report moves E towards it by 1 - exp(-dt / smoothing), dt = s since the report before.
-The first gain is of a whole interval, has nothing to be compared with and decides nothing but line 19. Only jobs of
-one replica move, and of those only who may be placed again at all (`muster.dev/resize: restart`); a node that has no
-room is no candidate.
+The first gain is of a whole interval, has nothing to be compared with and decides nothing but line 19. At the end of
+an interval without a report nothing is read: silence tells no gain. The next gain is of all intervals since the last
+reading, in equal parts. Only jobs of one replica move, and of those only who may be placed again at all
+(`muster.dev/resize: restart`); a node that has no room is no candidate.
 
 R(w, t), by which nodes with the same score are ranked, is what specon_nodes.py says.
 """
@@ -52,9 +53,10 @@ SLACK = 1e-6
 
 
 class Seen(NamedTuple):
-    """What is remembered of a container: the last reading (at, in s), the gain before it (None: no two readings
-    yet), the normaliser, its category, when it asked to be moved (= t_c; None: not yet) and whether that was
-    answered; E as smoothed up to the report of time `heard` (s)."""
+    """What is remembered of a container: when it was looked at last (at, in s), the value then, the gain before it
+    (None: no two readings yet), the normaliser, its category, when it asked to be moved (= t_c; None: not yet) and
+    whether that was answered; E as smoothed up to the report of time `heard` (s); the time (s) of the newest report
+    that a reading has read, and how many intervals since then told nothing."""
 
     at: float
     value: float
@@ -65,6 +67,8 @@ class Seen(NamedTuple):
     settled: bool = False
     smooth: float | None = None
     heard: float = 0.0
+    told: float = -1.0
+    missed: int = 0
 
     def as_mapping(self) -> Mapping[str, object]:
         return self._asdict()
@@ -109,20 +113,28 @@ class SpeCon:
             return None
         if last is None:
             seen = Seen(
-                snapshot.now, report.loss, scale=abs(report.loss), smooth=report.loss, heard=report.at
+                snapshot.now,
+                report.loss,
+                scale=abs(report.loss),
+                smooth=report.loss,
+                heard=report.at,
+                told=report.at,
             )
             return seen.as_mapping()
         if last.asked is not None:  # line 3: migrated = True, it is watched no more
             return last._replace(settled=True).as_mapping()
         value = self.smoothed(last, report.loss, report.at)
-        if self._tick(snapshot.now) == self._tick(last.at):
+        intervals = self._tick(snapshot.now) - self._tick(last.at)
+        if not intervals:
             heard = self.smoothing > 0.0 and report.at > last.heard
             return last._replace(smooth=value, heard=report.at).as_mapping() if heard else None
+        if report.at <= last.told:  # of this interval nothing is known: silence is no gain of 0
+            return last._replace(at=snapshot.now, missed=last.missed + intervals).as_mapping()
         scale = max(last.scale, abs(value))
-        seen = Seen(snapshot.now, value, scale=scale, smooth=value, heard=report.at)
+        seen = Seen(snapshot.now, value, scale=scale, smooth=value, heard=report.at, told=report.at)
         if last.gain is None and snapshot.now - last.at < 0.99 * self.interval:  # started within the interval
             return seen.as_mapping()
-        gain = abs(value - last.value) / scale if scale > 0.0 else 0.0
+        gain = abs(value - last.value) / scale / (last.missed + intervals) if scale > 0.0 else 0.0
         category, asks = self.judged(last.category, gain, last.gain)
         asked = snapshot.now if asks and self._others(job, snapshot) else None
         return seen._replace(gain=gain, category=category, asked=asked).as_mapping()

@@ -95,9 +95,38 @@ def test_the_first_gain_is_of_a_whole_interval() -> None:
     for now in (start + 10.0, start + 30.0, start + 60.0):
         kept = POLICY.observe(me, snapshot(jobs=[me], now=now))
         assert kept is not None
-        me = replace(me, memory={"specon": kept}, report=Report(loss=0.5))
+        me = replace(me, memory={"specon": kept}, report=Report(at=now + 1.0, loss=0.5))
         values.append(Seen(**kept).gain)  # type: ignore[arg-type]
     assert values == [None, None, 0.0]
+
+
+def gains(told: Mapping[float, float], until: float) -> list[tuple[float | None, str]]:
+    """After each interval of 30 s, of losses told by when they were told (s)."""
+    start = NOW // 30.0 * 30.0
+    me = job("a", worker=1, on=["n0"], shape=CPU)
+    found = []
+    for passed in np.arange(0.0, until + 1.0, 30.0).tolist():
+        newest = max(at for at in told if at <= passed)
+        me = replace(me, report=Report(at=start + newest, loss=told[newest]))
+        kept = POLICY.observe(me, snapshot(jobs=[me, container("b", "n1")], now=start + passed))
+        assert kept is not None
+        me = replace(me, memory={"specon": kept})
+        seen = Seen(**kept)  # type: ignore[arg-type]
+        found.append((None if seen.gain is None else round(seen.gain, 6), seen.category))
+    return found
+
+
+def test_an_interval_without_a_report_is_no_gain_of_0_and_who_reports_seldom_makes_progress() -> None:
+    assert gains({0.0: 1.0, 50.0: 0.9, 140.0: 0.75, 200.0: 0.65}, 240.0) == [
+        (None, PC), (None, PC), (0.05, PC), (0.05, PC), (0.05, PC), (0.05, PC), (0.05, PC), (0.05, PC), (0.05, PC),
+    ]  # fmt: skip
+
+
+def test_who_converges_is_watched_by_reports_alone_and_a_late_one_is_no_gain_of_a_single_interval() -> None:
+    """The last is 0.012 in three intervals: above alpha were it one's."""
+    assert gains({0.0: 1.0, 30.0: 0.9, 60.0: 0.892, 80.0: 0.887, 175.0: 0.875}, 180.0) == [
+        (None, PC), (0.1, PC), (0.008, WC), (0.005, CC), (0.005, CC), (0.005, CC), (0.004, CC),
+    ]  # fmt: skip
 
 
 def test_no_cycle_is_asked_for_when_every_container_has_asked() -> None:
