@@ -3,7 +3,9 @@
 16 nodes of 4 GPUs, rounds of 60 s, 30 s of restart at every start and change of placement. Workload 6 is compared for
 each job (`expected/pollux-workload-6-jct-s.csv`), the other workloads and loads with the averages that the artifact
 publishes (simulator/results-jobload). Pollux's own policy draws random numbers, and the published run is one draw: it
-is compared by averages, at half the load, workload 6 over three draws and the others, of minutes each, by one.
+is compared by averages, at half the load. Workload 6 has three draws of ours, between which the published one would
+have to lie; the others, of minutes each, have one, which may be as far off as those three are from one another. None
+is claimed: nothing says how far the artifact's own draws lie apart, and all eight of ours are longer.
 """
 
 from __future__ import annotations
@@ -55,7 +57,14 @@ SOURCE = "jobs, measurements, nodes, rounds, restarts: the artifact"
 SEARCH = SOURCE + ", population, generations; what the search draws: free, "
 DRAWN = {6: 3}
 """Draws by workload, else one."""
-DRAWS = "it draws, and begins with how jobs are placed only; batch sizes change with rounds, not where epochs end too"
+APART = 0.0073
+"""By what part of the least the three draws of workload 6 lie apart at most: (1,316.86 - 1,307.36) s / 1,307.36 s."""
+DRAWS = (
+    "longer on all eight: the search begins with how jobs are placed only, and batch sizes change with rounds, not "
+    "where epochs end too; "
+)
+NEAR = DRAWS + "allowed is by what workload 6's three draws differ"
+BETWEEN = DRAWS + "the published run would have to lie between the three draws"
 
 
 def entries(data: Path) -> list[Entry]:
@@ -79,8 +88,13 @@ def entries(data: Path) -> list[Entry]:
         name = f"workload-{number} at 0.5x, pollux, average JCT"
         drawn = DRAWN.get(number, 1)
         few = f"{drawn} draws" if drawn > 1 else f"{ONE}each is minutes: workload 6 has the range over three"
-        measure = partial(_over_draws, data, number, drawn) if drawn > 1 else partial(_own, data, number)
-        found.append(Entry(name, target, "s", 0.05, DRAWS, False, measure, source=SEARCH + few))
+        if drawn > 1:
+            between = partial(_over_draws, data, number, drawn)
+            made = Entry(name, target, "s", 0.0, BETWEEN, False, between, "inside", False, SEARCH + few)
+        else:
+            one = partial(_own, data, number)
+            made = Entry(name, target, "s", APART, NEAR, False, one, "within", False, SEARCH + few)
+        found.append(made)
     return found
 
 

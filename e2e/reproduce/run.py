@@ -76,7 +76,7 @@ def measure(paper: str, quick: bool, only: str = "", kept: Path | None = None) -
         row = Row(
             paper, entry.name, entry.target, entry.unit, entry.tolerance, entry.expect, entry.why, entry.claimed,
             result, not error and entry.met(measured), time.perf_counter() - began, error, entry.source, *ends,
-            entry.fitted,
+            entry.fitted, not error and entry.in_part(measured), entry.short,
         )  # fmt: skip
         rows.append(row)
         if kept and not error and entry.name not in before:
