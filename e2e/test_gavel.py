@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,13 +13,26 @@ from e2e.cluster import Cluster, Refused
 from e2e.elastic import ROUND, holding, in_rounds, jobs_of, replayed, snapshot_of
 from e2e.lab import Lab
 from e2e.reports import AsPods
-from e2e.scenario import comes_to_hold, configured, delete_job, looking, seen_at_once, wait_until
+from e2e.scenario import (
+    comes_to_hold,
+    configured,
+    delete_job,
+    looking,
+    planned_after,
+    seen_at_once,
+    wait_until,
+)
 from e2e.test_families import all_gated, whole
 from e2e.test_families_more import A100, PRODUCTS, SLOW, T4, product_by_job
 from muster.core import snapshot_codec
 from muster.profiles import NAMED
 
 pytestmark = [pytest.mark.lab, pytest.mark.referee(again=10)]
+
+SHORT = 6.0
+"""s of a round, of which many are to be seen."""
+TRIES = 12
+"""Rounds by which three jobs have been on two products: five, where chance has no part in it."""
 
 
 def test_gavel_splits_the_time_of_each_product_between_jobs(new_lab: Callable[..., Lab]) -> None:
@@ -122,6 +136,93 @@ def gone(error: Exception) -> bool:
     return isinstance(error, Refused) and error.status in (404, 409)
 
 
+class Seats:
+    """A look for `looking`: for how long (s) the pods of each job have been bound on each product since `begin`."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._own, self._at = Cluster(cluster.kubeconfig), time.monotonic()
+        self.had: Counter[tuple[str, str]] = Counter()
+
+    def __call__(self) -> None:
+        now, there = time.monotonic(), product_by_job(self._own)
+        for name, (product, _) in there.items():
+            self.had[name, product] += now - self._at
+        self._at = now
+
+    def begin(self) -> None:
+        self.had = Counter()
+
+    def part(self, name: str, product: str) -> float:
+        """Of all the time that anybody was there."""
+        return self.had[name, product] / sum(s for (_, where), s in self.had.items() if where == product)
+
+
+def test_gavel_s_max_min_keeps_two_of_three_jobs_on_the_product_that_each_is_best_on_where_isolation_mixes_all(
+    new_lab: Callable[..., Lab],
+) -> None:
+    """Isolation's are thirds of everything. The worst off is best off where who is ten times as fast on an A100 has
+    0.46 of it and no T4, who is as fast on either 0.83 of a T4 and no A100, and the third what they leave."""
+    lab = new_lab(PRODUCTS)
+    cluster = Cluster(lab.kubeconfig)
+    speeds = {
+        "choosy": {A100: 10.0, T4: 1.0},
+        "between": {A100: 8.0, T4: 4.0},
+        "either": {A100: 5.0, T4: 5.0},
+    }
+    pairs = ({"choosy": A100, "either": T4}, {"choosy": A100, "between": T4}, {"between": A100, "either": T4})
+
+    def known() -> dict[str, set[str]]:
+        jobs = jobs_of(lab, cluster, "default")
+        return {name: {config.product for config in jobs[f"job-{name}"].samples} for name in speeds}
+
+    def there_known() -> bool:
+        """Of the jobs of this round, all of which are there."""
+        granted = {key[1] for key, count in snapshot_of(lab, cluster)["plan"]["shares"] if count}
+        now, before = product_by_job(cluster), known()
+        return {f"job-{name}" for name in now} == granted and all(
+            product in before[name] for name, (product, _) in now.items()
+        )
+
+    def as_meant() -> bool:
+        now = product_by_job(cluster)
+        return any(now == {name: (product, 2) for name, product in pair.items()} for pair in pairs)
+
+    seats = Seats(cluster)
+    training = Training(lab, cluster, speeds, **dict.fromkeys(speeds, 1e6))
+    with looking(training, 0.9, unless=gone), looking(seats, 0.25):
+        with seen_at_once(lab):
+            cluster.submit(*(whole(name, 2) for name in speeds))
+            all_gated(cluster, "default", **dict.fromkeys(speeds, 2))
+        for number in range(TRIES):  # with thirds of everything each comes to be on both
+            with configured(lab, **quick("gavel-isolation", 60.0 + number)):
+                planned_after(cluster)
+                wait_until(
+                    there_known,
+                    within=SLOW,
+                    what="the speeds of those that run are known",
+                    also=lambda: f"{known()} {product_by_job(cluster)}",
+                )
+            if all(products == {A100, T4} for products in known().values()):
+                break
+        with configured(lab, **quick("gavel-max-min-perf", SHORT)):
+            wait_until(
+                as_meant, what="a round by max-min", also=lambda: f"{known()} {product_by_job(cluster)}"
+            )
+            seats.begin()
+            wait_until(
+                lambda: sum(seats.had.values()) >= 2 * 12 * SHORT,
+                within=2 * SLOW,
+                what="twelve rounds on two products",
+                also=lambda: seats.had,
+            )
+            had = dict(seats.had)
+            given = {name: allocated(lab, cluster, "gavel-max-min", f"job-{name}") for name in speeds}
+            replayed(lab, cluster)
+    assert set(had) == {("choosy", A100), ("between", A100), ("between", T4), ("either", T4)}, (had, given)
+    assert abs(seats.part("choosy", A100) - 0.46) <= 0.12, (had, given)
+    assert abs(seats.part("either", T4) - 0.83) <= 0.12, (had, given)
+
+
 def test_gavel_s_programmes_give_the_faster_product_to_whom_each_of_them_means(
     new_lab: Callable[..., Lab],
 ) -> None:
@@ -149,16 +250,6 @@ def test_gavel_s_programmes_give_the_faster_product_to_whom_each_of_them_means(
                     what=f"their speeds are known on {number} products",
                     also=lambda: f"{known()} {product_by_job(cluster)}",
                 )
-        with configured(lab, **quick("gavel-max-min-perf")):
-            wait_until(
-                lambda: (
-                    [allocated(lab, cluster, "gavel-max-min", f"job-{name}") for name in speeds]
-                    == [{A100: 0.5, T4: 0.5}] * 2
-                ),
-                what="more for one than with an equal split would be less for the other: halves",
-                also=lambda: jobs_of(lab, cluster, "default"),
-            )
-            replayed(lab, cluster)
         with configured(lab, **quick("gavel-ftf-perf")):
             now_on(choosy=A100, steady=T4)  # it is nearly done, and would be latest by far
             assert allocated(lab, cluster, "gavel-ftf", "job-choosy") == {A100: 1.0}
