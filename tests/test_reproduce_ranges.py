@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.reproduce import pollux, run, sidecar, similarity
+from e2e.reproduce import pollux, run, sidecar, similarity, specon
 from e2e.reproduce.entry import Entry, Expect, Range
 from muster.policylib.references import PAPER, Law
 
@@ -122,3 +122,10 @@ def test_polluxs_own_policy_is_not_claimed_and_allowed_what_its_draws_differ_by(
     drawn = own.pop("workload-6 at 0.5x, pollux, average JCT")
     assert (drawn.expect, drawn.ranged) == ("inside", True)
     assert {(one.expect, one.tolerance) for one in own.values()} == {("within", pollux.APART)}
+
+
+def test_of_the_authors_decisions_alone_nothing_is_claimed() -> None:
+    if not run.DATA.is_dir():
+        pytest.skip("no folder of traces: set TRACES to one (see e2e/README.md, Traces)")
+    alone = [one for one in run.entries("specon", quick=False) if one.source == specon.AUTHORS]
+    assert [one.name for one in alone if one.claimed and one.target is not None] == []

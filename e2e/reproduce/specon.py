@@ -42,11 +42,13 @@ AUTHORS = "the authors' data (one run)"
 
 
 class Change(NamedTuple):
-    """SpeCon against the default scheduler, in % of it: average completion time, makespan; and containers moved."""
+    """SpeCon against the default scheduler, in % of it: average completion time, makespan; and containers moved, and
+    moved more than once."""
 
     jct: float
     makespan: float
     moved: float
+    again: float
 
 
 def entries(data: Path) -> list[Entry]:
@@ -207,12 +209,16 @@ def decisions(data: Path) -> tuple[Decision, ...]:
 def _decisions(data: Path) -> list[Entry]:
     why = "categories and ends of containers are not in the file, so that no score can be worked out again"
     once = 'Algorithm 2, lines 9 and 15; "reallocated at most once"'
+    most = f"{once}: our policy's `most_moves` is 1"
+    theirs = f"{once}; of the authors' run alone, nothing of ours is measured"
     shown = "which run it is is not said; 30 mixed jobs on 4 workers come nearest"
     return [
-        Entry("authors' run, containers moved twice", 0.0, "", 0.0, once, True, partial(_twice, data), "at most",
+        Entry("20 mixed, containers moved twice, against the authors' run", _twice(data), "", 0.0, most, True,
+              partial(_drawn, "mixed-20", 3), "at most", source=f"{LENGTHS}; target: {AUTHORS}", fitted=True),
+        Entry("authors' run, containers moved twice", None, "", 0.0, theirs, True, partial(_twice, data),
               source=AUTHORS),
-        Entry("authors' run, containers that stay and are judged again", 0.0, "", 0.0, once, True,
-              partial(_judged_again, data), "at most", source=AUTHORS),
+        Entry("authors' run, containers that stay and are judged again", None, "", 0.0, theirs, True,
+              partial(_judged_again, data), source=AUTHORS),
         Entry("authors' run, moves of a container that had stayed, not the last marked (Algorithm 3, line 13)", 0.0,
               "", 0.0, why, True, partial(_not_the_last, data), "at most", claimed=False, source=AUTHORS),
         Entry("authors' run, median time between decisions", None, "s", 0.0, "the paper's interval is 30 s", True,
@@ -267,6 +273,7 @@ def _change(workload: Workload, before: Result | None = None) -> Change:
         100.0 * (_jct(after) / _jct(before) - 1.0),
         100.0 * (_makespan(after) / _makespan(before) - 1.0),
         float(np.count_nonzero(after.moves)),
+        float(np.count_nonzero(after.moves > 1)),
     )
 
 
