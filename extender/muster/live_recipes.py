@@ -99,6 +99,9 @@ def not_on_a_cluster(
         faults.append(
             f"profile: {name!r} has a round, {known.round:g} s, and no shares to make in it: leave it out"
         )
+    if known.resize != "restart" and not known.shares and not known.rebalance:
+        why = f"has resize {known.resize}, and neither shares nor rebalance"
+        return [*faults, f"profile: {name!r} {why}: leave it out"]
     if known.shares and order != "backfill":
         faults.append(f"order: {SHARED}, as profile {name!r} does; found {order!r}")
     if known.resize == "hand-over" and not devices:

@@ -249,6 +249,10 @@ def installed() -> dict[str, Any]:
 
 NUMBERS = ("float", "int", float, int)
 """Types of plugins' fields, as written or as they are, that take a number."""
+SWITCHES = ("bool", bool)
+"""Likewise, true or false."""
+WORDS = ("str", str)
+"""Likewise, text."""
 
 
 def load(name: str, arguments: Mapping[str, Any] | None = None) -> Any:
@@ -273,6 +277,11 @@ def load(name: str, arguments: Mapping[str, Any] | None = None) -> Any:
                 isinstance(value, bool) or not isinstance(value, (int, float))
             ):
                 raise ConfigurationError(f"pluginArgs.{name}.{argument}: expected a number, found {value!r}")
+            for kinds, taken, said in ((SWITCHES, bool, "true or false"), (WORDS, str, "text")):
+                if known[argument] in kinds and not isinstance(value, taken):
+                    raise ConfigurationError(
+                        f"pluginArgs.{name}.{argument}: expected {said}, found {value!r}"
+                    )
     try:
         made = plugin(**arguments)
     except (TypeError, ValueError) as error:

@@ -159,7 +159,16 @@ class SelectorRequirement(_Model):
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
     """As in Kubernetes."""
     values: tuple[str, ...] = Field(default=(), strict=False)
-    """Of In and NotIn."""
+    """Of In and NotIn, which need one at least."""
+
+    @model_validator(mode="after")
+    def _as_in_kubernetes(self) -> SelectorRequirement:
+        if bool(self.values) != (self.operator in ("In", "NotIn")):
+            wanted = "must be empty" if self.values else "must name one at least"
+            raise PydanticCustomError(
+                "values", f"values: {wanted} with operator {self.operator}; found {list(self.values)!r}"
+            )
+        return self
 
 
 class NamespaceSelector(_Model):
@@ -200,11 +209,11 @@ class AutoscalerSettings(_Model):
         default="best-effort-atomic-scale-up.autoscaling.x-k8s.io",
         pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$",
     )
-    """provisioningClassName of the request."""
+    """With ask provisioning-request: provisioningClassName of the request."""
     after: Duration = 30.0
-    """How long a job waits before nodes are asked for: running jobs may end meanwhile."""
+    """With ask: how long a job waits before nodes are asked for: running jobs may end meanwhile."""
     limit: int = Field(default=1, ge=1, le=100)
-    """Jobs for which nodes are asked at a time, from the head of the queue."""
+    """With ask: jobs for which nodes are asked at a time, from the head of the queue."""
 
 
 class ScoreSettings(_Model):
@@ -232,13 +241,17 @@ class ProfileSettings(_Model):
     rebalance: tuple[str, ...] = Field(default=(), strict=False)
     """Rebalance plugins: which running jobs are placed again."""
     estimate: str = ""
-    """Estimate plugin: speed and remaining work of jobs; empty: what their owners declare."""
+    """Estimate plugin: speed and remaining work of jobs; empty: the one that the setting `estimate` names, where it
+    shares or moves jobs, else what their owners declare."""
     resize: Literal["restart", "in-place", "hand-over"] = "restart"
-    """How a running job changes: ended and started again, survivors go on, or the new replicas made ready first."""
-    round: Duration = 0.0
-    """Shares are computed again only at whole multiples of it; 0: whenever something changes."""
+    """How a running job changes in simulations: ended and started again, survivors go on, or the new replicas made
+    ready first. On a cluster each job says it (`muster.dev/resize`, `muster.dev/gpus`), and hand-over needs
+    devices.enabled. Only with shares or rebalance."""
+    round: Annotated[float, BeforeValidator(seconds), Field(ge=0, le=365 * 86400)] = 0.0
+    """Shares are computed again only at whole multiples of it; 0: whenever something changes. Only with shares."""
     placement: Literal["pinned", "scored"] = "pinned"
-    """pinned: the planner picks the node. scored: kube-scheduler does, by Muster's prioritize verb."""
+    """pinned: the planner picks the node. scored: kube-scheduler does, by Muster's prioritize verb. With binder
+    cluster, which calls none, it is pinned."""
 
 
 class DeviceSettings(_Model):
@@ -289,8 +302,8 @@ class Settings(_Model):
     """strict: the head of the queue blocks all others. backfill: others pass while they don't delay it. Profiles
     that share GPUs take backfill only: who waits is theirs to say."""
     patience: Duration = 300.0
-    """How long a head of the queue of unknown run time waits before freed capacity is reserved for it.
-    Shorter helps big gangs and leaves more GPUs idle."""
+    """With order backfill: how long a head of the queue of unknown run time waits before freed capacity is reserved
+    for it. Shorter helps big gangs and leaves more GPUs idle."""
     binder: Literal["own", "cluster"] = "own"
     """own: the kube-scheduler in Muster's pod binds. cluster: the cluster's own scheduler binds, and no extender verb
     is called. Pods whose owners ask for scored placement are pinned then; those that the planner does not model are
@@ -354,6 +367,11 @@ class Settings(_Model):
             raise PydanticCustomError(
                 "profiles",
                 "devices.enabled: needs reporting.enabled: agents are known by the token of reports",
+            )
+        if self.devices.enabled and self.devices.report == "hold" and not self.devices.url:
+            raise PydanticCustomError(
+                "profiles",
+                "devices.url: must be given with report hold: it is where holders say their device",
             )
         if self.devices.enabled and self.mode == "observe":
             raise PydanticCustomError(
@@ -530,6 +548,8 @@ def _line(problem: ErrorDetails) -> str:
     allowed = say(context, field) if say else problem["msg"]
     if problem["type"] == "ports":
         return f"{field}: {allowed}"
+    if problem["type"] == "values":
+        return f"{field}.{allowed}"
     if problem["type"] == "profiles":
         return allowed
     meant = did_you_mean(field.rpartition(".")[2], _known(field)) if say is _unknown else ""

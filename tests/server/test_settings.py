@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from muster import live_recipes, points, profiles
 from muster.errors import ConfigurationError
@@ -150,6 +151,24 @@ profiles:
         (
             "{devices: {enabled: true}, reporting: {enabled: false}}",
             "devices.enabled: needs reporting.enabled",
+        ),
+        *(
+            (
+                f"namespaceSelector: {{matchExpressions: [{{key: team, operator: {operator}{values}}}]}}",
+                f"namespaceSelector.matchExpressions[0].values: {says}",
+            )
+            for operator, values, says in (
+                ("In", "", "must name one at least with operator In; found []"),
+                ("Exists", ", values: [ml]", "must be empty with operator Exists; found ['ml']"),
+            )
+        ),
+        (
+            "{devices: {enabled: true, report: hold}, reporting: {enabled: true}}",
+            "devices.url: must be given with report hold",
+        ),
+        (
+            "profiles: [{name: a, round: -1}]",
+            "profiles[0].round: must be at least 0; found -1",
         ),
         (
             "reporting: {enabled: false, shareLessons: true}",
@@ -450,6 +469,13 @@ def test_a_policy_may_be_followed_by_several_that_adjust_or_be_one_of_those_alon
         ),
         *(
             (
+                f"profile: own\nprofiles: [{{name: own, scores: [{{name: pack}}], resize: {resize}}}]",
+                f"profile: 'own' has resize {resize}, and neither shares nor rebalance: leave it out",
+            )
+            for resize in ("in-place", "hand-over")
+        ),
+        *(
+            (
                 f"profile: {name}\npluginArgs: {{{name}: {{products: [v100]}}}}",
                 f"pluginArgs.{name}.products: is looked at only with perf: true; leave it out",
             )
@@ -580,6 +606,32 @@ profiles:
         f"profile wrong: filters: plugin 'tetris' is not installed; {known}; did you mean 'themis'?",
         f"profile wrong: scores: plugin 'pakc' is not installed; {known}; did you mean 'pack'?",
     ]
+
+
+@pytest.mark.parametrize(
+    ("profile", "plugin", "argument", "found", "wanted"),
+    [
+        ("sidecar-default", "sidecar-default", "draw", "'no'", "true or false"),
+        ("reshape-restart", "reshape", "up", "1", "true or false"),
+        ("coach", "coach", "worker", "[worker]", "text"),
+    ],
+)
+def test_a_parameter_of_another_type_is_named(
+    profile: str, plugin: str, argument: str, found: str, wanted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_refused(
+        f"profile: {profile}\npluginArgs: {{{plugin}: {{{argument}: {found}}}}}",
+        f"pluginArgs.{plugin}.{argument}: expected {wanted}, found {yaml.safe_load(found)!r}",
+        monkeypatch,
+    )
+
+
+def test_shares_are_computed_whenever_something_changes_with_a_round_of_0(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(points, "installed", REAL)
+    text = "profile: own\nprofiles: [{name: own, shares: [max-min], round: 0}]"
+    assert profile_of(load_settings(text)).round == 0.0
 
 
 def test_a_parameter_is_checked_for_a_profile_that_is_not_in_force(monkeypatch: pytest.MonkeyPatch) -> None:
