@@ -113,20 +113,31 @@ def test_a_trace_that_names_a_cost_keeps_it_and_a_papers_own_costs_are_not_repla
 
 
 @pytest.mark.parametrize(
-    ("option", "why"),
+    ("options", "why"),
     [
-        ("--ranges", "--ranges: nobody grows by itself with --fluid"),
-        ("--silent", "--silent: with --fluid every length is known"),
+        ("--fluid --ranges", "--ranges: nobody grows by itself with --fluid"),
+        ("--fluid --silent", "--silent: with --fluid every length is known"),
+        ("--fluid --measure 15", "--measure: with --fluid a speed takes no time"),
+        ("--silent --measure 15", "give one of --silent and --measure"),
     ],
 )
-def test_what_needs_places_is_refused_without(option: str, why: str) -> None:
+def test_options_that_mean_nothing_together_are_refused(options: str, why: str) -> None:
     done = CliRunner().invoke(
         main,
-        ["simulate", "--trace", str(SAMPLES / "jobs.json"), "--profile", "fifo", "--fluid", option],
+        ["simulate", "--trace", str(SAMPLES / "jobs.json"), "--profile", "fifo", *options.split()],
         prog_name="muster",
     )
     assert done.exit_code == 2
     assert why in done.stderr
+
+
+def test_what_a_measurement_takes_is_named_under_the_table() -> None:
+    words = ("--trace", str(SAMPLES / "jobs.json"), "--profile", "coddl")
+    at_once, later = table(*words), table(*words, "--measure", "15")
+    assert later.splitlines()[-1] == (
+        "speeds are known once a job has trained for 15 s as it does (--measure S)"
+    )
+    assert at_once.splitlines()[1] != later.splitlines()[1]
 
 
 def test_silent_jobs_are_named_under_the_table() -> None:

@@ -535,6 +535,16 @@ def test_a_speed_is_measured_once_the_job_made_progress_in_that_configuration() 
     assert shown == {0: [], 10: [(1, 1.0)], 20: [(1, 1.0), (2, 2.0)]}
 
 
+def test_a_speed_that_takes_its_time_to_be_measured_is_shown_by_a_cycle_of_its_own() -> None:
+    seen, profile = watching({0: {"a": 1}, 10: {"a": 2}, 40: {"a": 1}})
+    simulated([job("a", 100, 0, 2, min=1)], profile=profile, restart=3, measure=15)
+    shown = {now: [(c.replicas, s) for c, s in job.samples.items()] for now, job in seen.jobs}
+    two = [(2, 2.0)]
+    assert shown == {0: [], 10: [], 28: two, 40: two, 58: [*two, (1, 1.0)]}, (
+        "of one no sooner: it changed at 10"
+    )
+
+
 def test_a_job_of_unknown_length_tells_neither_its_work_nor_its_total() -> None:
     seen, profile = watching({0: {"a": 1}, 10: {"a": 1}})
     simulated([job("a", 100, known=False)], profile=profile)

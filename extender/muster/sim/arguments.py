@@ -141,12 +141,16 @@ def may_release(plans: Mapping[str, Profile], *, fluid: bool, own: bool) -> None
             )
 
 
-def without_places(*, ranges: bool, silent: bool) -> None:
+def without_places(*, ranges: bool, silent: bool, measure: bool) -> None:
     """Raises UsageError where an option means nothing on an engine without nodes."""
     if ranges:
         raise UsageError("--ranges: nobody grows by itself with --fluid; leave one of them out")
     if silent:
         raise UsageError("--silent: with --fluid every length is known; leave one of them out")
+    if measure:
+        raise UsageError(
+            "--measure: with --fluid a speed takes no time to be measured; leave one of them out"
+        )
 
 
 def pairs(text: str, where: str, form: str = "NAME:param=value,...") -> Iterator[tuple[str, str]]:

@@ -26,6 +26,7 @@ GROUPS = (
             "release",
             "release_spread",
             "release_rest",
+            "measure",
             "checkpoint",
             "ranges",
             "failures",
@@ -137,6 +138,13 @@ class Teaching(click.Command):
     "ends them. [0]",
 )
 @click.option(
+    "--measure",
+    type=click.FloatRange(0),
+    metavar="S",
+    help="Seconds that a job trains on a number of GPUs until its speed there is known; 15: as on a cluster, by a "
+    "report each second. [0: at the next cycle]",
+)
+@click.option(
     "--checkpoint",
     type=click.FloatRange(0),
     metavar="S",
@@ -194,6 +202,7 @@ def simulate(
     release: float | None,
     release_spread: float | None,
     release_rest: float | None,
+    measure: float | None,
     checkpoint: float | None,
     silent: bool,
     ranges: bool,
@@ -239,6 +248,7 @@ def simulate(
         "give one of --gpus and --cluster": gpus is not None and cluster is not None,
         "--release-spread needs --release S": release_spread is not None and not release,
         "--release-rest needs --release S": release_rest is not None and not release,
+        "give one of --silent and --measure": silent and bool(measure),
         "--draw-models needs --models FILE": draw_models is not None and models is None,
     }
     faults = [says for says, is_so in wrong.items() if is_so]
@@ -265,6 +275,7 @@ def simulate(
                 "release": release,
                 "release_spread": release_spread,
                 "release_rest": release_rest,
+                "measure": measure,
                 "checkpoint": checkpoint,
                 "failures": failures,
                 "repair": repair,

@@ -49,6 +49,7 @@ def _options(options: Options) -> list[str]:
         "release": "GPUs are free {:g} s after their replicas were told to leave or their job was done",
         "release_spread": "each replica's own is drawn between 1 - {0:g} and 1 + {0:g} times that",
         "release_rest": "of a job that is done all but the first leave {:g} s later than that",
+        "measure": "speeds are known once a job has trained for {:g} s as it does",
         "silent": "jobs report nothing; what they have done is guessed by their declared speeds, pauses included",
         "checkpoint": "a checkpoint each {:g} s; work since the last is lost at a restart",
         "round": "plans only at whole multiples of {:g} s",

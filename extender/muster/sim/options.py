@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 Progress = Callable[[int, int, float], None]
@@ -31,7 +31,8 @@ class Options:
     simulator has them. ranges: under a profile without shares jobs grow within their min and max where GPUs are free,
     as they do on a live cluster (else they have what they asked for). silent: jobs report nothing: what they have
     done is what their owners' curves say of the time that their replicas ran, pauses included, as a live cluster
-    takes it.
+    takes it. measure: seconds that a job trains as it does until its speed there is known (0: the next
+    cycle knows it); a cycle is run then. A cluster takes about 15, see `core.progress.measure`.
     """
 
     seed: int = 0
@@ -49,10 +50,19 @@ class Options:
     whole_seconds: bool = False
     ranges: bool = False
     silent: bool = False
+    measure: float = 0.0
 
-    @property
-    def release_in_words(self) -> str:
-        """When GPUs are free that replicas leave."""
-        spread = f", each {100 * self.release_spread:g} % less to more" if self.release_spread else ""
-        rest = f", the others of a job that is done {self.release_rest:g} s more" if self.release_rest else ""
-        return f"{self.release:g} s later{spread}{rest}"
+    def terms(self) -> Iterator[str]:
+        """Sentences for the reader of a table: when GPUs are free that replicas leave, and what is known of jobs."""
+        if self.release:
+            spread = f", each {100 * self.release_spread:g} % less to more" if self.release_spread else ""
+            rest = (
+                f", the others of a job that is done {self.release_rest:g} s more"
+                if self.release_rest
+                else ""
+            )
+            yield f"GPUs that replicas leave are free {self.release:g} s later{spread}{rest} (--release S)"
+        if self.measure:
+            yield f"speeds are known once a job has trained for {self.measure:g} s as it does (--measure S)"
+        if self.silent:
+            yield "jobs report nothing: what they have done is what they declare, pauses included (--silent)"

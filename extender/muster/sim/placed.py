@@ -28,7 +28,7 @@ from muster.sim.physics import Physics, Stage
 from muster.sim.result import Result
 from muster.sim.running_job import Training
 from muster.sim.sim_nodes import Site
-from muster.sim.truth import GONE, NODE, PAUSE, READY, Truth
+from muster.sim.truth import GONE, MEASURED, NODE, PAUSE, READY, Truth
 from muster.sim.workload import Cluster, Workload
 from muster.types import Job, JobKey, Plan, Report, Snapshot
 
@@ -168,6 +168,9 @@ class Engine:
             training = self.trainings[index]
             if kind == GONE:
                 self._gone(token, now)
+            elif kind == MEASURED:
+                if training in truth.fresh and now >= training.began + self.options.measure:
+                    self._wish(now)
             elif kind == READY:
                 if training.key not in truth.active:
                     continue

@@ -147,7 +147,9 @@ def _read(request: Request) -> tuple[Workload, Cluster, Options, tuple[str, ...]
         cluster = replace(cluster, fluid=True)
     if cluster.fluid:
         settings.setdefault("whole_seconds", True)
-        arguments.without_places(ranges=request.ranges, silent=request.silent)
+        arguments.without_places(
+            ranges=request.ranges, silent=request.silent, measure=bool(settings.get("measure"))
+        )
     elif not own_costs(workload):
         settings = {"restart": UNKNOWN_RESTART, **known, **settings}
     changes: dict[str, Any] = {**known, **settings, "seed": request.seed, "record": request.report}
@@ -173,10 +175,7 @@ def _terms(
         yield "changes of running jobs cost what the workload's own paper says"
     else:
         yield f"a change of a running job costs {options.restart:g} s (--restart S)"
-    if options.release:
-        yield f"GPUs that replicas leave are free {options.release_in_words} (--release S)"
-    if options.silent:
-        yield "jobs report nothing: what they have done is what they declare, pauses included (--silent)"
+    yield from options.terms()
     held = [text for text, plan in plans.items() if at_request(plan, options)]
     if held and any(job.ranges for job in workload.submissions):
         words = "" if cluster.fluid else " (--ranges: they grow where GPUs are free)"

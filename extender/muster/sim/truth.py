@@ -23,7 +23,7 @@ from muster.sim.sim_nodes import Site
 from muster.sim.tally import Tally
 from muster.types import Config, JobKey
 
-STAGE, PAUSE, READY, NODE, GONE = range(5)
+STAGE, PAUSE, READY, NODE, GONE, MEASURED = range(6)
 """Kinds of events, in the order in which those of one time are handled; arrivals come last."""
 
 
@@ -152,7 +152,9 @@ class Truth:
             self.fresh.clear()
         for training in list(self.fresh):
             stage, config = training.stage, training.config
-            if training.going and now > training.began and stage is not None and config is not None:
+            if not training.going or now < training.began + self.options.measure:
+                continue
+            if now > training.began and stage is not None and config is not None:
                 if config not in training.samples or not training.submission.tags.get("profiled"):
                     training.samples[config] = stage.speed
                     self.stale[training] = None
@@ -439,6 +441,8 @@ class Truth:
             training.going = True
             training.since = training.began = now
             self.stale[training] = None
+            if self.options.measure and training in self.fresh:
+                self.push(now + self.options.measure, MEASURED, training.index)
             self.mark(training, now, "")
             if self.physics.shared:
                 for node in training.at.gpus:
