@@ -13,7 +13,7 @@ import pytest
 from muster.points import Profile
 from muster.sim import physics as ph
 from muster.sim.options import Interrupted, Options
-from muster.sim.physics import Cost, Running, Standard
+from muster.sim.physics import Change, Cost, Running, Standard
 from muster.sim.submission import Curve, RoleSpec, Submission
 from muster.sim.workload import Group
 from muster.types import Config, Grant, Grants, Job, JobKey, NodeRecord, SharingSnapshot, Snapshot
@@ -125,6 +125,23 @@ def test_a_move_counts_as_a_move_and_costs_its_own_seconds() -> None:
     assert ends(result) == {"a": 105}
     assert result.moves.tolist() == [1]
     assert [s.nodes for s in result.segments if s.gpus] == [("node-0",), ("node-1",), ("node-1",)]
+
+
+def test_a_physics_may_begin_the_run_of_a_job_anew_where_it_leaves_all_of_its_nodes() -> None:
+    @dataclass(frozen=True)
+    class Pods(Standard):
+        def cost(self, change: Change) -> Cost:
+            return Cost(pause=7.0, anew=True) if change.leaves else Cost(pause=1.0)
+
+    seen, moves = Seen([]), {20: ("a", ("node-1", "node-1"))}
+    profile = course({0: {"a": 1}, 10: {"a": 2}, 30: {"a": 2}}, moves, resize="in-place")
+    profile = replace(profile, named=(*profile.named, ("seen", seen)))
+    willing = job("a", 100, 0, 2, min=1, tags={"resize": "restart"})
+    result = simulated([willing], 2, nodes=2, profile=profile, physics=Pods())
+    paused = [(s.start, s.end, set(s.nodes)) for s in result.segments if s.note]
+    assert paused == [(0, 1, {"node-0"}), (10, 11, {"node-0"}), (20, 27, {"node-1"})]
+    began = {now: one.facts.run_start for now, one in seen.jobs}
+    assert (began[10], began[20], began[30]) == (0, 0, 20)
 
 
 def test_facts_are_what_the_policy_sees() -> None:

@@ -76,7 +76,7 @@ class Change(NamedTuple):
     """One job's change: from `before` (None: it waited) to `after.config`. mechanism: the profile's.
 
     freed: s since another job last left one of the nodes that it goes to (inf: none ever did). ran: what it ran in
-    last, also if it has waited since (None: it never ran).
+    last, also if it has waited since (None: it never ran). leaves: whether it leaves all nodes that it is on.
     """
 
     kind: str
@@ -85,19 +85,21 @@ class Change(NamedTuple):
     after: Running
     freed: float = math.inf
     ran: Config | None = None
+    leaves: bool = False
 
 
 class Cost(NamedTuple):
     """prepare and pause in s (see above); lost: whether the work since the last checkpoint is done again.
 
     release: s from the hand-over until GPUs that this job leaves can be used: who takes them over pauses at least
-    so long.
+    so long. anew: whether its pods end for it, and its run begins again.
     """
 
     prepare: float = 0.0
     pause: float = 0.0
     lost: bool = False
     release: float = 0.0
+    anew: bool = False
 
 
 class Physics(Protocol):

@@ -206,8 +206,9 @@ class Truth:
         last = max((self.freed.get(n, -math.inf) for n, c in newly.items() if c > 0), default=-math.inf)
         cost = Cost()
         if kind != ph.BIND:
+            leaves = bool(training.at.gpus and places.gpus) and not {*training.at.gpus} & {*places.gpus}
             cost = self.physics.cost(
-                Change(kind, self.mechanism, training.config, after, now - last, training.ran)
+                Change(kind, self.mechanism, training.config, after, now - last, training.ran, leaves)
             )
         ready = now + cost.prepare
         if (
@@ -267,7 +268,7 @@ class Truth:
             training.token += 1
             training.going = False
             training.batch = change.batch
-            touched |= self._occupy(training, change.places, now)
+            touched |= self._occupy(training, change.places, now, anew=change.cost.anew)
             self._count(training, change, now, ran=ran)
             if training.config is None:
                 continue
@@ -329,7 +330,9 @@ class Truth:
                 total=training.step / training.one
             )
 
-    def _occupy(self, training: Training, places: Places, now: float) -> dict[Training, None]:
+    def _occupy(
+        self, training: Training, places: Places, now: float, *, anew: bool = False
+    ) -> dict[Training, None]:
         """It uses these places from now on: facts, gauges; gives those whose speed may change by it."""
         before, waited, spots = training.at, training.config is None, places.spots
         touched: dict[Training, None] = {}
@@ -348,7 +351,7 @@ class Truth:
             training.stopped = now if training.restart_on else math.nan
         training.believe(now)
         gpus = float(places.total)
-        if spots and not before.spots:
+        if spots and (anew or not before.spots):
             training.run_start = now
             training.run_gpu_seconds = training.run_gpu_seconds._replace(total=0.0, rate=0.0, since=now)
             if training.first_start is None:
