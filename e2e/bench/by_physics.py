@@ -36,11 +36,13 @@ WORKER = "worker"
 @dataclass
 class Paced(Training):
     """One job, at the pace that physics gives it. rate: iterations in a second of this machine; runs: in what, None
-    below its minimum; ran: the last that it ran in; told: epochs of which the end was heard."""
+    below its minimum; ran: the last that it ran in; changed: when that last became another (s); told: epochs of
+    which the end was heard."""
 
     rate: float = 0.0
     runs: Running | None = None
     ran: Running | None = None
+    changed: float = -1.0
     told: int = 0
 
     @property
@@ -157,7 +159,8 @@ class ByPhysics(Trainings):
         pause = self._physics.cost(
             Change(kind_of(before, training.runs), RESTART, before.config, training.runs, ran=before.config)
         ).pause
-        training.changes += now >= training.paused_until
+        training.changes += now >= training.paused_until and now > training.changed
+        training.changed = now
         training.paused_until = now + pause / self.speed
 
     def _running(self, training: Paced, now: float) -> Running | None:

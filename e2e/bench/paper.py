@@ -9,20 +9,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from e2e.bench.drawn import Drawing, draw
+from e2e.bench.elastic import measured
 from e2e.bench.live import Run
-from e2e.bench.predicted import Side, hours
-from e2e.bench.trainings import leave
+from e2e.bench.predicted import HOURS, Side, hours
+from e2e.bench.trainings import away, leave
 from e2e.lab.errors import LabError
 from muster import live_recipes, profiles
+from muster.points import Profile
 from muster.sim import presets
 from muster.sim.engine import simulate
 from muster.sim.options import Options
-from muster.sim.physics import Cost, Standard
-from muster.sim.workload import Workload
+from muster.sim.physics import GROW, RESUME, START, Change, Cost, Physics, Standard
+from muster.sim.result import Result
+from muster.sim.submission import Submission
+from muster.sim.workload import Cluster, Group, Workload
+from muster.types import Config
 
 ESTIMATE = "reported"
 ROUNDS = 100
 """That go by before the first job comes."""
+MEASURE = 15.0
+"""Seconds from a change in place until the speed since then is known, by a report each second."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +78,110 @@ class Paper:
         """Seconds of this machine between two rounds; 0 = none."""
         return profiles.NAMED[self.profile].round / self.speed
 
+    def built(self) -> Profile:
+        """As a cluster has it, in trace s."""
+        recipe = live_recipes.on_a_cluster(profiles.recipe(self.profile), False, ESTIMATE)
+        return profiles.build(self.profile, hours(self.profile), {self.profile: recipe})
+
+    def physics(self, releases: Releases, delay: float) -> Physics:  # noqa: ARG002
+        """The paper's, where each change takes so much longer (trace s)."""
+        physics = self.workload().physics
+        assert isinstance(physics, Standard)
+        costs = {kind: Cost(pause=cost.pause + delay) for kind, cost in physics.costs.items()}
+        return replace(physics, costs=costs)
+
+    def options(self, releases: Releases, seed: int) -> Options:
+        """What the simulator is told of a run. seed: of what each replica takes to leave, but not of what a policy
+        draws (on a cluster that is with 0)."""
+        return releases.options(seed)
+
+    def changes(self, result: Result) -> int:
+        """Of running jobs."""
+        return int(result.restarts.sum())
+
+
+@dataclass(frozen=True)
+class OneNode:
+    """A model in place: its one pod is on one node, and has no speed on more. speeds: item k for k GPUs."""
+
+    name: str
+    speeds: tuple[float, ...]
+
+    @property
+    def max(self) -> int:
+        return len(self.speeds) - 1
+
+    def speed(self, config: Config) -> float:
+        return self.speeds[min(config.replicas, self.max)] if len(config.nodes) == 1 else 0.0
+
+
+@dataclass(frozen=True)
+class OnePod(Standard):
+    """What changes of such a job cost. moves: that it goes to another node, whatever its number of GPUs there."""
+
+    moves: Cost = field(default_factory=Cost)
+
+    def cost(self, change: Change) -> Cost:
+        return self.moves if change.leaves else super().cost(change)
+
+
+@dataclass(frozen=True)
+class InPlace(Paper):
+    """A profile on drawn jobs of one pod each, whose GPUs change in place. parameters: of `Drawing`. Speeds are
+    measured in seconds that no clock compresses: so the jobs themselves are shorter, live and simulated."""
+
+    speed: float = 1.0
+    nodes: int = 2
+
+    def drawing(self) -> Drawing:
+        return Drawing(**self.parameters)
+
+    def workload(self) -> Workload:
+        """Jobs of which nothing is declared, in seconds of this machine; work in such seconds on one GPU. By CoDDL
+        a change takes 4 ms (section 4.3)."""
+        drawing = self.drawing()
+        drawn = draw(drawing, measured())
+        models = {one.model: OneNode(one.model, one.speeds) for one in drawn}
+        submissions = [
+            Submission(one.name, one.at, one.model, one.work, min=one.least, max=one.most, known=False)
+            for one in drawn
+        ]
+        cluster = Cluster((Group(self.nodes, drawing.gpus // self.nodes),))
+        return Workload(submissions, models, cluster=cluster, origin="drawn", physics=Standard())
+
+    def settings(self) -> dict[str, Any]:
+        return super().settings() | {"pluginArgs": self._arguments()}
+
+    def built(self) -> Profile:
+        """The simulator's jobs are no jobs in place, so `sweep` is told that they are as good as those."""
+        recipe = live_recipes.on_a_cluster(profiles.recipe(self.profile), False, ESTIMATE, devices=True)
+        return profiles.build(
+            self.profile, self._arguments() | {live_recipes.SWEEP: {"restart": True}}, {self.profile: recipe}
+        )
+
+    def physics(self, releases: Releases, delay: float) -> Physics:
+        """A pod's start, and a hand-over, in which others train on; on another node it is another pod."""
+        hands_over = Cost(prepare=releases.usual or delay)
+        starts = Cost(prepare=releases.starts or delay)
+        moves = Cost(pause=releases.away or delay, anew=True)
+        return OnePod({("", GROW): hands_over, ("", START): starts, ("", RESUME): starts}, moves=moves)
+
+    def options(self, releases: Releases, seed: int) -> Options:  # noqa: ARG002
+        """seed: of coins, which fall otherwise on a cluster: there jobs come at other times."""
+        return Options(seed=seed, measure=MEASURE, record=True)
+
+    def changes(self, result: Result) -> int:
+        """No change is a restart; those to measure and back count."""
+        last: dict[int, int] = {}
+        changes = 0
+        for one in result.segments:
+            changes += bool(one.gpus) and last.get(one.job, 0) not in (0, one.gpus)
+            last[one.job] = one.gpus
+        return changes
+
+    def _arguments(self) -> dict[str, Mapping[str, Any]]:
+        return {"afs-p": {"quantum": HOURS["afs-p"]["quantum"] / self.drawing().speed}}
+
 
 MIXED = {"experiment": "mixed-30"}
 CNNS = {"span": 900.0}
@@ -86,6 +198,7 @@ PAPERS = {
         Paper("similarity", "similarity", CNNS, 20.0),
         *(Paper(f"gavel-{policy}", "similarity", CNNS, 8.0) for policy in GAVEL),
         Paper("coach", "coach", {"experiment": "dynamic"}, 1.5, places=4),
+        InPlace("coddl", "drawn", {"jobs": 24, "gpus": 16, "speed": 6.0, "longest": 2400.0}),
     )
 }
 
@@ -103,17 +216,21 @@ class Figures:
 class Releases:
     """How GPUs changed hands in a run, trace s. usual: from when they were given up until they could be used; apart:
     from the first to the last of replicas that were told at once; rest: from the first of a job that is done to its
-    others."""
+    others; starts: in place, from a job's submission until it trains; away: from when
+    it leaves a node until it is on another."""
 
     usual: float = 0.0
     apart: float = 0.0
     rest: float = 0.0
+    starts: float = 0.0
+    away: float = 0.0
 
     @staticmethod
     def of(run: Run, speed: float) -> Releases:
         """Those of a run, of which a second is so many of the trace."""
         apart, rest = leave(run["course"])
-        return Releases(run["release_s"] * speed, apart * speed, rest * speed)
+        starts, gone = run.get("starts_s", 0.0), away(run["course"])
+        return Releases(*(one * speed for one in (run["release_s"], apart, rest, starts, gone)))
 
     def options(self, seed: int) -> Options:
         """What the simulator is told; seed: of what each replica takes, but not of what a policy draws (on a cluster
@@ -130,15 +247,14 @@ def foretold(paper: Paper, releases: Releases, delay: float, began: float, seed:
     does not end."""
     made = paper.beginning(began)
     assert made.cluster is not None
-    assert isinstance(made.physics, Standard)
-    costs = {kind: Cost(pause=cost.pause + delay) for kind, cost in made.physics.costs.items()}
-    made = replace(made, physics=replace(made.physics, costs=costs))
-    recipe = live_recipes.on_a_cluster(profiles.recipe(paper.profile), False, ESTIMATE)
-    built = profiles.build(paper.profile, hours(paper.profile), {paper.profile: recipe})
-    result = simulate(made, made.cluster, built, releases.options(seed))
+    result = simulate(
+        replace(made, physics=paper.physics(releases, delay)),
+        made.cluster,
+        paper.built(),
+        paper.options(releases, seed),
+    )
     took = result.ended - result.submitted
     if result.cut or not (took > 0.0).all():
         raise LabError(f"papers: {paper.profile}: not every job ended in the simulator")
-    return Figures(
-        float(took.mean()), float(result.ended.max() - result.submitted.min()), float(result.restarts.sum())
-    )
+    makespan = float(result.ended.max() - result.submitted.min())
+    return Figures(float(took.mean()), makespan, float(paper.changes(result)))

@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from e2e.bench import papers_in_place as in_place
 from e2e.bench import papers_live as live
 from e2e.bench.live import Going, Run, side_by_side
-from e2e.bench.paper import PAPERS, Paper, Releases, foretold
+from e2e.bench.paper import PAPERS, InPlace, Paper, Releases, foretold
 from e2e.bench.policies import Kept, replayed
 from e2e.bench.predicted import SEEDS, Side
 from e2e.bench.report import OUT, Progress, Result
@@ -69,7 +70,11 @@ def _wave(
     def one(place: int, lab: Lab, later: float) -> Run:
         name, number = todo[place]
         paper = PAPERS[name]
-        made = live.run(going, lab, paper, folder / f"{name}-{number}", later)
+        there = folder / f"{name}-{number}"
+        if isinstance(paper, InPlace):
+            made = in_place.run(going, lab, paper, there, later)
+        else:
+            made = live.run(going, lab, paper, there, later)
         kept[name].keep(name, number, made)
         return made
 

@@ -12,7 +12,8 @@ import yaml
 
 from e2e.bench.by_physics import WORKER, ByPhysics
 from e2e.bench.live import Dumping, Going, Run, finish, seen, told_of, trains
-from e2e.bench.paper import Paper
+from e2e.bench.on_devices import DEVICES
+from e2e.bench.paper import InPlace, Paper
 from e2e.bench.trainings import Seen, Trained, Trainings
 from e2e.cluster import Cluster, Json, Pod
 from e2e.demo.drive import under_way
@@ -42,7 +43,8 @@ def shape(paper: Paper, folder: Path) -> Shape:
         NodeGroup(g.nodes, max(1, g.gpus), g.product or "gpu", g.memory or 16384)
         for g in workload.cluster.groups
     )
-    return Shape(groups=groups, racks=0, values=(str(file),))
+    devices = DEVICES if isinstance(paper, InPlace) else ()
+    return Shape(groups=groups, racks=0, values=(str(file),), set_values=devices)
 
 
 def trained(workload: Workload, speed: float) -> list[Trained]:
@@ -143,14 +145,14 @@ def run(going: Going, lab: Lab, paper: Paper, folder: Path, later: float) -> Run
     going.over.wait(later)
     cluster = Cluster(lab.kubeconfig)
     pods: dict[str, Pod] = {}
-    products = {
-        node["metadata"]["name"]: node["metadata"]["labels"].get(PRODUCT, "")
-        for node in cluster.get("/api/v1/nodes")["items"]
-    }
     submissions = {one.name: one for one in workload.submissions}
     reports = Reporting(lab.service_url(), AsPods(lab, cluster), pods)
     counting = ByPhysics(
-        workload, speed, paper.round, products, lambda pod: pods[pod].annotations.get(ROLE, WORKER)
+        workload,
+        speed,
+        paper.round,
+        products_of(cluster),
+        lambda pod: pods[pod].annotations.get(ROLE, WORKER),
     )
     with a_namespace(cluster, f"bench-{name}") as namespace, ThreadPoolExecutor(6) as several:
         dumping = Dumping(lab, cluster, folder, several)
@@ -182,8 +184,19 @@ def run(going: Going, lab: Lab, paper: Paper, folder: Path, later: float) -> Run
             going, name, cluster, namespace, trained(workload, speed), counting,
             submit=submit, finish=end, meanwhile=meanwhile, reads=saw,
         )  # fmt: skip
+    return told_of(counting, seconds, dumping) | reported(counting, reports)
+
+
+def products_of(cluster: Cluster) -> dict[str, str]:
+    """GPU product by node."""
+    nodes = cluster.get("/api/v1/nodes")["items"]
+    return {node["metadata"]["name"]: node["metadata"]["labels"].get(PRODUCT, "") for node in nodes}
+
+
+def reported(counting: ByPhysics, reports: Reporting) -> Run:
+    """What is kept of such a run besides."""
     ended = [t.ended for t in counting.jobs.values() if t.ended is not None]
-    return told_of(counting, seconds, dumping) | {
+    return {
         "makespan_s": round(max(ended), 3),
         "reports": reports.sent,
         "refused": reports.refused,

@@ -238,6 +238,27 @@ def leave(course: Sequence[Moment]) -> tuple[float, float]:
     return _median(apart), _median(later)
 
 
+def away(course: Sequence[Moment]) -> float:
+    """Median s from when a job that was not done had left its last place until it had one on another node; 0 where
+    none did."""
+    on: dict[str, int] = {}
+    left: dict[str, tuple[float, str]] = {}
+    found = []
+    for at, what, job, node in course:
+        if what == "done":
+            on.pop(job, None)
+            left.pop(job, None)
+        elif what == "bound":
+            since, before = left.pop(job, (at, node))
+            found += [at - since] if before != node else []
+            on[job] = on.get(job, 0) + 1
+        elif what == "over" and job in on:
+            on[job] -= 1
+            if not on[job]:
+                left[job] = (at, node)
+    return _median(found)
+
+
 def _median(found: Sequence[float]) -> float:
     """0 where there is nothing."""
     return statistics.median(found) if found else 0.0

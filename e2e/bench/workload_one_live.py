@@ -2,39 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
 import statistics
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from e2e.agents import Played, PlayedAgents, in_place, playing
+from e2e.agents import in_place
 from e2e.bench.change_costs import BY_RESTART, IN_PLACE, Counted
 from e2e.bench.course import lab_of
 from e2e.bench.live import Going, Run, manifest, trains
-from e2e.bench.trainings import Seen, Trained, Trainings
-from e2e.cluster import Cluster, Pod
-from e2e.demo.drive import Watch, under_way
-from e2e.lab import Lab, NodeGroup, Shape
-from e2e.reports import token
+from e2e.bench.on_devices import BY_DEVICES, DEVICES, SPACE, with_agents
+from e2e.bench.trainings import Trained, Trainings
+from e2e.cluster import Cluster
+from e2e.lab import NodeGroup, Shape
 from e2e.scenario import STOP_SECONDS, delete_job
 from muster.profiles import NAMED
 from muster.sim.presets import sidecar
 
 NODES, GPUS = 2, 8
 SIZES = (1, 2, 4, 8)
-SPACE = "default"
-BY_DEVICES = "bench/in-place"
-"""The label of pods whose devices are counted, and not they."""
-DEVICES = (
-    "devices.enabled=true",
-    "devices.keep=1s",
-    rf"devices.namespaceSelector.matchLabels.kubernetes\.io/metadata\.name={SPACE}",
-)
 
 
 def run(
@@ -67,8 +55,11 @@ def run(
         cluster = Cluster(lab.kubeconfig)
         trainings = Counted((IN_PLACE if by_devices else BY_RESTART).compressed(speed))
         if by_devices:
-            with _agents(lab, cluster, sidecar.POD / speed) as form:
-                _, seconds = trains(going, name, cluster, SPACE, jobs, trainings, **form)
+            with with_agents(lab, cluster, one_pod, lambda _: SIZES, sidecar.POD / speed) as agents:
+                _, seconds = trains(
+                    going, name, cluster, SPACE, jobs, trainings,
+                    submit=agents.submit, finish=agents.finish, meanwhile=agents.meanwhile,
+                )  # fmt: skip
         else:
             _, seconds = trains(going, name, cluster, SPACE, jobs, trainings, **_pods(cluster, speed))
     waits = [t.started - t.submitted for t in trainings.jobs.values() if t.started is not None]
@@ -119,64 +110,3 @@ def _pods(cluster: Cluster, speed: float) -> dict[str, Callable[..., Any]]:
         "finish": lambda name: delete_job(cluster, SPACE, name),
         "meanwhile": nothing,
     }
-
-
-def _named(pod: Pod, gone: bool) -> tuple[str, Pod]:
-    runs = pod.phase == "Running" and not gone and not pod.deleted
-    return (pod.labels.get(BY_DEVICES, "") if runs else "", pod)
-
-
-@contextlib.contextmanager
-def _agents(lab: Lab, cluster: Cluster, starting: float) -> Iterator[dict[str, Callable[..., Any]]]:
-    """Each pod that runs gets an agent after so many seconds; devices that an agent is told of count as replicas."""
-    played: dict[str, tuple[Pod, Played]] = {}
-    known: set[str] = set()
-    have: dict[str, set[str]] = {}
-    with (
-        playing(lab.service_url()) as agents,
-        Watch(cluster, SPACE, _named) as watch,
-        ThreadPoolExecutor(16) as callers,
-    ):
-        calls: list[Future[None]] = []
-
-        def meanwhile(now: float, trainings: Trainings) -> None:
-            nonlocal calls
-            for name, pod in watch.seen():
-                if name and pod.uid not in known:
-                    known.add(pod.uid)
-                    calls.append(callers.submit(_play, agents, cluster, name, pod, starting, played))
-            for name, (pod, agent) in list(played.items()):
-                new, old = set(agent.devices), have.get(name, set())
-                have[name] = new
-                for device in sorted(old - new):
-                    trainings.saw(Seen(name, f"{name}/{device}", pod.node, True), now)
-                for device in sorted(new - old):
-                    trainings.saw(Seen(name, f"{name}/{device}", pod.node, False), now)
-            calls = under_way(calls)
-
-        def finish(name: str) -> None:
-            pod, _ = played.pop(name)
-            agents.end(pod.uid)
-            delete_job(cluster, SPACE, name)
-
-        yield {
-            "submit": lambda one: _submit(cluster, one),
-            "finish": finish,
-            "meanwhile": meanwhile,
-        }
-
-
-def _submit(cluster: Cluster, one: Trained) -> None:
-    cluster.submit(one_pod(one), namespace=SPACE)
-
-
-def _play(
-    agents: PlayedAgents,
-    cluster: Cluster,
-    name: str,
-    pod: Pod,
-    starting: float,
-    played: dict[str, tuple[Pod, Played]],
-) -> None:
-    time.sleep(starting)
-    played[name] = (pod, agents.play(pod.uid, token(cluster, pod, SPACE), SIZES))

@@ -10,7 +10,7 @@ import yaml
 
 from e2e.bench import policies
 from e2e.bench.live import replays
-from e2e.bench.paper import PAPERS
+from e2e.bench.paper import PAPERS, InPlace
 from e2e.bench.policies import Kept
 from e2e.bench.predicted import HOURS, Side
 from e2e.bench.report import Progress
@@ -117,5 +117,6 @@ def test_a_plan_with_a_part_missing_is_not_replayed_identically(tmp_path: Path, 
 @pytest.mark.parametrize("name", PAPERS)
 def test_a_cluster_takes_the_configuration_of_each_profile_on_its_papers_jobs(name: str) -> None:
     paper = PAPERS[name]
-    built = profile_of(load_settings(yaml.safe_dump(paper.settings())))
+    in_place = {"devices": {"enabled": True}} if isinstance(paper, InPlace) else {}
+    built = profile_of(load_settings(yaml.safe_dump(paper.settings() | in_place)))
     assert built.round == paper.round

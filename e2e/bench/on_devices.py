@@ -1,0 +1,113 @@
+"""Jobs in place on a lab of fake nodes: each of one pod beside which an agent is played, and the devices that agents
+are told of count as replicas."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from e2e.agents import Played, PlayedAgents, playing
+from e2e.bench.trainings import Seen, Trained, Trainings
+from e2e.cluster import Cluster, Pod
+from e2e.demo.drive import Watch, under_way
+from e2e.lab import Lab
+from e2e.reports import token
+from e2e.scenario import delete_job
+
+SPACE = "default"
+BY_DEVICES = "bench/in-place"
+"""The label of pods whose devices are counted, and not they."""
+DEVICES = (
+    "devices.enabled=true",
+    "devices.keep=1s",
+    rf"devices.namespaceSelector.matchLabels.kubernetes\.io/metadata\.name={SPACE}",
+)
+"""Values of the chart."""
+
+
+class Agents:
+    """Those of a run, as `trains` wants them. manifest: the Job of one, labelled; sizes: numbers of GPUs that it can
+    train on; starting: s from when its pod runs until its agent does; pods: by the devices that they have, as
+    trainings know these."""
+
+    def __init__(
+        self,
+        agents: PlayedAgents,
+        cluster: Cluster,
+        watch: Watch[tuple[str, Pod]],
+        callers: ThreadPoolExecutor,
+        manifest: Callable[[Trained], dict[str, Any]],
+        sizes: Callable[[str], Sequence[int]],
+        starting: float,
+    ) -> None:
+        self.pods: dict[str, Pod] = {}
+        self._agents, self._cluster, self._watch, self._callers = agents, cluster, watch, callers
+        self._manifest, self._sizes, self._starting = manifest, sizes, starting
+        self._played: dict[str, tuple[Pod, Played]] = {}
+        self._known: set[str] = set()
+        self._newest: dict[str, str] = {}
+        self._lock = threading.Lock()  # callers end an agent while another one begins
+        self._have: dict[str, set[str]] = {}
+        self._calls: list[Future[None]] = []
+
+    def submit(self, one: Trained) -> None:
+        self._cluster.submit(self._manifest(one), namespace=SPACE)
+
+    def finish(self, name: str) -> None:
+        with self._lock:
+            self._newest.pop(name, None)
+            pod, _ = self._played.pop(name)
+            self._agents.end(pod.uid)
+        delete_job(self._cluster, SPACE, name)
+
+    def meanwhile(self, now: float, trainings: Trainings) -> None:
+        """Pods that run get their agent; devices that came or left since the last call are told."""
+        for name, pod in self._watch.seen():
+            if name and pod.uid not in self._known:
+                self._known.add(pod.uid)
+                self._newest[name] = pod.uid
+                self._calls.append(self._callers.submit(self._play, name, pod))
+        for name, (pod, agent) in list(self._played.items()):
+            new, old = set(agent.devices), self._have.get(name, set())
+            self._have[name] = new
+            for over, devices in ((True, old - new), (False, new - old)):
+                for device in sorted(devices):
+                    self.pods[f"{name}/{device}"] = pod
+                    trainings.saw(Seen(name, f"{name}/{device}", pod.node, over), now)
+        self._calls = under_way(self._calls)
+
+    def _play(self, name: str, pod: Pod) -> None:
+        time.sleep(self._starting)
+        bearer = token(self._cluster, pod, SPACE)
+        with self._lock:
+            if self._newest.get(name) != pod.uid:
+                return  # it is done, or has another pod meanwhile
+            if name in self._played:  # it went to another node
+                self._agents.end(self._played[name][0].uid)
+            self._played[name] = (pod, self._agents.play(pod.uid, bearer, self._sizes(name)))
+
+
+def _named(pod: Pod, gone: bool) -> tuple[str, Pod]:
+    runs = pod.phase == "Running" and not gone and not pod.deleted
+    return (pod.labels.get(BY_DEVICES, "") if runs else "", pod)
+
+
+@contextlib.contextmanager
+def with_agents(
+    lab: Lab,
+    cluster: Cluster,
+    manifest: Callable[[Trained], dict[str, Any]],
+    sizes: Callable[[str], Sequence[int]],
+    starting: float = 0.0,
+) -> Iterator[Agents]:
+    """See `Agents`, which end with it."""
+    with (
+        playing(lab.service_url()) as agents,
+        Watch(cluster, SPACE, _named) as watch,
+        ThreadPoolExecutor(16) as callers,
+    ):
+        yield Agents(agents, cluster, watch, callers, manifest, sizes, starting)
