@@ -2,7 +2,8 @@
 
 What `policies` compares are jobs of one GPU product that report nothing: `specon`, `similarity`, Gavel's policies and
 `coach` have nothing to go by there. Here each has a workload that it was made for (`muster workload`), compressed:
-losses that fall, products on which models differ, epochs that end, workers and servers.
+losses that fall, products on which models differ, epochs that end, workers and servers. `coddl` measures jobs in
+place at sizes below their share: it has drawn jobs in place, shorter and in this machine's seconds.
 """
 
 from __future__ import annotations
