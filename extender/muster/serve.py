@@ -196,6 +196,7 @@ def _admits(settings: Settings, secured: Secured) -> Admits:
         gate=settings.mode == "active",
         scheduler=settings.scheduler_name,
         binder=settings.cluster_scheduler if settings.binder == "cluster" else "",
+        lets_on=settings.mode == "active" and settings.binder == "own" and not settings.leader.own,
         report_url=settings.reporting.url if settings.reporting.enabled else "",
         authority=secured.authority if settings.reporting.tell_authority else bytes,
     )

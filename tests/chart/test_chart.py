@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
+from e2e.kind.cluster import SMALL
 from e2e.lab import places
 from muster.core.bounds import NOTE, POINTS, ROLES
 from muster.server.kube_scheduler import STEADY, TIMEOUT
@@ -210,6 +211,7 @@ def test_a_missing_image_says_how_to_build_push_and_load_one() -> None:
         f"docker build -t REGISTRY/muster:{VERSION} .",
         f"docker push REGISTRY/muster:{VERSION}",
         f"kind load docker-image muster:{VERSION}",
+        " ".join(f"--set {value}" for value in SMALL),
         "--set image.repository=REGISTRY/muster",
     ):
         assert line in said
@@ -274,6 +276,36 @@ def test_admission_hands_pods_to_the_clusters_scheduler_with_a_label_that_keeps_
         "gate": 'name: "muster.dev/queue"' in mutation,
     }
     assert [what for what, there in found.items() if there] == expected
+
+
+@pytest.mark.parametrize("version", ["v1.34.4", "v1.36.0", "v1.37.1"])
+@pytest.mark.parametrize(
+    ("values", "lets_on"),
+    [
+        ((), True),
+        (("binder=cluster",), False),
+        (("binder=cluster", "mode=observe"), False),
+        (("scheduler.enabled=false",), False),
+    ],
+)
+def test_pods_tolerate_the_taint_of_the_nodes_of_the_scheduler_beside_muster(
+    values: tuple[str, ...], lets_on: bool, version: str
+) -> None:
+    """By policy from 1.36 on, and by webhook before."""
+    manifests = rendered("replicas=0", *values, version=version)
+    if version < "v1.36":
+        hooks = named(manifests, "MutatingWebhookConfiguration", "muster-gate")["webhooks"]
+        conditions = hooks[0]["matchConditions"]
+    else:
+        policy = named(manifests, "MutatingAdmissionPolicy", "muster-gate")
+        kinds_of = [one["patchType"] for one in policy["spec"]["mutations"]]
+        assert kinds_of == ["ApplyConfiguration", *(["JSONPatch"] if lets_on else [])]
+        conditions = policy["spec"]["matchConditions"]
+    [settled] = [one["expression"] for one in conditions if one["name"] == "is-not-admitted-yet"]
+    assert ("tolerations" in settled) is lets_on
+    for one in manifests:  # a pod without it waits and says so; it is not refused
+        if one["kind"] == "ValidatingAdmissionPolicy" and one["metadata"]["name"] == "muster-gate":
+            assert "tolerations" not in str(one)
 
 
 def test_in_mode_observe_nothing_is_mutated_where_muster_binds_itself() -> None:

@@ -31,6 +31,22 @@ def test_our_gate_is_added_alone_and_beside_others_and_once() -> None:
     assert ask({"schedulingGates": [ours]}) is None
 
 
+def test_a_pod_that_our_scheduler_binds_tolerates_its_nodes_taint_unless_it_says_what_it_tolerates() -> None:
+    own, gated = Admits(lets_on=True), {"schedulingGates": [{"name": "muster.dev/queue"}]}
+    ours, other = {"key": "muster.dev/scheduler", "operator": "Exists"}, {"key": "team", "operator": "Exists"}
+    pod: dict[str, Any] = {"schedulerName": "muster", **gated}
+    assert ask(pod, own) == [{"op": "add", "path": "/spec/tolerations", "value": [ours]}]
+    assert ask(pod | {"tolerations": [other]}, own) == [
+        {"op": "add", "path": "/spec/tolerations/-", "value": ours}
+    ]
+    for says in (ours, {"key": "muster.dev/scheduler", "value": "theirs"}, {"operator": "Exists"}):
+        assert ask(pod | {"tolerations": [says]}, own) is None
+    evicted_by_none = {"operator": "Exists", "effect": "NoExecute"}
+    assert ask(pod | {"tolerations": [evicted_by_none]}, own) is not None
+    assert ask(pod | {"schedulerName": "other"}, own, {"muster.dev/scheduler": "muster"}) is None
+    assert ask(pod, Admits()) is None
+
+
 def test_with_the_clusters_binder_the_pod_is_handed_over_and_a_label_keeps_what_it_asked_for() -> None:
     cluster = Admits(binder="default-scheduler")
     gate = {"op": "add", "path": "/spec/schedulingGates", "value": [{"name": "muster.dev/queue"}]}

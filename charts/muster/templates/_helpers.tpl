@@ -67,10 +67,11 @@ annotations: {{- toYaml . | nindent 2 }}
   docker build -t REGISTRY/muster:%[1]s .
   docker push REGISTRY/muster:%[1]s
   helm upgrade --install %[2]s charts/muster -n %[3]s --create-namespace --set image.repository=REGISTRY/muster
-or, on kind:
+or, on kind (make kind does it all; two replicas request 1.5 CPUs: the last two values are for 2 cores):
   docker build -t muster:%[1]s .
   kind load docker-image muster:%[1]s
-  helm upgrade --install %[2]s charts/muster -n %[3]s --create-namespace --set image.repository=muster
+  helm upgrade --install %[2]s charts/muster -n %[3]s --create-namespace --set image.repository=muster \
+    --set resources.requests.cpu=50m --set scheduler.resources.requests.cpu=50m
 (replicas=0 installs everything but the Deployment, and needs no image.)
 ` $tag .Release.Name .Release.Namespace) -}}
 {{- end -}}
@@ -295,7 +296,7 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "muster.account" . }}
 {{- if and .Release.IsInstall (eq (include "muster.ownScheduler" .) "true") (not .Values.sharedNodes) -}}
 {{- $open := include "muster.openNodes" . | fromJson -}}
 {{- if and $open.gpus $open.names -}}
-{{- fail (printf "binder: own needs nodes that other schedulers keep off, and no taint is on %s%s. Either binder=cluster: the scheduler that you have binds. Or a taint, `kubectl taint nodes NODE muster.dev/scheduler=muster:NoSchedule`, with its toleration on Muster's jobs. Or sharedNodes=true, where nobody else asks for GPUs." (include "muster.listed" $open.names) (ternary (printf " (%s is none: pods that ask for GPUs tolerate it)" $open.device) "" (ne $open.device ""))) -}}
+{{- fail (printf "binder: own needs nodes that other schedulers keep off, and no taint is on %s%s. Either binder=cluster: the scheduler that you have binds. Or a taint, `kubectl taint nodes NODE muster.dev/scheduler=muster:NoSchedule`, whose toleration pods of Muster's get by admission. Or sharedNodes=true, where nobody else asks for GPUs." (include "muster.listed" $open.names) (ternary (printf " (%s is none: pods that ask for GPUs tolerate it)" $open.device) "" (ne $open.device ""))) -}}
 {{- end -}}
 {{- end -}}
 {{- if and (eq .Values.binder "cluster") (eq .Values.autoscaler.ask "ungate") -}}
@@ -379,6 +380,22 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "muster.account" . }}
 {{/* "true" where a kube-scheduler of ours stands beside muster. */}}
 {{- define "muster.ownScheduler" -}}
 {{- and .Values.scheduler.enabled (eq .Values.binder "own") -}}
+{{- end -}}
+
+{{/* "true" where admission lets pods onto nodes that are tainted for the scheduler beside muster: nobody else's pods, by its name. */}}
+{{- define "muster.letsOn" -}}
+{{- and (eq .Values.mode "active") (eq (include "muster.ownScheduler" .) "true") -}}
+{{- end -}}
+
+{{/* CEL: nothing is to be added to the pod's tolerations: it says itself what of the taint muster.dev/scheduler it tolerates, or another
+     scheduler binds it (the label says that it is ours, from an earlier binder: cluster). */}}
+{{- define "muster.letOnCEL" -}}
+(object.spec.?schedulerName.orValue('') != {{ .Values.schedulerName | squote }} || object.spec.?tolerations.orValue([]).exists(t, t.?key.orValue('') == 'muster.dev/scheduler' || (t.?key.orValue('') == '' && t.?effect.orValue('') == '')))
+{{- end -}}
+
+{{/* CEL: the gate policy has nothing to do on the pod. No validation asks for the toleration: a pod without it waits, and says so. */}}
+{{- define "muster.settledCEL" -}}
+{{ include "muster.admittedCEL" . }}{{ if eq (include "muster.letsOn" .) "true" }} && {{ include "muster.letOnCEL" . }}{{ end }}
 {{- end -}}
 
 {{/* "true" where admission changes pods of ours at all. */}}

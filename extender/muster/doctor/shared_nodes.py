@@ -10,8 +10,8 @@ from muster.doctor.patient import Json, Patient
 from muster.types import DeviceNames, device_names
 
 KEEP_OFF = (
-    "kubectl taint nodes NODE muster.dev/scheduler=muster:NoSchedule, with that toleration on Muster's jobs; or "
-    "binder: cluster (charts/README.md, binder)"
+    "kubectl taint nodes NODE muster.dev/scheduler=muster:NoSchedule, whose toleration pods of Muster's get by "
+    "admission; or binder: cluster (charts/README.md, binder)"
 )
 
 

@@ -7,7 +7,7 @@ from muster.core.placement.place import Need
 from muster.core.reasons import refusals
 from muster.core.reasons import waiting as reasons
 from muster.core.reasons.words import duration
-from muster.types import GPU, Job, Reason, Reservation, State, Status
+from muster.types import GPU, Job, NodeRecord, Reason, Reservation, State, Status, Taint, Toleration
 from tests.scenario import (
     FIFO,
     NOW,
@@ -153,6 +153,39 @@ def test_one_rack_says_what_the_best_has() -> None:
 )
 def test_never_says_so_and_names_what_is_short(made: Job, why: str) -> None:
     assert refused(made) == Status(State.WAITING, Reason.NEVER_FITS, why)
+
+
+OURS = Taint("muster.dev/scheduler", "muster")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "why"),
+    [
+        pytest.param(
+            [node("n0", taints=(OURS,)), node("n1", taints=(OURS,)), node("cpu", gpus=0)],
+            "all 2 nodes that could take it have the taint muster.dev/scheduler=muster:NoSchedule, "
+            "which it does not tolerate",
+            id="one taint on all that are large enough",
+        ),
+        pytest.param(
+            [node("n0", taints=(Taint("gpus"), Taint("soft", effect="PreferNoSchedule")))],
+            "the node that could take it has the taint gpus:NoSchedule, which it does not tolerate",
+            id="one node, a taint without a value",
+        ),
+        pytest.param(
+            [node("n0", taints=(OURS,)), node("n1", taints=(Taint("gpus"),))],
+            "all 2 nodes that could take it have taints that it does not tolerate",
+            id="more than one taint",
+        ),
+    ],
+)
+def test_taints_that_alone_keep_a_job_off_are_said_and_one_is_named(
+    nodes: list[NodeRecord], why: str
+) -> None:
+    made = job("x", worker=1, shape=asks(1, tolerations=(Toleration("cpu-only", "Exists"),)))
+    snap = snapshot(nodes=nodes, jobs=[made])
+    found = refusals.refusal(Capacity(snap), made, needs_of(made), FIFO, snap)
+    assert found == Status(State.WAITING, Reason.NEVER_FITS, f"needs 1 GPU: {why}")
 
 
 def test_a_busy_cluster_is_not_never() -> None:

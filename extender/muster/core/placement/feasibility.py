@@ -8,10 +8,22 @@ the distinct taints: tenants write selectors, and each change of a node makes al
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from muster.types import BoolArray, NodeRecord, Nodes, Requirement, Shape, Taint, Term, Toleration
+from muster.types import (
+    NAMESPACE_NAME,
+    BoolArray,
+    Namespaces,
+    NodeRecord,
+    Nodes,
+    Requirement,
+    Shape,
+    Taint,
+    Term,
+    Toleration,
+)
 
 UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 NAME_FIELD = "metadata.name"
@@ -93,13 +105,17 @@ def allows(node: NodeRecord, shape: Shape) -> bool:
 
 def tolerates(node: NodeRecord, tolerations: tuple[Toleration, ...]) -> bool:
     """Every NoSchedule and NoExecute taint is tolerated, cordoning included."""
+    return next(untolerated(node, tolerations), None) is None
+
+
+def untolerated(node: NodeRecord, tolerations: tuple[Toleration, ...]) -> Iterator[Taint]:
+    """The taints that keep a pod off a node, cordoning included."""
     taints = node.taints
     if node.unschedulable and UNSCHEDULABLE not in taints:
         taints = (*taints, UNSCHEDULABLE)
-    return all(
-        taint.effect == "PreferNoSchedule" or any(tolerated(taint, t) for t in tolerations)
-        for taint in taints
-    )
+    for taint in taints:
+        if taint.effect != "PreferNoSchedule" and not any(tolerated(taint, t) for t in tolerations):
+            yield taint
 
 
 def tolerated(taint: Taint, toleration: Toleration) -> bool:
@@ -122,6 +138,12 @@ def matches_term(node: NodeRecord, term: Term) -> bool:
     return all(matches(node.labels.get(r.key), r) for r in term.expressions) and all(
         matches(node.name if r.key == "metadata.name" else None, r) for r in term.fields
     )
+
+
+def takes_part(chosen: Namespaces, namespace: str, labels: Mapping[str, str]) -> bool:
+    """Whether a namespace with these labels has opted in; its name counts as its label, whatever they say."""
+    named = {**labels, NAMESPACE_NAME: namespace}
+    return namespace not in chosen.left_out and all(matches(named.get(r.key), r) for r in chosen.selector)
 
 
 def matches(value: str | None, requirement: Requirement) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from muster.core.placement.capacity import Capacity, repels
-from muster.core.placement.feasibility import static_mask
+from muster.core.placement.feasibility import static_mask, untolerated
 from muster.core.placement.place import Need, candidates_of, filtered, place
 from muster.core.placement.together import joined
 from muster.core.reasons.waiting import amount, asks, level, needs_words
@@ -23,6 +23,7 @@ from muster.types import (
     Snapshot,
     State,
     Status,
+    Toleration,
 )
 
 
@@ -110,15 +111,40 @@ def _why_never(nodes: Nodes, job: Job, needs: Sequence[Need], profile: Profile, 
             unknown = [r for r, v in shape.requests if v and r not in nodes.resource_index]
             return f"no node offers {', '.join(unknown)}"
         if not allowed.any():
-            return f"no node of {len(nodes)} has the labels it selects and only taints it tolerates"
+            return (
+                _kept_off(capacity, shape)
+                or f"no node of {len(nodes)} has the labels it selects and only taints it tolerates"
+            )
         if int(capacity.fits(shape).max(initial=0)) == 0:
-            return f"no node is large enough for {asks(shape)}" + _largest(capacity, shape)
+            small = f"no node is large enough for {asks(shape)}" + _largest(capacity, shape)
+            return _kept_off(capacity, shape) or small
         if capacity.total_fits(shape) < need.count:
             what = "GPUs" if need.role.devices else "replicas"
             return f"all nodes together, empty, take {capacity.total_fits(shape)} of {need.count} {what}"
     if job.topology_required:
         return f"no {level(job.topology_required)} is large enough; " + _best_domain(capacity, job, needs, "")
     return "its roles do not fit together on the empty cluster"
+
+
+def _kept_off(capacity: Capacity, shape: Shape) -> str:
+    """Where taints alone keep it off each node that has the labels and is large enough: by name, if it is one."""
+    anywhere = replace(shape, tolerations=(Toleration(operator="Exists"),))
+    rows = np.flatnonzero(capacity.fits(anywhere))
+    if not len(rows):
+        return ""
+    ids, first = capacity.nodes.closed_by()
+    kinds = [first[kind] for kind in np.unique(ids[rows])]
+    taints = {taint for node in kinds for taint in untolerated(node, shape.tolerations)}
+    what = "taints that it does not tolerate"
+    if len(taints) == 1:
+        [(key, value, effect)] = taints
+        what = f"the taint {key}{f'={value}' if value else ''}:{effect}, which it does not tolerate"
+    who = (
+        "the node that could take it has"
+        if len(rows) == 1
+        else f"all {len(rows)} nodes that could take it have"
+    )
+    return f"{who} {what}"
 
 
 def _largest(capacity: Capacity, shape: Shape) -> str:
