@@ -13,8 +13,10 @@ from e2e.kind.lab import KIND
 from e2e.lab import Lab, NodeGroup, Shape
 from e2e.lab.chart import CHART
 from e2e.lab.errors import LabError
+from e2e.lab.places import CHECKOUT
 from e2e.scenario import bound, pod, wait_until
 
+OPT_IN = CHECKOUT / "config" / "opt-in.yaml"
 pytestmark = pytest.mark.lab
 
 
@@ -90,6 +92,24 @@ def test_an_install_on_nodes_that_others_may_use_is_refused_unless_it_is_told(la
     for name in lab.nodes:
         lab.kubectl("taint", "nodes", name, "muster.dev/scheduler=muster:NoSchedule")
     installed()
+
+
+@pytest.mark.timeout(600)
+def test_a_namespace_that_has_not_opted_in_is_no_fault(new_lab: Callable[..., Lab]) -> None:
+    lab = new_lab(Shape(groups=(NodeGroup(1, gpus=8),), values=(str(OPT_IN),)))
+    found = wait_until(
+        lambda: told if "fail" not in levels(told := doctor(lab)[1]).values() else {},
+        what="nothing fails",
+        also=lambda: doctor(lab),
+    )
+    assert found["admission"][0] == "warn"
+    assert found["admission"][1].startswith("namespace default has not opted in")
+    lab.kubectl("label", "namespace", "default", "muster.dev/enabled=true")
+    code, found = doctor(lab)
+    assert (code, found["admission"]) == (
+        0,
+        ("ok", "pods in namespace default get the gate, and one that names its node is refused"),
+    )
 
 
 @pytest.mark.timeout(600)

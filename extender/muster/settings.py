@@ -524,11 +524,12 @@ def _with(built: Profile, settings: Settings) -> Profile:
         ),
         topology_levels=settings.topology_levels,
         devices=device_names(settings.device_resources),
-        namespaces=_namespaces(settings),
+        namespaces=namespaces_of(settings),
     )
 
 
-def _namespaces(settings: Settings) -> Namespaces:
+def namespaces_of(settings: Settings) -> Namespaces:
+    """Which have opted in."""
     chosen = settings.namespace_selector
     labels = [Requirement(key, "In", (value,)) for key, value in sorted(chosen.match_labels.items())]
     expressions = [Requirement(r.key, r.operator, r.values) for r in chosen.match_expressions]

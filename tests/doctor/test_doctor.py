@@ -24,7 +24,8 @@ OWN = "/namespaces/muster-system"
 DEPLOYMENT = f"/apis/apps/v1{OWN}/deployments/muster"
 CONFIGURATION = f"/api/v1{OWN}/configmaps/muster"
 LEASE = f"/apis/coordination.k8s.io/v1{OWN}/leases/muster-scheduler"
-PODS = "/api/v1/namespaces/default/pods"
+NAMESPACE = "/api/v1/namespaces/default"
+PODS = f"{NAMESPACE}/pods"
 PROXY = f"/api/v1{OWN}/services/http:muster:service/proxy/readyz"
 SAR = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 SELF = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -216,6 +217,31 @@ def test_a_gate_that_admission_refuses_is_a_fault_and_a_caller_without_rights_no
     assert only_bad(cluster).level is Level.FAIL
     cluster.answers[PODS] = (403, 'pods is forbidden: User "me" cannot create resource "pods"')
     assert only_bad(cluster).level is Level.UNKNOWN
+
+
+def test_a_namespace_that_has_not_opted_in_is_no_fault_and_no_pod_is_tried_there() -> None:
+    cluster = Cluster('{namespaceSelector: {matchLabels: {muster.dev/enabled: "true"}}}')
+    cluster.answers[NAMESPACE] = {"metadata": {"labels": {"kubernetes.io/metadata.name": "default"}}}
+    cluster.gates = []
+    told = only_bad(cluster)
+    assert (told.level, told.about) == (Level.WARN, "admission")
+    assert told.says.startswith("namespace default has not opted in (namespaceSelector)")
+    assert ("hooks.test.namespace" in told.do, "--probe-namespace" in told.do) == (True, True)
+    assert PODS not in {path.partition("?")[0] for _, path, _ in cluster.asked}
+    cluster.answers[NAMESPACE]["metadata"]["labels"]["muster.dev/enabled"] = "true"
+    assert only_bad(cluster).says.endswith("comes without the gate")
+    cluster.gates = [{"name": "muster.dev/queue"}]
+    assert found(cluster)["admission"].level is Level.OK
+    cluster.answers[NAMESPACE] = (403, "namespaces is forbidden")
+    assert found(cluster)["admission"].level is Level.OK
+    cluster.gates = []
+    assert only_bad(cluster).do.startswith("if it has opted in, which its labels say and you may not read: ")
+
+
+def test_namespaces_that_are_selected_by_name_are_known_without_a_look() -> None:
+    cluster = Cluster("{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: team}}}")
+    assert only_bad(cluster).level is Level.WARN
+    assert NAMESPACE not in {path for _, path, _ in cluster.asked}
 
 
 def test_in_mode_observe_a_gate_is_the_fault() -> None:

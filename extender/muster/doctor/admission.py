@@ -7,9 +7,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from muster.cluster.api import message
+from muster.core.placement.feasibility import takes_part
 from muster.core.workload.identity import SCHEDULER
-from muster.doctor.finding import Finding, fail, fine, may_not
+from muster.doctor.finding import Finding, fail, fine, may_not, warn
 from muster.doctor.patient import Json, Patient
+from muster.errors import ClusterError
+from muster.settings import namespaces_of
 from muster.types import GATE
 
 
@@ -19,6 +22,16 @@ def admission(patient: Patient) -> Iterator[Finding]:
     again = (
         f"helm upgrade {patient.release} puts admission back; --probe-namespace asks about another namespace"
     )
+    labels = _labels(patient)
+    if labels is not None and not takes_part(namespaces_of(settings), patient.probe, labels):
+        yield warn(
+            "admission",
+            f"{where} has not opted in (namespaceSelector), so no pod was tried there",
+            "--probe-namespace NAME asks about one that has; `helm test` about hooks.test.namespace",
+        )
+        return
+    if labels is None:
+        again = f"if it has opted in, which its labels say and you may not read: {again}"
     status, made = _create(patient, {})
     if status == 403 and "is forbidden: User" in str(made.get("message", "")):
         yield may_not("admission", str(made["message"]))
@@ -46,6 +59,21 @@ def admission(patient: Patient) -> Iterator[Finding]:
         )
     else:
         yield fine("admission", f"pods in {where} get the gate, and one that names its node is refused")
+
+
+def _labels(patient: Patient) -> Mapping[str, str] | None:
+    """Of the namespace that is asked about, as far as it matters; None where the caller may not read them."""
+    if not namespaces_of(patient.settings).by_labels:
+        return {}
+    try:
+        found: Mapping[str, str] = patient.get("v1", "namespaces", patient.probe)["metadata"].get(
+            "labels", {}
+        )
+    except ClusterError as error:
+        if error.status in (403, 404):  # that there is none, the pod is told
+            return None
+        raise
+    return found
 
 
 def _create(patient: Patient, more: Mapping[str, Any]) -> tuple[int, Json]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from muster.core.devices.device_ledger import DeviceLedger
 from muster.core.devices.in_place import InPlace
-from muster.core.placement.feasibility import matches
+from muster.core.placement.feasibility import takes_part
 from muster.core.placement.usage import Usage
 from muster.core.progress import learned
 from muster.core.progress.estimate import declared
@@ -27,7 +27,6 @@ from muster.core.workload.volumes import Claim, Claims
 from muster.points import Estimation, Profile
 from muster.types import (
     BEHIND,
-    NAMESPACE_NAME,
     NEVER,
     PRODUCT,
     QUEUE_TOLD,
@@ -227,8 +226,7 @@ class LedgerState:
         labels = self.namespaces.get(namespace)
         if not chosen.selector or (labels is None and chosen.by_labels):
             return False
-        labels = {**(labels or {}), NAMESPACE_NAME: namespace}
-        return not all(matches(labels.get(r.key), r) for r in chosen.selector)
+        return not takes_part(chosen, namespace, labels or {})
 
     def turn(self, key: JobKey, status: Status) -> Turn | None:
         """What the job's Gang is to tell of its turn now; None for a job that does not wait for one."""
