@@ -7,7 +7,7 @@ import sys
 import click
 
 from e2e.kind import cluster, engine, images, possible
-from e2e.lab.errors import LabError
+from e2e.lab.errors import LabError, only_on_linux
 from e2e.lab.say import say
 from e2e.lab.versions import DEFAULT_KUBERNETES, supported
 
@@ -87,6 +87,7 @@ def check(k8s: str) -> None:
 
 
 if __name__ == "__main__":
+    only_on_linux("e2e.kind")
     try:
         main(prog_name="python -m e2e.kind")
     except LabError as problem:

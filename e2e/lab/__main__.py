@@ -17,7 +17,7 @@ from rich.table import Table
 
 from e2e.lab import build, operators
 from e2e.lab import rights as kept_rights
-from e2e.lab.errors import BadRequestError, LabError
+from e2e.lab.errors import BadRequestError, LabError, only_on_linux
 from e2e.lab.lab import Lab, all_labs
 from e2e.lab.say import say
 from e2e.lab.shape import NodeGroup, Shape, groups_from_file
@@ -368,4 +368,5 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 if __name__ == "__main__":
+    only_on_linux("e2e.lab")
     main(prog_name="python -m e2e.lab")

@@ -7,6 +7,8 @@ LabError
 
 from __future__ import annotations
 
+import sys
+
 
 class LabError(Exception):
     """A sentence for the person at the terminal."""
@@ -20,3 +22,9 @@ class BadRequestError(LabError):
 
 class NotReadyError(LabError):
     pass
+
+
+def only_on_linux(module: str) -> None:
+    """Ends a command elsewhere, before it downloads anything."""
+    if not sys.platform.startswith("linux"):
+        sys.exit(f"python -m {module}: needs Linux (or WSL2), found {sys.platform}")
