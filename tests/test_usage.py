@@ -11,13 +11,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from muster.cli import main
-from muster.cluster.api import configuration
 from muster.errors import ConfigurationError
 from muster.kubeconfig import unreachable
 from muster.settings import load_settings
 from muster.usage import EXAMPLES
 from muster_report.agent.arguments import main as agent_main
 from muster_report.report import main as report_main
+from tests.cluster.test_credentials import KUBECONFIG
 
 
 def muster(*words: str, stdin: str = "") -> Result:
@@ -199,39 +199,3 @@ def test_the_help_of_replay_brings_the_token_that_the_service_asks_for() -> None
     told = muster("replay", "--help").stdout
     assert "kubectl create token READER --audience=muster.dev" in told
     assert 'curl -sSf -H "Authorization: Bearer $TOKEN"' in told
-
-
-KUBECONFIG = """
-apiVersion: v1
-kind: Config
-current-context: one
-clusters: [{name: one, cluster: {server: "https://127.0.0.1:1"}}]
-users: [{name: one, user: {}}]
-contexts:
-- {name: one, context: {cluster: one, user: one}}
-"""
-
-
-@pytest.mark.parametrize(
-    ("content", "context", "said"),
-    [
-        (None, None, "no such file; give another by --kubeconfig or KUBECONFIG"),
-        ("kind: Config", None, "is none that can be used: "),
-        (
-            KUBECONFIG,
-            "ones",
-            "--context ones: kubeconfig FILE has no such context; it has: one; did you mean 'one'?",
-        ),
-        (KUBECONFIG.replace("cluster: one,", "cluster: two,"), None, "is none that can be used: "),
-    ],
-)
-def test_a_kubeconfig_that_leads_nowhere_is_named_with_what_was_found(
-    tmp_path: Path, content: str | None, context: str | None, said: str
-) -> None:
-    file = tmp_path / "config"
-    if content is not None:
-        file.write_text(content)
-    with pytest.raises(ConfigurationError) as told:
-        configuration(str(file), context)
-    assert f"kubeconfig {file}" in str(told.value)
-    assert said in str(told.value).replace(str(file), "FILE")

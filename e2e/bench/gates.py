@@ -15,7 +15,8 @@ from e2e.bench.raw import Wire
 from e2e.cluster import GPU
 from e2e.lab.errors import LabError
 from muster.cluster.action_bodies import ungate_patch
-from muster.cluster.api import STRATEGIC, Api, configuration
+from muster.cluster.api import STRATEGIC, Api
+from muster.cluster.credentials import configuration
 from muster.types import JobKey, Ungate
 
 THREADS = 16

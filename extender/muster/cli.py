@@ -125,7 +125,8 @@ def explain(
     import json
 
     from muster import explain as explained
-    from muster.cluster.api import Api, configuration
+    from muster.cluster.api import Api
+    from muster.cluster.credentials import configuration
     from muster.cluster.paths import path
 
     namespace = namespace or context_namespace(kubeconfig, context)
@@ -212,7 +213,8 @@ def release(
     the rights of Muster's own account or of the break-glass group.
     """
     from muster import release as releasing
-    from muster.cluster.api import Api, configuration
+    from muster.cluster.api import Api
+    from muster.cluster.credentials import configuration
 
     if (job is None) == (not everything):
         raise UsageError("give the name of one JOB, or --all")
@@ -260,7 +262,8 @@ def uninstalled(
     The chart runs it as its last hook. By hand it is for releases that went without their hooks.
     """
     from muster import uninstalled as leaving
-    from muster.cluster.api import Api, configuration
+    from muster.cluster.api import Api
+    from muster.cluster.credentials import configuration
 
     api = Api(configuration(kubeconfig, context))
     leaving.disown_definition(api, namespace, release, _tell)

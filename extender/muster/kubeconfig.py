@@ -23,12 +23,15 @@ def context_namespace(kubeconfig: str | None, context: str | None) -> str:
     if active is None:
         return os.environ.get("POD_NAMESPACE", "default")
     chosen = next((c for c in contexts if c["name"] == context), active) if context else active
-    return str(chosen["context"].get("namespace") or "default")
+    given = chosen.get("context")
+    return str((given.get("namespace") if isinstance(given, dict) else "") or "default")
 
 
 def unreachable(kubeconfig: str | None, context: str | None) -> str:
     """Of whose server no answer came: which one it is, who says so, and what to try."""
     import kubernetes
+
+    from muster.cluster.credentials import UNUSABLE
 
     file = kubeconfig or "~/.kube/config"
     told = kubernetes.client.Configuration()
@@ -36,7 +39,7 @@ def unreachable(kubeconfig: str | None, context: str | None) -> str:
         kubernetes.config.load_kube_config(  # type: ignore[no-untyped-call]
             config_file=kubeconfig, context=context, client_configuration=told
         )
-    except (kubernetes.config.ConfigException, OSError, TypeError):
+    except UNUSABLE:
         if "KUBERNETES_SERVICE_HOST" in os.environ:
             return "no answer from the API server of this pod's cluster: does a NetworkPolicy keep this pod off it?"
         return f"no answer from the API server that {file} names: kubectl config view shows it"
@@ -59,13 +62,16 @@ def unreachable(kubeconfig: str | None, context: str | None) -> str:
 
 
 def _contexts(kubeconfig: str | None) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
-    """The contexts and the current one; none where there is no kubeconfig, or it has no current one."""
+    """The contexts and the current one; none where there is no kubeconfig, none that can be used (`configuration`
+    says why), or it has no current one."""
     import kubernetes
+
+    from muster.cluster.credentials import UNUSABLE
 
     try:
         found: tuple[list[dict[str, Any]], dict[str, Any]] = kubernetes.config.list_kube_config_contexts(
             config_file=kubeconfig
         )  # type: ignore[no-untyped-call]
-    except kubernetes.config.ConfigException:
+    except UNUSABLE:
         return [], None
     return found

@@ -16,7 +16,8 @@ from types import FrameType
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from muster import threads
-from muster.cluster.api import Api, configuration
+from muster.cluster.api import Api
+from muster.cluster.credentials import configuration
 from muster.cluster.election import campaign
 from muster.cluster.faults import Faults
 from muster.cluster.learned_store import learned_by

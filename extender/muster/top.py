@@ -28,7 +28,8 @@ from rich.console import Console
 from rich.live import Live
 
 from muster.cluster import decode
-from muster.cluster.api import Api, configuration
+from muster.cluster.api import Api
+from muster.cluster.credentials import configuration
 from muster.errors import ClusterError
 from muster.gangs import Gang
 from muster.kubeconfig import context_namespace

@@ -8,21 +8,18 @@ where there is a proxy, over the client's urllib3 pool. 429 is asked again, afte
 from __future__ import annotations
 
 import json
-import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-import kubernetes
 import tenacity
 import urllib3
 from kubernetes.client import ApiClient, Configuration
 
 from muster.cluster.curl_pool import Answer, CurlPool, usable
 from muster.cluster.faults import Faults
-from muster.errors import ClusterError, ConfigurationError, NoAnswerError, did_you_mean
+from muster.errors import ClusterError, NoAnswerError
 
 STRATEGIC = "application/strategic-merge-patch+json"
 MERGE = "application/merge-patch+json"
@@ -58,52 +55,6 @@ class Errand:
 
     def __init__(self, may: Callable[[], bool]) -> None:
         self.may, self.after = may, 0.0
-
-
-def configuration(kubeconfig: str | None = None, context: str | None = None) -> Configuration:
-    """Credentials from a kubeconfig (as kubectl finds it), else from the pod's service account.
-
-    Raises ConfigurationError when there is neither.
-    """
-    found = Configuration()
-    try:
-        if kubeconfig is None and context is None:
-            try:
-                kubernetes.config.load_incluster_config(client_configuration=found)  # type: ignore[no-untyped-call]
-                return found
-            except kubernetes.config.ConfigException:
-                pass
-        kubernetes.config.load_kube_config(  # type: ignore[no-untyped-call]
-            config_file=kubeconfig, context=context, client_configuration=found
-        )
-    except (kubernetes.config.ConfigException, OSError) as error:
-        raise ConfigurationError(_unusable(kubeconfig, context, error)) from error
-    return found
-
-
-def _unusable(kubeconfig: str | None, context: str | None, error: Exception) -> str:
-    """Which option or file it is, what was found there, and what to do."""
-    if kubeconfig is None and context is None:
-        return (
-            "no kubeconfig: neither --kubeconfig nor KUBECONFIG is given, ~/.kube/config can't be used, and this is "
-            f"no pod ({error}); give --kubeconfig FILE"
-        )
-    files = (kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config").split(os.pathsep)
-    if not any(Path(file).expanduser().is_file() for file in files):
-        return (
-            f"kubeconfig {os.pathsep.join(files)}: no such file; give another by --kubeconfig or KUBECONFIG"
-        )
-    try:
-        listed, _ = kubernetes.config.list_kube_config_contexts(config_file=kubeconfig)  # type: ignore[no-untyped-call]
-    except (kubernetes.config.ConfigException, OSError, TypeError) as broken:
-        return f"kubeconfig {os.pathsep.join(files)}: is none that can be used: {broken}"
-    names = [str(one["name"]) for one in listed]
-    if context is not None and context not in names:
-        return (
-            f"--context {context}: kubeconfig {os.pathsep.join(files)} has no such context; it has: "
-            f"{', '.join(names)}{did_you_mean(context, names)}"
-        )
-    return f"kubeconfig {os.pathsep.join(files)}: can't be used: {error}; try it with kubectl version"
 
 
 class Api:
@@ -287,4 +238,4 @@ def message(body: bytes) -> str:
     try:
         return str(json.loads(body)["message"])
     except (ValueError, KeyError, TypeError):
-        return body[:200].decode(errors="replace")
+        return body[:200].decode(errors="replace").strip()

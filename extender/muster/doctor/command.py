@@ -54,7 +54,8 @@ def doctor(
     port for reports, and jobs that were put aside. It changes nothing: pods are created as dry runs. Exit 1 where
     something fails.
     """
-    from muster.cluster.api import Api, configuration
+    from muster.cluster.api import Api
+    from muster.cluster.credentials import configuration
     from muster.doctor import visit
     from muster.doctor.finding import Level
     from muster.settings import load_settings
