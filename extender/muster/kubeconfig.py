@@ -27,6 +27,14 @@ def context_namespace(kubeconfig: str | None, context: str | None) -> str:
     return str((given.get("namespace") if isinstance(given, dict) else "") or "default")
 
 
+def kubectl(*words: str, given: tuple[str | None, str | None]) -> str:
+    """A call of kubectl by the kubeconfig and context that were given; of several files by its KUBECONFIG."""
+    file, context = given
+    options = [f"--kubeconfig={file}"] if file is not None and os.pathsep not in file else []
+    options += [f"--context={context}"] if context is not None else []
+    return shlex.join(["kubectl", *words, *options])
+
+
 def unreachable(kubeconfig: str | None, context: str | None) -> str:
     """Of whose server no answer came: which one it is, who says so, and what to try."""
     import kubernetes
@@ -45,14 +53,11 @@ def unreachable(kubeconfig: str | None, context: str | None) -> str:
         return f"no answer from the API server that {file} names: kubectl config view shows it"
     contexts, active = _contexts(kubeconfig)
     name = context or (str(active["name"]) if active is not None else "")
-    options = (
-        [f"--kubeconfig={kubeconfig}"] if kubeconfig is not None and os.pathsep not in kubeconfig else []
-    )
-    options += [f"--context={name}"]
+    version = kubectl("version", given=(kubeconfig, name))
     others = ", ".join(str(one["name"]) for one in contexts if one["name"] != name)
     return (
         f"no answer from {told.host} (kubeconfig {file}, context {name}): is it up, and is there a way to it, by "
-        f"a VPN for one? Try: {shlex.join(['kubectl', 'version', *options])}"
+        f"a VPN for one? Try: {version}"
         + (
             f"; or another context by --context: {others}"
             if others

@@ -81,7 +81,8 @@ def allowed(api: Api, pod: PodRecord) -> None:
     """
     status, data = api.request("PATCH", _path(pod) + "?dryRun=All", _patch(pod), STRATEGIC)
     if status not in (200, 404):
-        raise ClusterError(message(data), status)
+        name = f"{pod.namespace}/{pod.name}"
+        raise ClusterError(f"the gate of pod {name} can't be taken off: {status} {message(data)}", status)
 
 
 def lift_gate(api: Api, name: str, say: Say) -> None:

@@ -12,8 +12,16 @@ from typing import Any
 
 import click
 
-from muster.errors import ConfigurationError, MusterError, NoAnswerError, UsageError, did_you_mean
-from muster.kubeconfig import unreachable
+from muster.errors import (
+    ClusterError,
+    ConfigurationError,
+    MusterError,
+    NoAnswerError,
+    UsageError,
+    did_you_mean,
+)
+from muster.kubeconfig import context_namespace, kubectl, unreachable
+from muster.refused import advice
 
 EXAMPLES = {
     "main": "muster explain job-train",
@@ -52,13 +60,24 @@ def says_errors(command: Callable[..., Any]) -> Callable[..., Any]:
             sys.exit(2)
         except MusterError as error:
             click.echo(f"muster: {error}", err=True)
-            context = click.get_current_context(silent=True)
-            if isinstance(error, NoAnswerError) and context is not None and "kubeconfig" in context.params:
-                asked = context.params["kubeconfig"], context.params.get("context")
-                click.echo(unreachable(*asked), err=True)
+            if isinstance(error, ClusterError) and (told := _what_to_do(error)):
+                click.echo(told, err=True)
             sys.exit(1)
 
     return wrapped
+
+
+def _what_to_do(error: ClusterError) -> str:
+    """Where the command asked a cluster, and the answer was not what it asked for."""
+    context = click.get_current_context(silent=True)
+    if context is None or "kubeconfig" not in context.params:
+        return ""
+    given = context.params
+    asked = given["kubeconfig"], given.get("context")
+    if isinstance(error, NoAnswerError):
+        return unreachable(*asked)
+    namespace = "" if given.get("everywhere") else given.get("namespace") or context_namespace(*asked)
+    return advice(error.status, context.command.name, namespace, kubectl("auth", "whoami", given=asked))
 
 
 class Group(click.Group):

@@ -179,6 +179,30 @@ def test_where_muster_is_not_installed_the_place_is_asked_for_and_nothing_else_l
     [told] = examine(cluster, Place())
     assert (told.level, told.about) == (Level.FAIL, "installation")
     assert "--namespace and --release" in told.do
+    assert "not installed where none is listed (config/quickstart.md)" in told.do
+
+
+@pytest.mark.parametrize(
+    ("status", "do"),
+    [
+        (
+            401,
+            "log in again: the API server does not take these credentials (kubectl auth whoami asks the same)",
+        ),
+        (
+            403,
+            "it takes the right to get configmaps in muster-system, which an administrator gives: ask somebody ",
+        ),
+        (503, "run it again in a minute; "),
+    ],
+)
+def test_who_may_not_read_the_configuration_is_not_sent_to_look_for_muster(status: int, do: str) -> None:
+    cluster = Cluster()
+    cluster.answers[CONFIGURATION] = (status, "no")
+    [told] = examine(cluster, Place())
+    assert (told.level, told.about) == (Level.FAIL, "installation")
+    assert told.do.startswith(do)
+    assert "helm list" not in told.do
 
 
 def test_a_configuration_that_muster_refuses_is_told_in_its_words() -> None:

@@ -12,6 +12,7 @@ from muster.doctor.checks import BEFORE_START, CHECKS
 from muster.doctor.finding import ASK, Finding, Level
 from muster.doctor.patient import Asked, Patient, ask
 from muster.errors import ClusterError, ConfigurationError
+from muster.refused import LOG_IN
 from muster.settings import Settings, load_settings, profile_of
 
 WIDTH = 110
@@ -77,7 +78,7 @@ def _advice(error: ClusterError) -> str:
     """What to do where the API server answered, and not what was asked for."""
     match error.status:
         case 401:
-            return "log in again: it does not take these credentials (kubectl auth whoami asks the same)"
+            return f"{LOG_IN} (kubectl auth whoami asks the same)"
         case 403:
             return ASK
         case 404:
@@ -100,11 +101,23 @@ def _settings(api: Asked, namespace: str, release: str) -> tuple[Settings | None
         if error.status == 0:
             raise
         says = f"the ConfigMap {release} in {namespace} can't be read: {error}"
-        do = "helm list -A shows where Muster is: give --namespace and --release"
-        return None, False, [Finding(Level.FAIL, "installation", says, do)]
+        return None, False, [Finding(Level.FAIL, "installation", says, _to_read_it(error, namespace))]
     except ConfigurationError as error:
         do = f"correct the chart's values and run helm upgrade {release}"
         return None, False, [Finding(Level.FAIL, "configuration", str(error), do)]
+
+
+def _to_read_it(error: ClusterError, namespace: str) -> str:
+    """What to do where the configuration can't be read."""
+    match error.status:
+        case 403:
+            return f"it takes the right to get configmaps in {namespace}, which an administrator gives: {ASK}"
+        case 404:
+            return (
+                "helm list -A shows where Muster is: give --namespace and --release; it is not installed where none "
+                "is listed (config/quickstart.md)"
+            )
+    return _advice(error)
 
 
 def inside() -> bool:
