@@ -369,8 +369,11 @@ def test_presets_are_listed_and_run_with_parameters_on_their_own_cluster(run: Ru
             ("--sizes", "8=1", "--models", "models.json"),
             "--sizes: asks for 8 GPUs, and no model gains beyond 4",
         ),
-        (("nope",), "preset 'nope' is not known; there are: "),
-        (("philly-day:colour=1",), "preset philly-day: 'colour' is not a parameter; it has: jobs, load"),
+        (("nope",), "PRESET: must be one of "),
+        (
+            ("philly-day:colour=1",),
+            "PRESET philly-day: 'colour' is not a parameter of it; it has: jobs, load",
+        ),
         (("philly-day:load=-1",), "preset philly-day: jobs must be 0 or more, all others above 0"),
         (
             ("philly-day", "--jobs", "3"),

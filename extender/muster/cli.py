@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import click
 
+from muster.commands import Number
 from muster.errors import ClusterError, UsageError
 from muster.kubeconfig import context_namespace, context_option, kubeconfig_option
 from muster.usage import Group, says_errors
@@ -35,7 +36,7 @@ class _Lazy(Group):
     }
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted([*super().list_commands(ctx), *self.later])
+        return sorted({*super().list_commands(ctx), *self.later})
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name in self.commands or name not in self.later:
@@ -149,7 +150,7 @@ def explain(
 )
 @click.option("--once", is_flag=True, help="Print all jobs once, uncut; so it is in a pipe.")
 @click.option(
-    "--interval", type=click.FloatRange(0.2), default=2.0, show_default=True, help="Seconds between readings."
+    "--interval", type=Number(0.2), default=2.0, show_default=True, help="Seconds between readings."
 )
 @kubeconfig_option
 @context_option
@@ -191,7 +192,9 @@ def top(**options: Any) -> None:
 @click.option(
     "--as-group", "groups", multiple=True, help="As kubectl's: e.g. muster:break-glass; needs --as."
 )
-@click.option("--timeout", default=120.0, show_default=True, help="Seconds to wait for binds.")
+@click.option(
+    "--timeout", type=Number(0), default=120.0, show_default=True, help="Seconds to wait for binds."
+)
 @kubeconfig_option
 @context_option
 @says_errors
@@ -217,7 +220,8 @@ def release(
     from muster.cluster.credentials import configuration
 
     if (job is None) == (not everything):
-        raise UsageError("give the name of one JOB, or --all")
+        both = f"both, {job} and --all" if everything else "neither"
+        raise UsageError(f"give the name of one JOB, or --all; found {both}")
     if groups and not user:
         raise UsageError("--as-group needs --as")
     api = Api(configuration(kubeconfig, context), impersonate=(user, groups))

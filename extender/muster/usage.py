@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from muster.commands import Command
 from muster.errors import (
     ClusterError,
     ConfigurationError,
@@ -38,6 +39,17 @@ EXAMPLES = {
     "workload": "muster workload --jobs 50 --arrivals poisson:5m --sizes 1=70,4=30 --out jobs.csv",
 }
 """A call of each command that is understood, by its name."""
+ELSEWHERE = {
+    "delete": "kubectl delete job NAME",
+    "describe": "muster explain JOB",
+    "get": "kubectl get gangs",
+    "list": "kubectl get gangs",
+    "logs": "kubectl logs POD",
+    "ls": "kubectl get gangs",
+    "status": "muster top",
+    "submit": "kubectl apply -f job.yaml",
+}
+"""What is typed by who knows kubectl or another scheduler, and what does it here."""
 
 
 def example(name: str | None) -> str:
@@ -80,8 +92,10 @@ def _what_to_do(error: ClusterError) -> str:
     return advice(error.status, context.command.name, namespace, kubectl("auth", "whoami", given=asked))
 
 
-class Group(click.Group):
+class Group(Command, click.Group):
     """A group whose usage errors say what was meant, and give an example of the command."""
+
+    command_class = Command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -89,8 +103,9 @@ class Group(click.Group):
         name = args[0]
         if not name.startswith("-") and self.get_command(ctx, name) is None:
             known = self.list_commands(ctx)
+            meant = f"; did you mean {ELSEWHERE[name]!r}?" if name in ELSEWHERE else did_you_mean(name, known)
             raise click.UsageError(
-                f"No such command {name!r}{did_you_mean(name, known)}. Commands: {', '.join(known)}", ctx
+                f"No such command {name!r}{meant or '.'} Commands: {', '.join(known)}", ctx
             )
         return super().resolve_command(ctx, args)
 

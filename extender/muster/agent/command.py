@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import click
 
+from muster.commands import Command
+
 
 @click.command(
-    add_help_option=False, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
+    cls=Command,
+    add_help_option=False,
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def agent(arguments: tuple[str, ...]) -> None:
@@ -16,7 +20,7 @@ def agent(arguments: tuple[str, ...]) -> None:
     main(list(arguments), "muster agent")
 
 
-@click.command()
+@click.command(cls=Command)
 def hold() -> None:
     """Say which device this container got, and wait: what pods that hold devices run."""
     from muster_report.hold import main

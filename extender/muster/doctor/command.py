@@ -13,10 +13,11 @@ from pathlib import Path
 
 import click
 
+from muster.commands import Command
 from muster.kubeconfig import context_namespace, context_option, kubeconfig_option
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("-n", "--namespace", default="muster-system", show_default=True, help="Muster's own.")
 @click.option("--release", default="muster", show_default=True, help="Name of its objects: the release's.")
 @click.option(

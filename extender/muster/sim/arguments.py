@@ -199,18 +199,23 @@ def like(default: Any, text: str, where: str) -> Any:
     return typed(text, kind if kind in ("bool", "int", "float") else "str", where)
 
 
-def preset(text: str) -> tuple[str, dict[str, Any]]:
-    """NAME or NAME:param=value,...: the name and the parameters, each of its default's type."""
+def preset(text: str, where: str = "--preset") -> tuple[str, dict[str, Any]]:
+    """NAME or NAME:param=value,...: the name and the parameters, each of its default's type. where: it was given."""
     name, _, rest = text.partition(":")
+    there = presets.names()
+    if name not in there:
+        raise UsageError(
+            f"{where}: must be one of {', '.join(there)}; found {name!r}{did_you_mean(name, there)}"
+        )
     known = presets.parameters_of(name)
     found = {}
-    for key, value in pairs(rest, f"preset {text}"):
+    for key, value in pairs(rest, f"{where} {text}"):
         if key not in known:
             raise UsageError(
-                f"preset {name}: {key!r} is not a parameter; it has: {', '.join(known) or 'none'}"
+                f"{where} {name}: {key!r} is not a parameter of it; it has: {', '.join(known) or 'none'}"
                 f"{did_you_mean(key, known)}"
             )
-        found[key] = like(known[key], value, f"preset {name}: {key}")
+        found[key] = like(known[key], value, f"{where} {name}: {key}")
     return name, found
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from muster.commands import Command, Number, WholeNumber
 from muster.errors import UsageError
 
 READABLE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -38,7 +39,7 @@ GROUPS = (
 )
 
 
-class Teaching(click.Command):
+class Teaching(Command):
     """A command whose options are listed by what they are about."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -79,7 +80,7 @@ class Teaching(click.Command):
 )
 @click.option(
     "--draw-models",
-    type=int,
+    type=WholeNumber(0),
     metavar="SEED",
     help="For a trace without models (Philly): draw one of --models for each job, uniformly over those that gain up "
     "to its request. Larger jobs are reported and left out.",
@@ -87,9 +88,9 @@ class Teaching(click.Command):
 @click.option(
     "--vc", "virtual_cluster", default="", metavar="NAME", help="Philly: only jobs of this virtual cluster."
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Of everything random.")
-@click.option("--gpus", type=click.IntRange(1), help="GPUs of the cluster, all alike.")
-@click.option("--gpus-per-node", type=click.IntRange(1), default=8, show_default=True)
+@click.option("--seed", type=WholeNumber(0), default=0, show_default=True, help="Of everything random.")
+@click.option("--gpus", type=WholeNumber(1), help="GPUs of the cluster, all alike.")
+@click.option("--gpus-per-node", type=WholeNumber(1), default=8, show_default=True)
 @click.option(
     "--cluster",
     metavar="PRODUCT=NODESxGPUS,...",
@@ -101,38 +102,38 @@ class Teaching(click.Command):
 @click.option(
     "--round",
     "round_",
-    type=click.FloatRange(0),
+    type=Number(0),
     metavar="S",
     help="Plan only at whole multiples of S seconds.",
 )
 @click.option(
     "--restart",
-    type=click.FloatRange(0),
+    type=Number(0),
     metavar="S",
     help="Seconds without progress when a running job changes, or starts again. [what trace or preset say, else 30; "
     "with --fluid 0]",
 )
 @click.option(
     "--migrate",
-    type=click.FloatRange(0),
+    type=Number(0),
     metavar="S",
     help="The same where only its nodes change. [as --restart]",
 )
 @click.option(
     "--release",
-    type=click.FloatRange(0),
+    type=Number(0),
     metavar="S",
     help="Seconds from when a replica is told to leave, or its job is done, until its GPUs are free. [0]",
 )
 @click.option(
     "--release-spread",
-    type=click.FloatRange(0, 1),
+    type=Number(0, 1),
     metavar="PART",
     help="Each replica's own release is drawn evenly between 1 - PART and 1 + PART times S; 1: as on a cluster. [0]",
 )
 @click.option(
     "--release-rest",
-    type=click.FloatRange(0),
+    type=Number(0),
     metavar="S",
     help="The other replicas of a job that is done leave S later than its first; 1: as where a Job's successPolicy "
     "ends them. [0]",
@@ -146,7 +147,7 @@ class Teaching(click.Command):
 )
 @click.option(
     "--checkpoint",
-    type=click.FloatRange(0),
+    type=Number(0),
     metavar="S",
     help="Seconds between checkpoints: a restart loses what came after the last.",
 )
@@ -161,12 +162,8 @@ class Teaching(click.Command):
     is_flag=True,
     help="Without shares jobs grow within min and max, as on a live cluster. [they have what they ask for]",
 )
-@click.option(
-    "--failures", type=click.FloatRange(0), metavar="S", help="Mean seconds between failures of one node."
-)
-@click.option(
-    "--repair", type=click.FloatRange(0), metavar="S", help="Seconds until a failed node is back. [3600]"
-)
+@click.option("--failures", type=Number(0), metavar="S", help="Mean seconds between failures of one node.")
+@click.option("--repair", type=Number(0), metavar="S", help="Seconds until a failed node is back. [3600]")
 @click.option(
     "--whole-seconds/--exact-seconds",
     default=None,
@@ -292,11 +289,11 @@ def simulate(
     )
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("preset", metavar="[PRESET[:PARAM=VALUE,...]]", required=False)
 @click.option("--list", "listed", is_flag=True, help="The presets with their parameters.")
-@click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--jobs", type=click.IntRange(1), help="How many. [100]")
+@click.option("--seed", type=WholeNumber(0), default=0, show_default=True)
+@click.option("--jobs", type=WholeNumber(1), help="How many. [100]")
 @click.option(
     "--arrivals",
     metavar="SPEC",
@@ -377,7 +374,7 @@ def workload(
         raise UsageError(f"--out {out}: can't be written: {error.strerror or error}") from error
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("dump", type=click.Path(allow_dash=True, dir_okay=False))
 @click.option("--profile", metavar="NAME[:PARAM=VALUE,...]", help="[the dump's own]")
 @click.option("--json", "json_", is_flag=True, help="The plan as one object, with what differs.")

@@ -28,7 +28,7 @@ def drawn(seed: int, given: Mapping[str, Any], form: str | None, out: Path | Non
 
 def preset(text: str, seed: int, form: str | None, out: Path | None) -> str:
     """A paper's workload. Raises UsageError."""
-    name, given = arguments.preset(text)
+    name, given = arguments.preset(text, "PRESET")
     made = presets.load(name, seed, given)
     return _written(made, {"name": name, "seed": seed, "parameters": given}, form, out, presets.options(name))
 

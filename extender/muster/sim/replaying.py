@@ -96,9 +96,11 @@ def _read(source: str) -> Mapping[str, Any]:
     if not isinstance(plain, dict):
         raise UsageError(f"{source}: is no snapshot: must be an object")
     if "version" not in plain:
-        refusal = plain.get("error") if isinstance(plain.get("error"), str) else ""
+        refusal = plain.get("message" if plain.get("kind") == "Status" else "error")
         found = (
-            f"an answer that says: {refusal}" if refusal else f"an object of {', '.join(sorted(plain)[:5])}"
+            f"an answer that says: {refusal}"
+            if isinstance(refusal, str) and refusal
+            else f"an object of {', '.join(sorted(plain)[:5])}"
         )
         raise UsageError(f"{source}: is no snapshot but {found}. {HOW}")
     return plain

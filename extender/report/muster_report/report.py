@@ -430,18 +430,18 @@ class CommandLine(argparse.ArgumentParser):
         """Say it and end with exit code 2."""
         unknown, _, words = message.partition("unrecognized arguments: ")
         if words and not unknown:
-            message = ". ".join(self._unknown(word) for word in words.split())
+            message = " ".join(map(self._unknown, words.split())).removesuffix(".")
         usage = self.format_usage().replace("usage:", "Usage:", 1)
         told = f"{usage}Try '{self.prog} --help' for help.\n\nError: {message}\n"
         self.exit(2, f"{told}For example: {self.prog} {self.example}\n")
 
     def _unknown(self, word: str) -> str:
         if not word.startswith("-"):
-            return f"Unexpected argument {word!r}"
+            return f"Unexpected argument {word!r}."
         word = word.partition("=")[0]
         known = [option for action in self._actions for option in action.option_strings]
         close = difflib.get_close_matches(word, known, n=1)
-        return f"No such option {word!r}" + (f"; did you mean {close[0]!r}?" if close else "")
+        return f"No such option {word!r}" + (f"; did you mean {close[0]!r}?" if close else ".")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
