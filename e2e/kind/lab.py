@@ -2,8 +2,8 @@
 """What scenarios do to processes of a lab, on kind: KindLab has the methods of Lab that they use.
 
 A kubelet starts again what ends, so "does not run" is said to it: Muster's Deployment is scaled to none, and a
-static pod's manifest is taken away. Standing still is SIGSTOP inside of the node. What can't be had here skips,
-with the reason."""
+static pod's manifest is taken away; a Muster with faults may die and hang as it likes (outlived.py). Standing still
+is SIGSTOP inside of the node. What can't be had here skips, with the reason."""
 
 from __future__ import annotations
 
