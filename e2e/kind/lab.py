@@ -70,7 +70,8 @@ class KindLab:
 
     def __init__(self) -> None:
         self.folder = cluster.folder() / "lab"
-        self.shape = self._first = Shape.from_json((cluster.folder() / "shape.json").read_text())
+        made = Shape.from_json((cluster.folder() / "shape.json").read_text())
+        self.shape = self._first = replace(made, replicas=1)
         self._expected: list[re.Pattern[str]] = []
         self._heard: dict[str, int] = {}
         self._aside: float = 0.0
