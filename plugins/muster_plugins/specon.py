@@ -26,9 +26,9 @@ job, the only scale that is known while it trains. E is smoothed: what training 
 minibatch, whose noise alone is above alpha for ever (the paper plots smooth curves of log files and does not say
 how they came about). Each report moves E towards it by 1 - exp(-dt / smoothing), dt = s since the report before.
 The first gain is of a whole interval, has nothing to be compared with and decides nothing but line 19. At the end of
-an interval without a report nothing is read: silence tells no gain. The next gain is of all intervals since the last
-reading, in equal parts. Only jobs of one replica move, and of those only who may be placed again at all
-(`muster.dev/resize: restart`); a node that has no room is no candidate.
+an interval in which no E was told nothing is read, however many steps were: silence tells no gain. The next gain is
+of all intervals since the last reading, in equal parts. Only jobs of one replica move, and of those only who may be
+placed again at all (`muster.dev/resize: restart`); a node that has no room is no candidate.
 
 R(w, t), by which nodes with the same score are ranked, is what specon_nodes.py says.
 """
@@ -111,27 +111,23 @@ class SpeCon:
         report, last = job.report, self.memory.of(job)
         if report is None or report.loss is None or not job.running:
             return None
+        at = report.loss_at or report.at
         if last is None:
             seen = Seen(
-                snapshot.now,
-                report.loss,
-                scale=abs(report.loss),
-                smooth=report.loss,
-                heard=report.at,
-                told=report.at,
+                snapshot.now, report.loss, scale=abs(report.loss), smooth=report.loss, heard=at, told=at
             )
             return seen.as_mapping()
         if last.asked is not None:  # line 3: migrated = True, it is watched no more
             return last._replace(settled=True).as_mapping()
-        value = self.smoothed(last, report.loss, report.at)
+        value = self.smoothed(last, report.loss, at)
         intervals = self._tick(snapshot.now) - self._tick(last.at)
         if not intervals:
-            heard = self.smoothing > 0.0 and report.at > last.heard
-            return last._replace(smooth=value, heard=report.at).as_mapping() if heard else None
-        if report.at <= last.told:  # of this interval nothing is known: silence is no gain of 0
+            heard = self.smoothing > 0.0 and at > last.heard
+            return last._replace(smooth=value, heard=at).as_mapping() if heard else None
+        if at <= last.told:  # of this interval nothing is known: silence is no gain of 0
             return last._replace(at=snapshot.now, missed=last.missed + intervals).as_mapping()
         scale = max(last.scale, abs(value))
-        seen = Seen(snapshot.now, value, scale=scale, smooth=value, heard=report.at, told=report.at)
+        seen = Seen(snapshot.now, value, scale=scale, smooth=value, heard=at, told=at)
         if last.gain is None and snapshot.now - last.at < 0.99 * self.interval:  # started within the interval
             return seen.as_mapping()
         gain = abs(value - last.value) / scale / (last.missed + intervals) if scale > 0.0 else 0.0

@@ -122,6 +122,24 @@ def test_an_interval_without_a_report_is_no_gain_of_0_and_who_reports_seldom_mak
     ]  # fmt: skip
 
 
+def test_steps_that_are_told_between_two_evaluations_make_nobody_converge() -> None:
+    """Evaluated each ten minutes, by 0.015 better for each interval between; steps are told each ten seconds."""
+    policy = load("specon")
+    start = NOW // 30.0 * 30.0
+    me = job("a", worker=1, on=["n0"], shape=CPU)
+    friends = [container("b", "n1"), container("c", "n1")]
+    for passed in range(0, 2400, 10):
+        epochs = passed // 600
+        me = replace(
+            me, report=Report(at=start + passed, loss=10.0 - 3.0 * epochs, loss_at=start + 600.0 * epochs)
+        )
+        kept = policy.observe(me, snapshot(jobs=[me, *friends], now=start + passed))
+        me = me if kept is None else replace(me, memory={"specon": kept})
+        seen = policy.memory.of(me)
+        assert seen is not None
+        assert (seen.category, seen.asked) == (PC, None), passed
+
+
 def test_who_converges_is_watched_by_reports_alone_and_a_late_one_is_no_gain_of_a_single_interval() -> None:
     """The last is 0.012 in three intervals: above alpha were it one's."""
     assert gains({0.0: 1.0, 30.0: 0.9, 60.0: 0.892, 80.0: 0.887, 175.0: 0.875}, 180.0) == [

@@ -137,6 +137,7 @@ class Report:
     samples: training samples processed so far, 0 = not told (then speed counts iterations). workers: replicas that
     took part in the newest steps, 0 = not told: one that was bound a moment ago may still be starting. batch: samples
     of an iteration of all replicas together, 0 = not told. noise: gradient noise scale (samples), 0 = not told.
+    loss_at: when `loss` was told (s), 0 = by this report: steps are told more often than evaluations.
     """
 
     at: float = 0.0
@@ -152,6 +153,7 @@ class Report:
     workers: int = 0
     batch: int = 0
     noise: float = 0.0
+    loss_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,6 +97,22 @@ def test_gradient_noise_stays_until_it_is_told_again_and_outlives_a_leader() -> 
     assert later.noise == 5000.0
 
 
+def test_when_a_loss_was_told_stays_until_it_is_told_again_and_outlives_a_leader() -> None:
+    track = told(started(on(2)), on(2), [(1.0, 1.0)], loss=0.5)
+    assert loss_of(track) == (0.5, 0.0)
+    track = told(track, on(2), [(2.0, 2.0), (3.0, 3.0)])
+    again = report_filter.from_plain(json.loads(json.dumps(report_filter.to_plain(track))))
+    assert loss_of(track) == loss_of(again) == (0.5, 1.0)
+    assert loss_of(told(again, on(2), [(4.0, 4.0)])) == (0.5, 1.0)
+    assert loss_of(told(again, on(2), [(4.0, 4.0)], loss=0.4)) == (0.4, 0.0)
+
+
+def loss_of(track: Track) -> tuple[float | None, float]:
+    newest = report_filter.report(track)
+    assert newest is not None
+    return newest.loss, newest.loss_at
+
+
 @pytest.mark.parametrize("size", [0, -1, 10**10])
 def test_a_batch_size_that_can_t_be_is_left_out(size: int) -> None:
     track = told(started(on(2)), on(2), [(1.0, 1.0)], batch=size)

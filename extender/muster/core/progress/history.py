@@ -136,7 +136,9 @@ def to_plain(track: Track) -> dict[str, object]:
         r = track.newest
         plain["newest"] = [
             *(round(r.at, 3), r.step, r.total, r.epoch, r.steps_per_epoch, r.loss, short(r.speed)),
-            *(r.boundary, r.target, r.samples, *([short(r.noise)] if r.noise else [])),
+            *(r.boundary, r.target, r.samples),
+            *([short(r.noise)] if r.noise or r.loss_at else []),
+            *([round(r.loss_at, 3)] if r.loss_at else []),
         ]
     if track.usual:
         plain["usual"] = round(track.usual, 3)
@@ -187,7 +189,7 @@ def _from(value: Any) -> Track:
 
 
 def _report(value: Sequence[Any]) -> Report:
-    at, step, total, epoch, steps_per_epoch, loss, speed, boundary, target, samples, *noise = value
+    at, step, total, epoch, steps_per_epoch, loss, speed, boundary, target, samples, *more = value
     return Report(
         at=number(at),
         step=number(step),
@@ -199,7 +201,8 @@ def _report(value: Sequence[Any]) -> Report:
         boundary=bool(boundary),
         target=None if target is None else number(target),
         samples=number(samples),
-        noise=number(noise[0]) if noise else 0.0,
+        noise=number(more[0]) if more else 0.0,
+        loss_at=number(more[1]) if more[1:] else 0.0,
     )
 
 

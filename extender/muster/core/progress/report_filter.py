@@ -209,9 +209,11 @@ def _clean(
     epoch = report.epoch if 0 <= report.epoch <= MOST else 0
     length = report.steps_per_epoch if 0.0 < report.steps_per_epoch <= MOST else 0.0
     told = report.samples if 0.0 <= report.samples <= MOST else 0.0
+    loss_at = 0.0
     if last is not None:
         told = told or last.samples
-        loss = last.loss if loss is None else loss
+        if loss is None and last.loss is not None:
+            loss, loss_at = last.loss, last.loss_at or last.at
         target = last.target if target is None else target
         epoch = epoch or last.epoch
         length = length or last.steps_per_epoch
@@ -221,6 +223,7 @@ def _clean(
     return Report(
         *(at, report.step, total, epoch, length, loss, speed, report.boundary, target, told, workers, batch),
         noise=noise,
+        loss_at=loss_at,
     )
 
 
