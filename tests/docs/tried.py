@@ -86,18 +86,18 @@ NEAR: Mapping[str, float] = {
 paper's Workload One (In place), `coddl` of 24 such jobs in place, which report (On their papers' jobs)."""
 
 OWN: Mapping[str, float] = {
-    "specon": 1.3,
+    "specon": 1.7,
     "specon-default": 0.1,
-    "similarity": 0.3,
-    "gavel-isolation": 0.0,
-    "gavel-max-min": -1.5,
+    "similarity": 0.9,
+    "gavel-isolation": -2.6,
+    "gavel-max-min": -1.0,
     "gavel-max-min-perf": -3.8,
     "gavel-ftf": -2.4,
     "gavel-ftf-perf": -1.9,
     "gavel-min-total-duration": 4.5,
     "gavel-min-total-duration-perf": -3.4,
     "gavel-fifo": 4.2,
-    "coach": 0.1,
+    "coach": 0.2,
 }
 """The same of jobs that the profile was made for (On their papers' jobs)."""
 WORKLOAD_ONE: Mapping[str, float] = {"sidecar-default": 0.4}
