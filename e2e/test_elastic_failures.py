@@ -103,38 +103,6 @@ def test_muster_that_dies_while_a_job_grows_goes_on_where_it_was(
     replayed(lab, cluster)
 
 
-@pytest.mark.parametrize(
-    "fault",
-    ["die after 0 POST eviction", "die-sent after 1 POST eviction", "die-sent after 0 PATCH gangs"],
-)
-def test_muster_that_dies_while_a_job_is_restarted_to_grow_goes_on_where_it_was(
-    lab: Lab, cluster: Cluster, namespace: str, fault: str
-) -> None:
-    """Its next places are free and recorded; its policy goes by what it has, and would leave it at both together."""
-    only(lab, cluster, "node-00")
-    with shared_by(lab, "termination", pluginArgs={"termination": {"settling": 20.0}}):
-        cluster.submit(job("b", 5), namespace=namespace)
-        rigid = {one.uid for one in has(cluster, namespace, "b", 5)}
-        cluster.submit(train("a", most=4, sizes="1,2,4", work=1e5, restart=True), namespace=namespace)
-        wait_until(lambda: shares(cluster, namespace).get("a") == 1, what="a has one of the three GPUs left")
-        dies(lab, fault)
-        comes_back(lab, fault)
-        pods = settles(cluster, namespace, {"a": 2, "b": 5})
-        stays(cluster, lambda: shares(cluster, namespace) == {"a": 2, "b": 5}, what="and no third")
-        assert [one.uid for one in bound(cluster.pods(namespace, "a"))] == [one.uid for one in pods["a"]]
-        assert {one.uid for one in pods["b"]} == rigid
-        assert failed(cluster, namespace, "a") == 0
-        wait_until(
-            lambda: (
-                (now := gang(cluster, namespace, "job-a")).get("share") == "2/1/4"
-                and now["replicas"] == "2/2"
-            ),
-            what="its Gang says so",
-            also=lambda: str(gang(cluster, namespace, "job-a")),
-        )
-        replayed(lab, cluster)
-
-
 @pytest.mark.usefixtures("max_min")
 def test_a_restart_between_shrink_and_growth_forgets_nothing(
     lab: Lab, cluster: Cluster, namespace: str

@@ -297,8 +297,6 @@ class Maker:
                     "backoff": self.one([0, 1, 63, 2_147_483_647]),
                     "notBefore": self.one(number),
                     "asked": self.one(number),
-                    "leaving": self.some(3, lambda: self.one(["", *UIDS])),
-                    "restartOn": self.some(3, lambda: self.one([*NODES, "nowhere"])),
                     "recreated": self.one([None, {}, {"since": self.one(number), "until": self.one(number)}]),
                     "barred": [
                         {

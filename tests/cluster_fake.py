@@ -319,8 +319,6 @@ class FakeCluster:
             ),
             backoff=int(ledger.get("backoff") or 0),  # type: ignore[attr-defined]
             not_before=float(ledger.get("notBefore") or 0.0),  # type: ignore[attr-defined]
-            leaving=tuple(ledger.get("leaving") or ()),  # type: ignore[attr-defined]
-            restart_on=tuple(ledger.get("restartOn") or ()),  # type: ignore[attr-defined]
             recreated=Recreation(**ledger.get("recreated") or {}),  # type: ignore[attr-defined]
             node_backoffs=tuple(action.node_backoffs),
             asked=action.asked,
@@ -372,7 +370,7 @@ class Muster:
         self._seen: dict[str, str] = {}
         for event in cluster.events():
             self.ledger.apply(event, cluster.now)
-        self.ledger.take_over(cluster.now)
+        self.ledger.take_over()
         self._known = set(cluster.pods)
 
     def sync(self) -> None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Sequence
 from dataclasses import replace
-from queue import SimpleQueue
 from typing import Any, cast
 
 from muster.cluster import action_executor
@@ -170,29 +168,6 @@ def test_while_a_crowd_starts_what_is_only_told_goes_one_by_one(monkeypatch):
     go.set()
     hands.close(all_of_it=True)
     assert not hands.crowded
-
-
-def test_who_is_to_leave_is_recorded_before_what_is_only_told() -> None:
-    """Capacity that others wait for is not free until it is."""
-    go, api = threading.Event(), FakeApi()
-    sent(api, write("Running", (), exists=False))
-
-    class Held(FakeApi):
-        def request(
-            self, method: str, path: str, body: Any = None, content_type: str = ""
-        ) -> tuple[int, bytes]:
-            if "leaving" not in str(body):
-                go.wait(60)
-            return api.request(method, path, body, content_type)
-
-    heard: SimpleQueue[Sequence[Event]] = SimpleQueue()
-    leaves = write("Resizing", (), exists=True)
-    leaves = replace(leaves, status={**leaves.status, "ledger": {"leaving": ["u0"]}})
-    hands = ActionExecutor(cast(Api, Held()), heard.put, "muster", threads=1)
-    hands.carry_out((*(write("Waiting", (), exists=True) for _ in range(8)), leaves))
-    assert [e.gang.leaving for e in heard.get(timeout=60) if isinstance(e, GangSeen)] == [("u0",)]
-    go.set()
-    hands.close(all_of_it=True)
 
 
 def test_why_a_job_waits_is_told_before_that_others_run():

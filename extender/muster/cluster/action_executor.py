@@ -92,8 +92,6 @@ class ActionExecutor:
             match action:
                 case RecordEvent():
                     self._talk.give(sending)
-                case WriteGang(reservations=(), status={"ledger": {"leaving": [_, *_]}}):
-                    self._starts.give(sending)  # evictions wait for it
                 case WriteGang(reservations=(), status={"state": State.RUNNING | State.FINISHED}):
                     self._book.give(sending, rank=1)
                 case (

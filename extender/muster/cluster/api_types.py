@@ -270,8 +270,6 @@ class GangLedger(_Struct):
     barred: list[GangBar] | None = None
     whole: list[GangWhole] | None = None
     recreated: GangRecreated | None = None
-    leaving: tuple[str, ...] | None = None
-    restart_on: tuple[str, ...] | None = None
     elastic: list[dict[str, Any]] | None = None
 
 

@@ -147,8 +147,6 @@ def gang(data: bytes | msgspec.Raw) -> GangRecord:
         asked=ledger.asked,
         node_backoffs=tuple(NodeBackoff(b.role, b.node, b.until, b.seconds) for b in ledger.barred or ()),
         whole=None if ledger.whole is None else {part.role: part.min for part in ledger.whole},
-        leaving=ledger.leaving or (),
-        restart_on=ledger.restart_on or (),
         recreated=Recreation(ledger.recreated.since, ledger.recreated.until)
         if ledger.recreated is not None
         else Recreation(),

@@ -18,7 +18,6 @@ from functools import partial
 from muster.core import events
 from muster.core.actions.adoption import Adoption
 from muster.core.actions.evict import all_back, evict, give_up, leave_out, leftovers, put_back, send_back
-from muster.core.actions.placed_again import go_on
 from muster.core.actions.provisioning import ask_for_nodes, chosen_for_nodes, drop_nodes
 from muster.core.actions.queue_turns import tell_turn, turns_told
 from muster.core.actions.reconcile_gang import diff
@@ -39,6 +38,7 @@ from muster.types import (
     Action,
     EndReason,
     Event,
+    Evict,
     Fault,
     Job,
     JobKey,
@@ -134,8 +134,6 @@ class Ledger(LedgerState):
             elif job_state is not None and job_state.desired.reservations is None:
                 job_state.desired.reservations = reservations
         self._share(snapshot, plan)
-        for key in sorted(self.shrinking):
-            steps.of(key, partial(go_on, self, key, now))
         self.short_jobs.clear()
         for key, status in plan.statuses.items():
             job_state = self.entries.get(key)
@@ -162,7 +160,11 @@ class Ledger(LedgerState):
     def _tell_all(self, steps: Adoption, snapshot: Snapshot, plan: Plan) -> None:
         """What is to be done beside the plan: told, put back, asked for."""
         now = snapshot.now
-        for key, each in steps.evictions().items():
+        evictions: dict[JobKey, list[Evict]] = {}
+        for action in steps.actions:
+            if isinstance(action, Evict):
+                evictions.setdefault(action.job, []).append(action)
+        for key, each in evictions.items():
             steps.of(key, partial(ends_told, key, each))
         for uid in sorted(self.half_done):
             key = self.job_of[uid]
@@ -233,7 +235,7 @@ class Ledger(LedgerState):
                 self.heard.add(key)
 
     def proceed(self, now: float) -> tuple[Action, ...]:
-        """Between two cycles: the gates of places that the API has recorded since, and who is to leave for others.
+        """Between two cycles: the gates of places that the API has recorded since.
 
         The plan has decided them; waiting for the next one would make every start as slow as the planning of
         the whole cluster. Only for whoever leads.
@@ -248,11 +250,10 @@ class Ledger(LedgerState):
                 and job_state.job is not None
                 and job_state.desired.reservations is not None
             ):
-                steps.of(job_state.key, partial(go_on, self, job_state.key, now))
-                places = job_state.desired.reservations
-                steps.of(job_state.key, partial(ungate, self, job_state, job_state.job, places, now))
-        for key, each in steps.evictions().items():
-            steps.of(key, partial(ends_told, key, each))
+                steps.of(
+                    job_state.key,
+                    partial(ungate, self, job_state, job_state.job, job_state.desired.reservations, now),
+                )
         return tuple(steps.actions)
 
     def rest(self, now: float, plan: Plan) -> None:

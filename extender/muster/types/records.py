@@ -48,8 +48,6 @@ class GangRecord:
     node_backoffs: tuple[NodeBackoff, ...] = ()
     sizes: tuple[tuple[str, int, int], ...] = ()  # role, min, max as they were written
     whole: Mapping[str, int] | None = None  # by role: the minimum it was whole with, None = it never was
-    leaving: tuple[str, ...] = ()  # uids of pods that are to leave since the job is placed again
-    restart_on: tuple[str, ...] = ()  # all of it leaves to start again: a node for each of its elastic role
     recreated: Recreation = field(default_factory=Recreation)
     shrink_blocked_by: str = ""  # why it can't become smaller, as it was written
     facts: Facts | None = None  # of an elastic profile: what was observed of the job

@@ -12,7 +12,7 @@ from muster.core.state.job_state import JobState
 from muster.core.state.quarantine import FEW, SPACES, set_aside, stumbled
 from muster.core.state.reservation_usage import charge_holds, charge_pod
 from muster.core.state.state import LedgerState
-from muster.types import Action, Evict, JobKey
+from muster.types import Action, JobKey
 
 T = TypeVar("T")
 
@@ -63,14 +63,6 @@ class Adoption:
             self.failed.add(key)
             set_aside(self.state, key, "adopt", raised, self.now)
         return made
-
-    def evictions(self) -> Mapping[JobKey, list[Evict]]:
-        """Those among the actions, by job."""
-        found: dict[JobKey, list[Evict]] = {}
-        for action in self.actions:
-            if isinstance(action, Evict):
-                found.setdefault(action.job, []).append(action)
-        return found
 
     def _restore(self, job_state: JobState, before: Sequence[Mapping[str, Any]]) -> None:
         state = self.state

@@ -64,21 +64,16 @@ def evict(
 ) -> Iterator[Action]:
     """The one way to end a pod of ours; nothing where it ends already or a request about it is under way."""
     job_state = state.entries.get(key)
-    if job_state is None or not may_evict(state, job_state, uid, now):
+    pod = job_state.pods.get(uid) if job_state is not None else None
+    if job_state is None or pod is None or pod.phase.ended or pod.deleting:
         return
-    pod = job_state.pods[uid]
-    job_state.in_flight.keep(uid, job_state.in_flight.of(uid).sends(Evict))
+    request = job_state.in_flight.of(uid)
+    if state.waits(request, now):
+        return
+    job_state.in_flight.keep(uid, request.sends(Evict))
     if pod.controller is not None:
         job_state.returning, job_state.desired.evicted = now, True
     yield Evict(key, uid, pod.name, pod.version, pod.tracked, reason, cause, counted(pod))
-
-
-def may_evict(state: LedgerState, job_state: JobState, uid: str, now: float) -> bool:
-    """Whether it is there, does not end already, and no request about it is under way or was refused a moment ago."""
-    pod = job_state.pods.get(uid)
-    if pod is None or pod.phase.ended or pod.deleting:
-        return False
-    return not state.waits(job_state.in_flight.of(uid), now)
 
 
 def goes(state: LedgerState, job_state: JobState, uid: str) -> None:

@@ -8,8 +8,7 @@ from muster.core.actions.save_learned import TEACH_EVERY
 from muster.core.actions.scale_down import shrunk
 from muster.core.gang_object.gang_codec import unqueued
 from muster.core.state.blockers import KEEPS_WHOLE, stays
-from muster.core.state.in_flight import Request
-from muster.core.state.job_state import JobState
+from muster.core.state.job_state import JobState, Request
 from muster.core.state.pods import trust_recorded
 from muster.core.state.state import LedgerState
 from muster.types import (

@@ -9,7 +9,6 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator
 
-from muster.core.actions import placed_again
 from muster.core.actions.resize_events import resized
 from muster.core.actions.save_learned import learn
 from muster.core.actions.told_later import changes_at_once, kept_for, kept_until, starts_at_once
@@ -41,7 +40,7 @@ def diff(state: LedgerState, job_state: JobState, job: Job, status: Status, now:
     if job_state.recorded.gang is None and _only_ends(job):
         return
     reservations = job_state.planned
-    telling = _telling(placed_again.as_left(job_state, job), status, reservations)
+    telling = _telling(job, status, reservations)
     if job_state.in_flight.start:
         return  # what becomes of that request decides what there is to tell
     unrecorded = any(h.uid and not job_state.records(h) for h in reservations)
@@ -51,19 +50,12 @@ def diff(state: LedgerState, job_state: JobState, job: Job, status: Status, now:
             yield from sayings(job_state, job, status, None, now)
             yield first
         return
-    leaves = placed_again.unrecorded(job_state)
-    if unrecorded or leaves or not starts_at_once(state, job_state, status, now):
+    if unrecorded or not starts_at_once(state, job_state, status, now):
         sent = job_state.in_flight.gang.sent is not None
         job_state.in_flight.again |= sent and telling != job_state.in_flight.told
-        stale = (
-            Part.PLACES
-            if unrecorded
-            else Part.LEAVING
-            if leaves
-            else _stale(state, job_state, job, status, telling, now)
-        )
+        stale = Part.PLACES if unrecorded else _stale(state, job_state, job, status, telling, now)
         if stale is not None:
-            at_once = stale in (Part.PLACES, Part.LEAVING) or (
+            at_once = stale is Part.PLACES or (
                 stale is Part.TOLD and status.reason is not Reason.PODS_MISSING
             )
             yield from _write(state, job_state, job, status, telling, now, quiet=not at_once)
@@ -75,10 +67,9 @@ def diff(state: LedgerState, job_state: JobState, job: Job, status: Status, now:
 
 
 class Part(enum.Enum):
-    """Of what a Gang records, what may be stale: another value is wanted. The first three say how soon it is told."""
+    """Of what a Gang records, what may be stale: another value is wanted. The first two say how soon it is told."""
 
     PLACES = "status.placement"
-    LEAVING = "status.ledger.leaving"
     TOLD = "state, reason, message and replicas"
     GANG = "the object itself"
     FORM = "the names of its fields"
@@ -235,7 +226,7 @@ def _write(
         owner=job.owner,
         status=status_of(
             job_state,
-            placed_again.as_left(job_state, job),
+            job,
             telling,
             turn,
             reservations,
@@ -267,7 +258,7 @@ def rewrite(
     state: LedgerState, job_state: JobState, job: Job, status: Status, now: float
 ) -> Iterator[Action]:
     """The Gang of a job of which nothing is new but what is not compared."""
-    telling = _telling(placed_again.as_left(job_state, job), status, job_state.planned)
+    telling = _telling(job, status, job_state.planned)
     yield from _write(state, job_state, job, status, telling, now, quiet=False)
 
 

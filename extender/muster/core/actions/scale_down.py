@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from muster.core.actions import placed_again
-from muster.core.actions.evict import REFUSED, evict, may_evict
+from muster.core.actions.evict import REFUSED, evict
 from muster.core.sharing.shrink import stands
 from muster.core.state.blockers import KEEPS_FIRST, KEEPS_MOST, stays
 from muster.core.state.job_state import JobState
 from muster.core.state.state import LedgerState
-from muster.types import Action, EndReason, Evict, Job, JobKey, Outcome, Plan, Shrink, elastic_role
+from muster.types import Action, Evict, Job, JobKey, Outcome, Plan, Shrink, elastic_role
 
 
 def restart_on(job: Job, plan: Plan, leaving: int, *, rounds: bool) -> tuple[str, ...]:
@@ -38,7 +37,7 @@ def out_of_round(state: LedgerState, plan: Plan) -> None:
 
 def overtake(state: LedgerState, plan: Plan) -> None:
     """Evictions that an earlier plan decided and that have not begun are called back where this plan makes the job
-    larger again; not of a job that is placed again: it has other places, and is to have those alone."""
+    larger again."""
     found = ((key, state.entries.get(key)) for key in state.shrinking)
     shrinking = {
         key: job_state for key, job_state in found if job_state is not None and job_state.desired.leaving
@@ -48,24 +47,21 @@ def overtake(state: LedgerState, plan: Plan) -> None:
         uid
         for key, job_state in shrinking.items()
         if _grows(state, key, plan)
-        for uid, why in job_state.desired.leaving.items()
-        if why is not EndReason.MOVE and job_state.in_flight.of(uid).sent is Evict
+        for uid in job_state.desired.leaving
+        if job_state.in_flight.of(uid).sent is Evict
     )
 
 
 def let_go(state: LedgerState, plan: Plan, shrink: Shrink, now: float) -> Iterator[Action]:
-    """A replica leaves while its job goes on; of a job that is placed again once that is recorded."""
-    job_state = state.entries[shrink.job]
-    if not may_evict(state, job_state, shrink.uid, now):
-        return
-    if shrink.reason is EndReason.MOVE:
-        placed_again.leaves(job_state, shrink.uid, shrink.cause)
-    else:
-        yield from evict(state, shrink.job, shrink.uid, shrink.reason, shrink.cause, now)
-    job_state.desired.leaving = {**job_state.desired.leaving, shrink.uid: shrink.reason}
-    state.shrinking.add(shrink.job)
-    begin_change(state, job_state, plan, now, leaves=True)
-    state.dirty.add(shrink.job)
+    """A replica leaves while its job goes on."""
+    evictions = tuple(evict(state, shrink.job, shrink.uid, shrink.reason, shrink.cause, now))
+    if evictions:
+        job_state = state.entries[shrink.job]
+        job_state.desired.leaving |= {shrink.uid}
+        state.shrinking.add(shrink.job)
+        begin_change(state, job_state, plan, now, leaves=True)
+        state.dirty.add(shrink.job)
+    yield from evictions
 
 
 def _grows(state: LedgerState, key: JobKey, plan: Plan) -> bool:
@@ -100,7 +96,13 @@ def shrunk(state: LedgerState, job_state: JobState, uid: str, outcome: Outcome, 
     if 200 <= outcome.status < 300:
         job_state.shrink_blocked_for = 0.0
         return
-    placed_again.stays_after_all(job_state, uid)
+    job_state.desired.leaving -= {uid}
+    facts = job_state.facts
+    if job_state.desired.changing == "move":
+        job_state.facts = replace(facts, moves=max(0, facts.moves - 1))
+    elif job_state.desired.changing:
+        job_state.facts = replace(facts, resizes=max(0, facts.resizes - 1))
+    job_state.desired.changing = ""
     if outcome.status == REFUSED:
         stays(
             state, job_state, outcome, min(2 * job_state.shrink_blocked_for or KEEPS_FIRST, KEEPS_MOST), now

@@ -13,7 +13,6 @@ from muster.core.progress.curves import by_count
 from muster.core.progress.eta import Outlook
 from muster.core.reasons.shares import with_silence
 from muster.core.reasons.words import clock
-from muster.core.state.job_builder import is_alive
 from muster.core.state.job_state import NO_MEMORY, UNTOUCHED, JobState, Untold
 from muster.core.state.state import LedgerState
 from muster.core.workload.job_events import told, told_gang
@@ -164,8 +163,6 @@ def _remembered(job_state: JobState) -> dict[str, object] | None:
         "whole": [{"role": role, "min": count} for role, count in sorted(job_state.whole.items())]
         if job_state.whole is not None
         else None,
-        "leaving": _still_leaving(job_state) or None,
-        "restartOn": list(job_state.desired.restart_on) or None,
         "elastic": [
             gang_codec.plain(
                 job_state.facts,
@@ -183,11 +180,6 @@ def _remembered(job_state: JobState) -> dict[str, object] | None:
         or None,
     }
     return parts if any(parts.values()) else None
-
-
-def _still_leaving(job_state: JobState) -> list[str]:
-    found = ((uid, job_state.pods.get(uid)) for uid in job_state.desired.replaced)
-    return [uid for uid, pod in found if pod is not None and is_alive(pod)]
 
 
 def _story(steps: tuple[Step, ...]) -> list[dict[str, object]] | None:

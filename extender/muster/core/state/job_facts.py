@@ -62,7 +62,7 @@ def lived(state: LedgerState, job_state: JobState, job: Job, now: float) -> Job:
             state.guarded_jobs.discard(job_state.key)
         else:
             state.again(job_state.key, job_state.shrink_blocked_until)
-    until = (now if job_state.desired.unsent else job_state.returning) + SUCCESSOR
+    until = job_state.returning + SUCCESSOR
     if any(len(role.members) + role.ended < role.max for role in job.roles):
         until = max(until, job_state.newest_pod + CREATING)
     if job.expects and now < until:

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 
 from muster.core.progress import batch
 from muster.core.progress.report_filter import EMPTY, Track
-from muster.core.state.in_flight import InFlight
 from muster.core.workload.whole import STILL, Clock, Whole
+from muster.errors import InvariantError
 from muster.types import (
+    Action,
     Condition,
     EndReason,
     Facts,
@@ -33,8 +34,6 @@ from muster.types import (
 UNTOUCHED = Facts()  # of a job that never ran
 OPEN = (Phase.GATED, Phase.UNGATED)  # of a pod that has a place to take, or is on its way to it
 NO_MEMORY: Mapping[str, object] = MappingProxyType({})
-NOBODY: Mapping[str, EndReason] = MappingProxyType({})
-NO_WORDS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass
@@ -101,31 +100,79 @@ class Desired:
     """All of it was to go back to the gate, and it has not run since."""
     evicted: bool = False
     """We ended some of it, and it has not run whole since."""
-    leaving: Mapping[str, EndReason] = field(default_factory=lambda: NOBODY)
-    """Pods that are to leave while the job goes on, by uid, and why: on their nodes, but no replicas any more."""
-
-    unsent: Mapping[str, str] = field(default_factory=lambda: NO_WORDS)
-    """Of these: whose eviction is not sent yet, and its cause (core.actions.placed_again)."""
-
-    @property
-    def replaced(self) -> tuple[str, ...]:
-        """uids of those that leave since the job is placed again, sorted."""
-        return tuple(sorted([uid for uid, why in self.leaving.items() if why is EndReason.MOVE]))
-
-    def stays(self, uid: str) -> None:
-        """The pod is not to leave any more, or has left."""
-        self.leaving = {other: why for other, why in self.leaving.items() if other != uid}
-        self.sends(uid)
-
-    def sends(self, uid: str) -> None:
-        """Its eviction does not wait any more."""
-        if uid in self.unsent:
-            self.unsent = {other: cause for other, cause in self.unsent.items() if other != uid}
+    leaving: frozenset[str] = frozenset()
+    """uids of pods that are to leave while the job goes on: on their node still, but no replicas any more."""
 
     def tells(self, grant: Grant | None, now: float) -> None:
         """From now on another batch size is told, if the grant that is to be kept has one."""
         if self.batch_since is None or batch.granted(self.grant) != batch.granted(grant):
             self.batch_since = now
+
+
+class Request(NamedTuple):
+    """Requests about one object of the API, one at a time: `sends`, and then `taken`, `refused` or `dropped`. The
+    answer to another kind of request than the one under way (an earlier term sent it) ends nothing."""
+
+    sent: type[Action] | None = None
+    """What is under way; None: nothing is."""
+    not_before: float = 0.0
+    """When the next may be sent (Unix s)."""
+    refusals: int = 0
+    """In a row; an answer of a server that is away is none."""
+
+    def sends(self, kind: type[Action], not_before: float = 0.0) -> Request:
+        """A request of that kind is sent. not_before: of the one after it, where this one changes nothing."""
+        if self.sent is not None:
+            raise InvariantError(f"{kind.__name__} is sent while {self.sent.__name__} is under way")
+        return Request(kind, max(self.not_before, not_before), self.refusals)
+
+    def taken(self, kind: type[Action]) -> Request:
+        """The API has done it."""
+        return self.dropped(kind)._replace(refusals=0)
+
+    def refused(self, kind: type[Action], not_before: float, refusals: int) -> Request:
+        """The API has not done it, and it is not asked again before then."""
+        return self.dropped(kind)._replace(not_before=not_before, refusals=refusals)
+
+    def dropped(self, kind: type[Action] | None = None) -> Request:
+        """It is not awaited any more, whatever became of it; None: whatever it was."""
+        return self._replace(sent=None) if kind is None or kind is self.sent else self
+
+
+IDLE = Request()
+
+
+@dataclass
+class InFlight:
+    """Requests for a job whose answers are awaited, and when what was refused may be sent again."""
+
+    gang: Request = IDLE
+    """About its Gang: written or deleted."""
+    nodes: Request = IDLE
+    """About its ProvisioningRequest: an autoscaler is asked for nodes, or told that none are needed."""
+    start: bool = False
+    """The patch of its first pod, which carries the placement, is being sent."""
+    pods: dict[str, Request] = field(default_factory=dict)
+    """About its pods, by uid, where there is anything to say."""
+    told: tuple[str, str, str, str] = ("", "", "", "")  # by the write of its Gang, as `Recorded.told`
+    again: bool = False  # something else was wanted since that was sent
+
+    def of(self, uid: str) -> Request:
+        """About one of its pods."""
+        return self.pods.get(uid, IDLE)
+
+    def keep(self, uid: str, request: Request) -> None:
+        """What is about one of its pods from now on."""
+        if request == IDLE:
+            self.pods.pop(uid, None)
+        else:
+            self.pods[uid] = request
+
+    def drop(self) -> None:
+        """Nothing is awaited any more."""
+        self.gang, self.nodes, self.start = self.gang.dropped(), self.nodes.dropped(), False
+        for uid, request in list(self.pods.items()):
+            self.keep(uid, request.dropped())
 
 
 class Size(NamedTuple):
@@ -219,7 +266,7 @@ class JobState:
         if self.desired.reservations is not None:
             return self.desired.reservations
         gang = self.recorded.gang
-        if gang is not None and gang.placement and not self._begun_again(gang):
+        if gang is not None and gang.placement:
             return gang.placement
         return tuple([h for h in self.carried if h.uid in self.pods and self.pods[h.uid].phase in OPEN])
 
@@ -228,13 +275,6 @@ class JobState:
         """The placement of the last start, where a pod carries it; replicas that have left the job included."""
         carrier = self.recorded.carrier
         return self.pods[carrier].carries if carrier else ()
-
-    def _begun_again(self, gang: GangRecord) -> bool:
-        """Whether all that ran was to leave when the Gang was written, and it has started again since: by the
-        placement that a pod carries, where only pods that wait are left."""
-        carrier = self.recorded.carrier
-        whole = bool(gang.leaving) and gang.replicas.startswith("0/")
-        return whole and bool(carrier) and carrier not in gang.leaving
 
     def records(self, reservation: Reservation) -> bool:
         """Whether a place stands on the API, so that its gate may come off."""

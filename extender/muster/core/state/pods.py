@@ -12,9 +12,8 @@ from dataclasses import replace
 from functools import partial
 
 from muster.core.reasons.waiting import NO_PLAN
-from muster.core.state.in_flight import IDLE
 from muster.core.state.job_builder import is_alive
-from muster.core.state.job_state import JobState, fresh_start, reopened
+from muster.core.state.job_state import IDLE, JobState, fresh_start, reopened
 from muster.core.state.reservation_usage import charge_holds, charge_pod, set_holds
 from muster.core.state.state import LedgerState
 from muster.core.state.trust import of_its_namespace, trust_again, trusted
@@ -198,8 +197,8 @@ def _hand_over(state: LedgerState, uid: str, before: JobState, job_state: JobSta
     """What is wanted of a pod, and in flight for it, goes with it to the job that it is of now."""
     job_state.in_flight.keep(uid, before.in_flight.pods.pop(uid, IDLE))
     if uid in before.desired.leaving:
-        job_state.desired.leaving = {**job_state.desired.leaving, uid: before.desired.leaving[uid]}
-        before.desired.stays(uid)
+        before.desired.leaving -= {uid}
+        job_state.desired.leaving |= {uid}
         state.shrinking.add(job_state.key)
 
 
@@ -289,7 +288,7 @@ def pod_gone(state: LedgerState, uid: str, now: float) -> None:
         job_state = state.entries[key]
         job_state.in_flight.pods.pop(uid, None)
         if uid in job_state.desired.leaving:
-            job_state.desired.stays(uid)
+            job_state.desired.leaving -= {uid}
             job_state.returning = now
         _leave(state, uid, key)
     state.owners.leave(uid)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 
 from muster.core.progress import report_filter
-from muster.core.state.in_flight import InFlight
-from muster.core.state.job_state import NO_MEMORY, JobState, Size
+from muster.core.state.job_state import NO_MEMORY, InFlight, JobState, Size
 from muster.core.state.pods import belongs, rejoin, trust_recorded
 from muster.core.state.quarantine import set_aside
 from muster.core.state.queue_time import short_since
@@ -14,7 +13,7 @@ from muster.core.state.recreated import recalled
 from muster.core.state.reservation_usage import charge_holds, set_holds
 from muster.core.state.state import LedgerState
 from muster.core.state.trust import placed_by_us
-from muster.types import EndReason, GangRecord, State
+from muster.types import GangRecord, State
 
 RAN = (State.RUNNING, State.RESIZING)
 """States of a job that is whole."""
@@ -140,28 +139,14 @@ def take_over(state: LedgerState, now: float) -> None:
         if job_state.desired.reservations is not None:
             set_holds(state, job_state, ())
             job_state.desired.reservations = None
-        job_state.in_flight = InFlight()
+        job_state.in_flight, job_state.desired.leaving = InFlight(), frozenset()
         job_state.recorded.granted = None
         try:
             _recall(state, job_state)
-            _inherit(state, job_state, now)
             charge_holds(state, job_state)
         except Exception as error:
             set_aside(state, job_state.key, "apply", error, now)
         state.dirty.add(job_state.key)
-
-
-def _inherit(state: LedgerState, job_state: JobState, now: float) -> None:
-    """A job that an earlier leader was about to place again, and of which it may have ended some already."""
-    gang, desired = job_state.recorded.gang, job_state.desired
-    leaving = [uid for uid in gang.leaving if uid in job_state.pods] if gang is not None else []
-    desired.leaving = dict.fromkeys(leaving, EndReason.MOVE)
-    desired.unsent = dict.fromkeys(leaving, "it is placed again")
-    desired.restart_on = gang.restart_on if gang is not None else ()
-    if gang is not None and gang.leaving:
-        job_state.returning = now  # its places wait for the next pods
-    if leaving:
-        state.shrinking.add(job_state.key)
 
 
 def step_down(state: LedgerState) -> None:
