@@ -50,6 +50,8 @@ from muster_plugins.specon_nodes import Board, home
 PC, WC, CC = "progressing", "watching", "converged"
 SLACK = 1e-6
 """Seconds by which a cycle may come too early: times are sums of floats."""
+ROUNDED = 0.001
+"""s by which a report's time is another one after a restart (a Gang keeps it to the millisecond)."""
 
 
 class Seen(NamedTuple):
@@ -124,11 +126,12 @@ class SpeCon:
         if not intervals:
             heard = self.smoothing > 0.0 and at > last.heard
             return last._replace(smooth=value, heard=at).as_mapping() if heard else None
-        if at <= last.told:  # of this interval nothing is known: silence is no gain of 0
-            return last._replace(at=snapshot.now, missed=last.missed + intervals).as_mapping()
+        began = last.gain is None and snapshot.now - last.at < 0.99 * self.interval  # within this interval
+        if at <= last.told + ROUNDED:  # of this interval nothing is known: silence is no gain of 0
+            return last._replace(at=snapshot.now, missed=last.missed + (not began) * intervals).as_mapping()
         scale = max(last.scale, abs(value))
         seen = Seen(snapshot.now, value, scale=scale, smooth=value, heard=at, told=at)
-        if last.gain is None and snapshot.now - last.at < 0.99 * self.interval:  # started within the interval
+        if began:
             return seen.as_mapping()
         gain = abs(value - last.value) / scale / (last.missed + intervals) if scale > 0.0 else 0.0
         category, asks = self.judged(last.category, gain, last.gain)

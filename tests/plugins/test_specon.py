@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from muster.core.progress import report_filter
 from muster.points import Profile, load
 from muster.types import Facts, Job, Move, Report, Snapshot, Use
 from muster_plugins.specon import CC, PC, WC, Seen, SpeCon
@@ -428,6 +429,35 @@ def test_a_report_counts_once_however_many_cycles_see_it() -> None:
     seen = policy.memory.of(me)
     assert seen is not None
     assert seen.smooth == pytest.approx(2.0 - (1.0 - np.exp(-0.1)))
+
+
+def test_the_time_of_a_report_that_a_restart_of_ours_has_rounded_is_no_new_one() -> None:
+    start = NOW // 30.0 * 30.0
+    friends = [container("b", "n1")]
+    before = Seen(start, 1.0, 0.3, 1.0, told=start - 1.0).as_mapping()
+    told = Report(at=start + 29.0006, loss=0.5, step=1.0)
+    me = job("a", worker=1, on=["n0"], report=told, memory={"specon": before})
+    kept = POLICY.observe(me, snapshot(jobs=[me, *friends], now=start + 30.0))
+    track = report_filter.from_plain(report_filter.to_plain(replace(report_filter.EMPTY, newest=told)))
+    assert kept is not None
+    assert track.newest is not None
+    assert track.newest.at > told.at
+    me = replace(me, report=track.newest, memory={"specon": kept})
+    silent = POLICY.memory.of(
+        replace(me, memory={"specon": POLICY.observe(me, snapshot(jobs=[me, *friends], now=start + 60.0))})
+    )
+    assert silent is not None
+    assert (silent.gain, silent.missed) == (0.5, 1)
+
+
+def test_a_first_gain_is_that_of_a_whole_interval_also_where_nothing_was_told_until_that_began() -> None:
+    start, me = NOW // 30.0 * 30.0, job("a", worker=1, on=["n0"])
+    for now, at, loss in ((29.5, 29.4, 1.0), (30.0, 29.4, 1.0), (60.0, 59.0, 0.7)):
+        me = replace(me, report=Report(at=start + at, loss=loss))
+        me = replace(me, memory={"specon": POLICY.observe(me, snapshot(jobs=[me], now=start + now))})
+    seen = POLICY.memory.of(me)
+    assert seen is not None
+    assert seen.gain == pytest.approx(0.3)
 
 
 def test_a_container_whose_owner_never_said_that_it_can_be_restarted_stays() -> None:
