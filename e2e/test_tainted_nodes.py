@@ -12,7 +12,8 @@ import yaml
 from e2e.cluster import Cluster, Pod
 from e2e.lab import Lab, NodeGroup, Shape
 from e2e.lab.places import CHECKOUT
-from e2e.scenario import gang, pod, runs_whole, wait_until
+from e2e.operated import jobset, role, run
+from e2e.scenario import a_namespace, gang, pod, runs_whole, wait_until
 
 pytestmark = pytest.mark.lab
 
@@ -73,3 +74,17 @@ def test_the_job_of_the_readme_runs_on_nodes_that_others_are_kept_off(
         what="its Gang names the taint",
         also=lambda: str(cluster.gangs("default")),
     )
+
+
+@pytest.mark.operators("jobset")
+def test_a_driver_starts_there_whose_workers_come_later(new_lab: Callable[..., Lab]) -> None:
+    """Of roles without pods only the template is known, which says nothing of the taint: admission will."""
+    shape = Shape(
+        groups=(NodeGroup(2, taints=(TAINT,)),), operators=("jobset",), set_values=("sharedNodes=false",)
+    )
+    cluster = Cluster(new_lab(shape).kubeconfig)
+    in_order = {"startupPolicy": {"startupPolicyOrder": "InOrder"}}
+    with a_namespace(cluster, "tainted") as namespace:
+        made = jobset("ordered", in_order, driver=role(1, gpus=4), workers=role(2, gpus=4))
+        cluster.submit(made, namespace=namespace)
+        run(cluster, namespace, {"driver": 1, "workers": 2})

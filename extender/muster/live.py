@@ -82,6 +82,7 @@ class Settled:
     lease_name: str
     learned: str = ""  # name of the ConfigMap beside the Lease that keeps what jobs taught
     devices: InPlaceSettings | None = None  # None: no GPU of a running pod changes
+    lets_on: bool = False  # admission gives pods of ours the toleration of our nodes' taint
 
 
 class Driver:
@@ -109,7 +110,7 @@ class Driver:
         self._reflectors = [Reflector(api, r, self.take, self._past.set) for r in resources]
         self._shelf = Shelf(api, settled.lease_namespace, settled.learned)
         self._hands = ActionExecutor(api, self.take, settled.scheduler, shelf=self._shelf)
-        self._owners = Owners(api, settled.scheduler, self.take)
+        self._owners = Owners(api, settled.scheduler, self.take, lets_on=settled.lets_on)
         self._claims = Reader("claims", claims(api), self.take, workers=2)
         self._quotas = Reader("quotas", quotas(api), self.take)
         self._budgets = Reader("budgets", budgets(api), self.take)

@@ -197,7 +197,7 @@ def _admits(settings: Settings, secured: Secured) -> Admits:
         gate=settings.mode == "active",
         scheduler=settings.scheduler_name,
         binder=settings.cluster_scheduler if settings.binder == "cluster" else "",
-        lets_on=settings.mode == "active" and settings.binder == "own" and not settings.leader.own,
+        lets_on=_lets_on(settings),
         report_url=settings.reporting.url if settings.reporting.enabled else "",
         authority=secured.authority if settings.reporting.tell_authority else bytes,
     )
@@ -211,7 +211,12 @@ def _settled(settings: Settings, secured: Secured) -> Settled:
         lease_name=settings.leader.lease,
         learned=learned_by(settings.leader.lease) if settings.reporting.enabled else "",
         devices=in_place_settings(settings, secured.authority) if settings.devices.enabled else None,
+        lets_on=_lets_on(settings),
     )
+
+
+def _lets_on(settings: Settings) -> bool:
+    return settings.mode == "active" and settings.binder == "own" and not settings.leader.own
 
 
 def _reload(config_file: Path, settings: Settings, driver: Driver, ended: threading.Event) -> None:

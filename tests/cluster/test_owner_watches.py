@@ -161,3 +161,38 @@ def test_an_owner_that_is_not_there_or_can_not_be_declares_nothing_and_reaches_n
     it.read()
     assert it.heard == [unknown(one)]
     assert [path for path in server.asked if ".." in path or "healthz" in path] == []
+
+
+@pytest.mark.parametrize("listed", [True, False])
+@pytest.mark.parametrize(
+    ("said", "tolerates"),
+    [
+        ([], [("muster.dev/scheduler", "Exists", "", "")]),
+        ([{"key": "a"}], [("a", "Equal", "", ""), ("muster.dev/scheduler", "Exists", "", "")]),
+        ([{"operator": "Exists"}], [("", "Exists", "", "")]),
+        (
+            [{"key": "muster.dev/scheduler", "value": "other"}],
+            [("muster.dev/scheduler", "Equal", "other", "")],
+        ),
+    ],
+)
+def test_a_role_without_pods_is_taken_to_tolerate_what_admission_will_have_its_pods_tolerate(
+    said: list[dict[str, str]], tolerates: list[tuple[str, str, str, str]], *, listed: bool
+) -> None:
+    made = jobset("a", 2)
+    container = {"name": "c", "resources": {"requests": {"nvidia.com/gpu": "1"}}}
+    pod = {"schedulerName": "muster", "tolerations": said, "containers": [container]}
+    made["spec"]["replicatedJobs"][0]["template"]["spec"]["template"] = {"spec": pod}
+    for lets_on in (True, False):
+        reading = Reading(Server(made, listed=listed))
+        reading.owners = Owners(
+            cast(Api, Server(made, listed=listed)), "muster", reading.heard.extend, lets_on=lets_on
+        )
+        reading.want(owner("a"))
+        reading.watch()
+        reading.read()
+        (role,) = next(
+            one.owner.roles for one in reading.heard if isinstance(one, OwnerSeen) and one.owner.roles
+        )
+        wanted = tolerates if lets_on else tolerates[: len(said)]
+        assert [tuple(one) for one in role.shape.tolerations] == wanted

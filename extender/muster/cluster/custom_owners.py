@@ -30,7 +30,7 @@ from muster.cluster.custom_types import (
 )
 from muster.core.workload import identity
 from muster.core.workload.volumes import VOLUMES
-from muster.types import DeclaredRole, Owner, OwnerRecord, Shape
+from muster.types import DeclaredRole, Owner, OwnerRecord, Shape, Toleration
 
 Roles = tuple[DeclaredRole, ...]
 
@@ -81,6 +81,21 @@ def _shape(spec: api_types.PodSpec) -> Shape:
     """What a pod of the template asks for; whether its volumes are an obstacle is known when it has pods."""
     shape = decode_pods.shape(spec)
     return replace(shape, unmodelled=tuple(why for why in shape.unmodelled if why != VOLUMES))
+
+
+def let_on(record: OwnerRecord) -> OwnerRecord:
+    """The owner's pods of ours as admission will make them where Muster binds: they tolerate its nodes' taint."""
+    roles = [
+        replace(role, shape=_let_on(role.shape)) if role.ours and role.shape != Shape() else role
+        for role in record.roles
+    ]
+    return replace(record, roles=tuple(roles)) if roles else record
+
+
+def _let_on(shape: Shape) -> Shape:
+    if any(one.key == identity.SCHEDULER or not (one.key or one.effect) for one in shape.tolerations):
+        return shape  # it says itself what it tolerates of it
+    return replace(shape, tolerations=(*shape.tolerations, Toleration(identity.SCHEDULER, "Exists")))
 
 
 # ---- one function a kind: bytes and our schedulerName to roles and where it stands ----

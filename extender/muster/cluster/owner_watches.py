@@ -57,10 +57,10 @@ Wanted = Mapping[str, tuple[str, Owner]]
 
 
 class Owners:
-    """Watches by kind, and readers of the rest."""
+    """Watches by kind, and readers of the rest. lets_on: admission gives pods of ours the toleration of our taint."""
 
-    def __init__(self, api: Api, scheduler: str, sink: Sink) -> None:
-        self._api, self._scheduler, self._sink = api, scheduler, sink
+    def __init__(self, api: Api, scheduler: str, sink: Sink, *, lets_on: bool = False) -> None:
+        self._api, self._scheduler, self._sink, self._lets_on = api, scheduler, sink, lets_on
         self.reader: Reader[Key] = Reader(
             "owners", self._read, sink, WORKERS, lambda key: OwnerGone(key[1].uid)
         )
@@ -129,7 +129,7 @@ class Owners:
         version = f"{kind[0]}/{version}"
 
         def decode(raw: msgspec.Raw) -> tuple[str, Event]:
-            record = custom_owners.record(raw, version, kind[1], self._scheduler)
+            record = self._record(raw, version, kind[1])
             return record.owner.uid, OwnerSeen(record)
 
         resource = Resource(f"{plural} of {kind[0]}", path(version, plural), decode, OwnerGone, optional=True)
@@ -188,8 +188,12 @@ class Owners:
             return unknown
         if status != 200:
             raise ClusterError(message(data), status)
-        found = custom_owners.record(data, owner.api_version, owner.kind, self._scheduler)
+        found = self._record(data, owner.api_version, owner.kind)
         return found if found.owner.uid == owner.uid else unknown
+
+    def _record(self, raw: bytes | msgspec.Raw, version: str, kind: str) -> OwnerRecord:
+        found = custom_owners.record(raw, version, kind, self._scheduler)
+        return custom_owners.let_on(found) if self._lets_on else found
 
     def _plural(self, owner: Owner) -> str:
         key = (owner.api_version, owner.kind)
