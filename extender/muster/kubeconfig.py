@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from typing import Any
 
@@ -55,8 +56,9 @@ def unreachable(kubeconfig: str | None, context: str | None) -> str:
     name = context or (str(active["name"]) if active is not None else "")
     version = kubectl("version", given=(kubeconfig, name))
     others = ", ".join(str(one["name"]) for one in contexts if one["name"] != name)
+    host = re.sub(r"//[^/@]*@", "//", str(told.host))  # whose password may stand before it
     return (
-        f"no answer from {told.host} (kubeconfig {file}, context {name}): is it up, and is there a way to it, by "
+        f"no answer from {host} (kubeconfig {file}, context {name}): is it up, and is there a way to it, by "
         f"a VPN for one? Try: {version}"
         + (
             f"; or another context by --context: {others}"

@@ -47,7 +47,18 @@ NOT_AS_KUBECTL = "is none that can be used: its clusters, contexts and users are
         ("- a\n", None, "expected clusters, contexts and users, found a list;"),
         ("", None, "expected clusters, contexts and users, found nothing;"),
         ("3", None, "expected clusters, contexts and users, found a number;"),
-        ("\x00", None, "expected text in YAML: unacceptable character"),
+        ("\x00", None, "expected text in YAML;"),
+        ("[" * 3000, None, "expected text in YAML;"),
+        ("*sesame", None, "FILE: is none that can be used: line 1: found undefined alias ...;"),
+        ("!sesame x", None, "line 1: could not determine a constructor for the tag ...;"),
+        ("!!int sesame", None, "expected text in YAML;"),
+        ("!!timestamp sesame", None, "expected text in YAML;"),
+        ("!!bool sesame", None, "expected text in YAML;"),
+        (
+            KUBECONFIG.replace("user: {}", "user: {exec: sesame}"),
+            None,
+            "can't be used: its clusters, contexts",
+        ),
         (KUBECONFIG.replace("{cluster: one, user: one}", "one"), None, NOT_AS_KUBECTL),
         (KUBECONFIG.replace("[{name: one, user: {}}]", "5"), None, NOT_AS_KUBECTL),
         (KUBECONFIG.replace('"https://127.0.0.1:1"', "5"), None, "can't be used: its clusters, contexts"),
@@ -72,7 +83,7 @@ def test_a_kubeconfig_that_leads_nowhere_is_named_with_what_was_found(
 def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
     file = tmp_path / "config"
     file.write_bytes(b"\xff\xfe\xff")
-    with pytest.raises(ConfigurationError, match="is none that can be used: expected text in YAML: "):
+    with pytest.raises(ConfigurationError, match="is none that can be used: expected text in YAML;"):
         configuration(str(file))
 
 

@@ -24,8 +24,11 @@ UNUSABLE = (
     LookupError,
     TypeError,
     ValueError,
+    RecursionError,
 )
 """What the official client raises over a kubeconfig that is none: it looks at nothing before it uses it."""
+QUOTED = re.compile(r"(['\"])(?!<)(?:(?!\1).){3,}\1", re.DOTALL)
+"""What an error of YAML quotes of the file: more than a character, or the name of a token."""
 KINDS = {str: "plain text", list: "a list", type(None): "nothing"}
 
 
@@ -113,11 +116,12 @@ def _fault(file: str) -> str:
         return ""
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        return f"line {mark.line + 1 if mark is not None else 1}: {error.problem or error.context}"
+        what = QUOTED.sub("...", str(error.problem or error.context))
+        return f"line {mark.line + 1 if mark is not None else 1}: {what}"
     except OSError as error:
-        return f"it can't be read: {error.strerror or error}"
-    except (yaml.YAMLError, ValueError) as error:
-        return f"expected text in YAML: {str(error).splitlines()[0]}"
+        return f"it can't be read: {error.strerror or type(error).__name__}"
+    except UNUSABLE:
+        return "expected text in YAML"
     if not isinstance(found, dict):
         kind = KINDS.get(type(found), "a number")
         return f"expected clusters, contexts and users, found {kind}"
@@ -133,9 +137,12 @@ def _words(error: Exception) -> str:
 
 def _no_credential(kubeconfig: str | None, context: str | None, said: str) -> str:
     """said: by the client, of the plugin that it ran. Its arguments may hold a secret and are left out."""
-    merged = KubeConfigMerger(os.pathsep.join(_files(kubeconfig))).config  # type: ignore[no-untyped-call]
-    user = merged["contexts"].get_with_name(context or merged["current-context"])["context"]["user"]
-    command = merged["users"].get_with_name(user)["user"]["exec"].safe_get("command")
+    try:
+        merged = KubeConfigMerger(os.pathsep.join(_files(kubeconfig))).config  # type: ignore[no-untyped-call]
+        user = merged["contexts"].get_with_name(context or merged["current-context"])["context"]["user"]
+        command = merged["users"].get_with_name(user)["user"]["exec"].safe_get("command")
+    except UNUSABLE as error:  # what it is to run is not as kubectl writes it
+        return _unusable(kubeconfig, context, error, "")
     named = (
         f"kubeconfig {os.pathsep.join(_files(kubeconfig))}, user {user}: its credential plugin {command!r}"
     )
