@@ -107,11 +107,11 @@ class KindLab:
         return self
 
     def close(self) -> None:
-        """Two replicas again."""
+        """Two replicas again, of the chart's own Muster."""
         for _, process, _ in self._forwards.values():
             process.kill()
             process.wait()
-        self._scale(2, wait=False)
+        self._scale(2, {} if self._with_env else None, wait=False)
 
     def up(self, shape: Shape | None = None) -> KindLab:
         if shape is not None and shape != self.shape:

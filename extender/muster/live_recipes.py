@@ -245,7 +245,7 @@ def _of_no_use(
 ) -> list[str]:
     """Faults: arguments of a Share plugin that a cluster would not follow: what leaves GPUs idle (its LEAVES_IDLE),
     what is looked at only with another argument (its ONLY_WITH), or without it (its NOT_WITH), and another round than
-    the profile's, which alone is looked at where it is not `asked` for its others."""
+    the profile's. asked: whether it is this profile that answers for the arguments."""
     if plugin not in points.installed():
         return []  # `build` says so
     made = points.installed()[plugin].load()
@@ -268,7 +268,7 @@ def _of_no_use(
         faults.append(
             f"profile: {name!r}: {plugin} works in rounds; give the profile its round, {counted!r} s"
         )
-    elif counted is not None and counted != known.round:
+    elif counted is not None and counted != known.round and asked:
         faults.append(
             f"pluginArgs.{plugin}.round: must be the round of profile {name!r}, {known.round:g} s; "
             f"found {counted!r}"

@@ -695,3 +695,9 @@ def test_the_example_of_an_own_profile_loads() -> None:
         [3.0, 1.0],
         "pinned",
     )
+
+
+def test_two_profiles_of_a_plugin_in_rounds_may_have_different_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(points, "installed", REAL)
+    text = "profile: gavel-max-min\nprofiles: [{name: own, shares: [gavel-max-min], round: 5m}]"
+    assert profile_of(load_settings(text)).round == 360.0

@@ -140,7 +140,7 @@ class Teaching(Command):
 )
 @click.option(
     "--measure",
-    type=click.FloatRange(0),
+    type=Number(0),
     metavar="S",
     help="Seconds that a job trains on a number of GPUs until its speed there is known; 15: as on a cluster, by a "
     "report each second. [0: at the next cycle]",
