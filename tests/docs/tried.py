@@ -109,7 +109,7 @@ ONCE: Mapping[str, float] = {
     "afs-p-packed": 48.7,
     "tide-packed": 29.6,
 }
-"""As NEAR, of one run, the newest (Policies, Variants); the last two change jobs in the simulator in place."""
+"""As NEAR, of one run, the newest (Policies, Variants); the last two are not understood."""
 WORKLOAD_ONE: Mapping[str, float] = {"sidecar-default": 0.4}
 """Without a scenario, and run in Workload One: JCT as in NEAR."""
 
