@@ -76,7 +76,6 @@ def test_the_job_of_the_readme_runs_on_nodes_that_others_are_kept_off(
     )
 
 
-@pytest.mark.operators("jobset")
 def test_a_driver_starts_there_whose_workers_come_later(new_lab: Callable[..., Lab]) -> None:
     """Of roles without pods only the template is known, which says nothing of the taint: admission will."""
     shape = Shape(
