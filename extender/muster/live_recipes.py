@@ -230,14 +230,18 @@ def _unreported(name: str, known: Recipe, arguments: Mapping[str, Mapping[str, A
     faults, found = [], points.installed()
     for plugin in sorted(known.plugins & {*found}):
         made = found[plugin].load()
-        whole = {one.name: one.default for one in fields(made)}
-        whole |= {**known.arguments.get(plugin, {}), **arguments.get(plugin, {})}
+        whole = _whole(made, plugin, known, arguments.get(plugin, {}))
         for key, instead in getattr(made, "NEEDS_REPORTS", {}).items():
             if not key or whole.get(key) is True:
                 by = f"{plugin} with {key}: true" if key else plugin
                 do = f"set reporting.enabled, or take {instead}"
                 faults.append(f"profile: {name!r}: {by} goes by what training reports: {do}")
     return faults
+
+
+def _whole(made: Any, plugin: str, known: Recipe, given: Mapping[str, Any]) -> dict[str, Any]:
+    """All arguments of a plugin, the class `made`: the configuration's before the profile's before its defaults."""
+    return {**{one.name: one.default for one in fields(made)}, **known.arguments.get(plugin, {}), **given}
 
 
 def _of_no_use(
@@ -251,8 +255,7 @@ def _of_no_use(
     made = points.installed()[plugin].load()
     own = given if asked else {}
     faults = [f"pluginArgs.{plugin}.{key}: {IDLES}" for key in getattr(made, "LEAVES_IDLE", ()) if key in own]
-    defaults = {field.name: field.default for field in fields(made)}
-    whole = {**defaults, **known.arguments.get(plugin, {}), **given}
+    whole = _whole(made, plugin, known, given)
     faults += [
         f"pluginArgs.{plugin}.{key}: is looked at only with {needed}: true; leave it out"
         for key, needed in getattr(made, "ONLY_WITH", {}).items()

@@ -247,12 +247,12 @@ def installed() -> dict[str, Any]:
     return {e.name: e for e in entry_points(group=ENTRY_POINTS)}
 
 
-NUMBERS = ("float", "int", float, int)
-"""Types of plugins' fields, as written or as they are, that take a number."""
-SWITCHES = ("bool", bool)
-"""Likewise, true or false."""
-WORDS = ("str", str)
-"""Likewise, text."""
+TAKEN: tuple[tuple[tuple[object, ...], tuple[type, ...], str], ...] = (
+    (("float", "int", float, int), (int, float), "a number"),
+    (("bool", bool), (bool,), "true or false"),
+    (("str", str), (str,), "text"),
+)
+"""Types of plugins' fields, as written or as they are, what they take, and how that is said."""
 
 
 def load(name: str, arguments: Mapping[str, Any] | None = None) -> Any:
@@ -273,18 +273,20 @@ def load(name: str, arguments: Mapping[str, Any] | None = None) -> Any:
                     f"pluginArgs.{name}.{argument}: not a parameter of {name}; "
                     f"it has: {', '.join(sorted(known)) or 'none'}"
                 )
-            if known[argument] in NUMBERS and (
-                isinstance(value, bool) or not isinstance(value, (int, float))
-            ):
-                raise ConfigurationError(f"pluginArgs.{name}.{argument}: expected a number, found {value!r}")
-            for kinds, taken, said in ((SWITCHES, bool, "true or false"), (WORDS, str, "text")):
-                if known[argument] in kinds and not isinstance(value, taken):
-                    raise ConfigurationError(
-                        f"pluginArgs.{name}.{argument}: expected {said}, found {value!r}"
-                    )
+            if wrong := _unlike(known[argument], value):
+                raise ConfigurationError(f"pluginArgs.{name}.{argument}: {wrong}")
     try:
         made = plugin(**arguments)
     except (TypeError, ValueError) as error:
         raise ConfigurationError(f"pluginArgs.{name}: {error}") from error
     hand_in(made, name)
     return made
+
+
+def _unlike(field: object, value: object) -> str:
+    """What is wrong with a value for a field of this type: "" where nothing is."""
+    for kinds, taken, said in TAKEN:
+        if field in kinds:
+            right = isinstance(value, taken) and (bool in taken or not isinstance(value, bool))
+            return "" if right else f"expected {said}, found {value!r}"
+    return ""

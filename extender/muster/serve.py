@@ -115,7 +115,7 @@ def serve(config_file: Path, kubeconfig: str | None, scheduler_pipe: Path | None
             pods=ReviewedPods(api.request),
             agents=(driver.orders, driver.hear) if settings.devices.enabled else None,
             holders=(driver.holder, driver.note) if settings.devices.report == "hold" else None,
-            beside=Beside() if settings.binder == "own" and not settings.leader.own else None,
+            beside=Beside() if settings.own_scheduler else None,
             ailing=ailing,
         ),
         settings.ports.address,
@@ -197,7 +197,7 @@ def _admits(settings: Settings, secured: Secured) -> Admits:
         gate=settings.mode == "active",
         scheduler=settings.scheduler_name,
         binder=settings.cluster_scheduler if settings.binder == "cluster" else "",
-        lets_on=_lets_on(settings),
+        lets_on=settings.lets_on,
         report_url=settings.reporting.url if settings.reporting.enabled else "",
         authority=secured.authority if settings.reporting.tell_authority else bytes,
     )
@@ -211,12 +211,8 @@ def _settled(settings: Settings, secured: Secured) -> Settled:
         lease_name=settings.leader.lease,
         learned=learned_by(settings.leader.lease) if settings.reporting.enabled else "",
         devices=in_place_settings(settings, secured.authority) if settings.devices.enabled else None,
-        lets_on=_lets_on(settings),
+        lets_on=settings.lets_on,
     )
-
-
-def _lets_on(settings: Settings) -> bool:
-    return settings.mode == "active" and settings.binder == "own" and not settings.leader.own
 
 
 def _reload(config_file: Path, settings: Settings, driver: Driver, ended: threading.Event) -> None:

@@ -350,6 +350,16 @@ class Settings(_Model):
     """Parameters of plugins by name: the paper's, see each plugin's docstring for units. Only of plugins that the
     profile in force uses, or one of `profiles`."""
 
+    @property
+    def own_scheduler(self) -> bool:
+        """Whether the kube-scheduler in Muster's pod binds."""
+        return self.binder == "own" and not self.leader.own
+
+    @property
+    def lets_on(self) -> bool:
+        """Whether admission gives pods of ours the toleration of the taint on that scheduler's nodes."""
+        return self.mode == "active" and self.own_scheduler
+
     @model_validator(mode="after")
     def _once(self) -> Settings:
         if self.binder == "cluster" and self.autoscaler.ask == "ungate":

@@ -93,9 +93,9 @@ def let_on(record: OwnerRecord) -> OwnerRecord:
 
 
 def _let_on(shape: Shape) -> Shape:
-    if any(one.key == identity.SCHEDULER or not (one.key or one.effect) for one in shape.tolerations):
-        return shape  # it says itself what it tolerates of it
-    return replace(shape, tolerations=(*shape.tolerations, Toleration(identity.SCHEDULER, "Exists")))
+    if any(identity.says_of_taint(one.key, one.effect) for one in shape.tolerations):
+        return shape
+    return replace(shape, tolerations=(*shape.tolerations, Toleration(identity.TAINT, "Exists")))
 
 
 # ---- one function a kind: bytes and our schedulerName to roles and where it stands ----

@@ -17,7 +17,7 @@ KEEP_OFF = (
 
 def nodes(patient: Patient) -> Iterator[Finding]:
     """With a kube-scheduler of its own, two schedulers on one node end in kubelet rejections."""
-    if patient.settings.binder == "cluster" or patient.settings.leader.own:
+    if not patient.settings.own_scheduler:
         yield fine("nodes", "the cluster's scheduler binds: no second one shares its nodes")
         return
     devices = device_names(patient.settings.device_resources)

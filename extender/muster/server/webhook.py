@@ -30,8 +30,6 @@ REPORT = "muster.dev/report"
 address."""
 TOKEN_VOLUME, TOKEN_FOLDER = "muster-report", "/var/run/secrets/muster.dev"
 """Of the token in a pod that reports; what the chart's policy adds, and muster_report reads."""
-TAINT = identity.SCHEDULER
-"""Key of the taint that keeps other schedulers off Muster's nodes (`binder: own`)."""
 TOKEN_SECONDS = 3600
 """Life of that token; the kubelet renews it at 80 %."""
 MOST = 8 * 1024 * 1024
@@ -86,7 +84,9 @@ def review(body: bytes, admits: Admits | None = None) -> dict[str, Any]:
         answer: dict[str, Any] = {"uid": asked["uid"], "allowed": True}
         gated = any(gate.get("name") == GATE for gate in gates)
         tolerations = pod.get("spec", {}).get("tolerations") or []
-        let_on = named != what.scheduler or any(_says_of_taint(one) for one in tolerations)
+        let_on = named != what.scheduler or any(
+            identity.says_of_taint(one.get("key") or "", one.get("effect") or "") for one in tolerations
+        )
         tells = reports and what.report_url
         authority = what.authority().decode() if tells else ""
         batches = identity.BATCH_SIZES in notes
@@ -102,7 +102,7 @@ def review(body: bytes, admits: Admits | None = None) -> dict[str, Any]:
             else {"op": "add", "path": "/spec/schedulingGates", "value": [entry]}
         )
     if what.lets_on and not let_on:
-        patch += _append("/spec/tolerations", tolerations, [{"key": TAINT, "operator": "Exists"}])
+        patch += _append("/spec/tolerations", tolerations, [{"key": identity.TAINT, "operator": "Exists"}])
     if what.binder and named == what.scheduler:
         patch.append({"op": "add", "path": "/spec/schedulerName", "value": what.binder})
         key = identity.SCHEDULER.replace("/", "~1")
@@ -115,12 +115,6 @@ def review(body: bytes, admits: Admits | None = None) -> dict[str, Any]:
     if patch:
         answer |= {"patchType": "JSONPatch", "patch": base64.b64encode(json.dumps(patch).encode()).decode()}
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": answer}
-
-
-def _says_of_taint(toleration: dict[str, Any]) -> bool:
-    """Whether a pod with it has said what it tolerates of our taint: nothing is added then."""
-    key = toleration.get("key") or ""
-    return key == TAINT or (not key and not toleration.get("effect"))
 
 
 def _told(spec: dict[str, Any], url: str, authority: str, batches: bool) -> list[dict[str, Any]]:

@@ -169,7 +169,7 @@ class Engine:
             if kind == GONE:
                 self._gone(token, now)
             elif kind == MEASURED:
-                if training in truth.fresh and now >= training.began + self.options.measure:
+                if training in truth.fresh and truth.trained_long(training, now):
                     self._wish(now)
             elif kind == READY:
                 if training.key not in truth.active:

@@ -152,13 +152,17 @@ class Truth:
             self.fresh.clear()
         for training in list(self.fresh):
             stage, config = training.stage, training.config
-            if not training.going or now < training.began + self.options.measure:
+            if not training.going or not self.trained_long(training, now):
                 continue
             if now > training.began and stage is not None and config is not None:
                 if config not in training.samples or not training.submission.tags.get("profiled"):
                     training.samples[config] = stage.speed
                     self.stale[training] = None
                 del self.fresh[training]
+
+    def trained_long(self, training: Training, now: float) -> bool:
+        """Whether it has trained as it does for as long as it takes until a speed is known."""
+        return now >= training.began + self.options.measure
 
     # ---- two jobs on the same GPUs ----
 

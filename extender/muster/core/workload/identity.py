@@ -37,6 +37,8 @@ REMAINING = "muster.dev/remaining-work"
 starts go by it."""
 SCHEDULER = "muster.dev/scheduler"
 """Label by Muster: the schedulerName that the pod had before admission gave it the cluster's (`binder: cluster`)."""
+TAINT = SCHEDULER
+"""Key of the taint that keeps other schedulers off Muster's nodes (`binder: own`)."""
 MARK = "muster.dev/managed"
 """Resource by Muster: marks the pods about which a team's own kube-scheduler asks Muster (config/existing-scheduler).
 It is an amount of nothing."""
@@ -210,6 +212,11 @@ def revision_of(pod: PodRecord) -> tuple[str, str]:
     if label == REVISION_LABELS[0] or pod.controller is None:
         return "", version
     return pod.controller.name.removesuffix(f"-{version}"), version
+
+
+def says_of_taint(key: str, effect: str) -> bool:
+    """Whether who has this toleration says itself what it tolerates of TAINT: admission adds none then."""
+    return key == TAINT or not (key or effect)
 
 
 def index_of(pod: PodRecord) -> int:
