@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from e2e.agents import Played, PlayedAgents, playing
+from e2e.agents import Played, PlayedAgents, in_place, playing
 from e2e.bench.trainings import Seen, Trained, Trainings
 from e2e.cluster import Cluster, Pod
 from e2e.demo.drive import Watch, under_way
@@ -27,6 +27,14 @@ DEVICES = (
     rf"devices.namespaceSelector.matchLabels.kubernetes\.io/metadata\.name={SPACE}",
 )
 """Values of the chart."""
+
+
+def counted(name: str, gpus: str) -> dict[str, Any]:
+    """The Job of one pod in place, on so many GPUs (as `muster.dev/gpus` says it), whose devices are counted."""
+    made = in_place(name, gpus)
+    meta = made["spec"]["template"]["metadata"]
+    meta["labels"] = {**(meta.get("labels") or {}), BY_DEVICES: name}
+    return made
 
 
 class Agents:

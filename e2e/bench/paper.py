@@ -12,7 +12,7 @@ from typing import Any
 from e2e.bench.drawn import Drawing, draw
 from e2e.bench.elastic import measured
 from e2e.bench.live import Run
-from e2e.bench.predicted import HOURS, Side, hours
+from e2e.bench.predicted import HOURS, Side, estimated, hours
 from e2e.bench.trainings import away, leave
 from e2e.lab.errors import LabError
 from muster import live_recipes, profiles
@@ -71,7 +71,7 @@ class Paper:
     def settings(self) -> dict[str, Any]:
         """The keys of a muster.yaml, its rounds and seconds as compressed as the jobs."""
         made = Side(self.profile, self.profile, hurried=self.speed).settings()
-        return made | ({"estimate": ESTIMATE} if "estimate" in made else {})
+        return made | estimated(self.profile, ESTIMATE)
 
     @property
     def round(self) -> float:
@@ -83,12 +83,10 @@ class Paper:
         recipe = live_recipes.on_a_cluster(profiles.recipe(self.profile), False, ESTIMATE)
         return profiles.build(self.profile, hours(self.profile), {self.profile: recipe})
 
-    def physics(self, releases: Releases, delay: float) -> Physics:  # noqa: ARG002
-        """The paper's, where each change takes so much longer (trace s)."""
-        physics = self.workload().physics
-        assert isinstance(physics, Standard)
-        costs = {kind: Cost(pause=cost.pause + delay) for kind, cost in physics.costs.items()}
-        return replace(physics, costs=costs)
+    def physics(self, own: Standard, releases: Releases, delay: float) -> Physics:  # noqa: ARG002
+        """The workload's own, where each change takes so much longer (trace s)."""
+        costs = {kind: Cost(pause=cost.pause + delay) for kind, cost in own.costs.items()}
+        return replace(own, costs=costs)
 
     def options(self, releases: Releases, seed: int) -> Options:
         """What the simulator is told of a run. seed: of what each replica takes to leave, but not of what a policy
@@ -159,7 +157,7 @@ class InPlace(Paper):
             self.profile, self._arguments() | {live_recipes.SWEEP: {"restart": True}}, {self.profile: recipe}
         )
 
-    def physics(self, releases: Releases, delay: float) -> Physics:
+    def physics(self, own: Standard, releases: Releases, delay: float) -> Physics:  # noqa: ARG002
         """A pod's start, and a hand-over, in which others train on; on another node it is another pod."""
         hands_over = Cost(prepare=releases.usual or delay)
         starts = Cost(prepare=releases.starts or delay)
@@ -247,8 +245,9 @@ def foretold(paper: Paper, releases: Releases, delay: float, began: float, seed:
     does not end."""
     made = paper.beginning(began)
     assert made.cluster is not None
+    assert isinstance(made.physics, Standard)
     result = simulate(
-        replace(made, physics=paper.physics(releases, delay)),
+        replace(made, physics=paper.physics(made.physics, releases, delay)),
         made.cluster,
         paper.built(),
         paper.options(releases, seed),

@@ -8,10 +8,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from e2e.agents import in_place
 from e2e.bench.by_physics import WORKER, ByPhysics
 from e2e.bench.live import Dumping, Going, Run, told_of, trains
-from e2e.bench.on_devices import BY_DEVICES, SPACE, with_agents
+from e2e.bench.on_devices import SPACE, counted, with_agents
 from e2e.bench.paper import InPlace
 from e2e.bench.papers_live import Reporting, products_of, reported, trained
 from e2e.bench.trainings import Seen, Trained, Trainings
@@ -58,10 +57,7 @@ class OnDevices(ByPhysics):
 
 def manifest(one: Trained) -> Json:
     """The Job of one pod, of which only the numbers of GPUs are declared."""
-    made = in_place(one.name, f"{one.least}-{one.most}")
-    meta = made["spec"]["template"]["metadata"]
-    meta["labels"] = {**(meta.get("labels") or {}), BY_DEVICES: one.name}
-    return made
+    return counted(one.name, f"{one.least}-{one.most}")
 
 
 def run(going: Going, lab: Lab, paper: InPlace, folder: Path, later: float) -> Run:

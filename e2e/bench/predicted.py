@@ -63,6 +63,11 @@ def hours(profile: str) -> dict[str, Mapping[str, float]]:
     return {plugin: HOURS[plugin] for plugin in profiles.NAMED[profile].shares if plugin in HOURS}
 
 
+def estimated(profile: str, estimate: str) -> dict[str, str]:
+    """The setting, for a profile that has no estimate of its own: beside that it is refused."""
+    return {} if profiles.NAMED[profile].estimate else {"estimate": estimate}
+
+
 @dataclass(frozen=True)
 class Side:
     """A profile and what is set of it. resize_cost: a change has to gain more than it costs. hurried: by how much its
@@ -76,15 +81,15 @@ class Side:
 
     def settings(self) -> dict[str, Any]:
         """The keys of a muster.yaml; speeds as annotated, where the profile has no estimate of its own."""
-        recipe = profiles.NAMED[self.profile]
         made = {
             "profile": self.profile,
             "order": self.order,
-            **({} if recipe.estimate else {"estimate": "declared"}),
+            **estimated(self.profile, "declared"),
             "resizeCost": self.resize_cost,
         }
         if self.hurried == 1.0:
             return made
+        recipe = profiles.NAMED[self.profile]
         arguments = (
             {plugin: dict(given) for plugin, given in recipe.arguments.items()} if recipe.round else {}
         )

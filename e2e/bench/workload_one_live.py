@@ -9,16 +9,15 @@ from typing import Any
 
 import yaml
 
-from e2e.agents import in_place
 from e2e.bench.change_costs import BY_RESTART, IN_PLACE, Counted
 from e2e.bench.course import lab_of
 from e2e.bench.live import Going, Run, manifest, trains
-from e2e.bench.on_devices import BY_DEVICES, DEVICES, SPACE, with_agents
+from e2e.bench.on_devices import DEVICES, SPACE, counted, with_agents
+from e2e.bench.predicted import estimated
 from e2e.bench.trainings import Trained, Trainings
 from e2e.cluster import Cluster
 from e2e.lab import NodeGroup, Shape
 from e2e.scenario import STOP_SECONDS, delete_job
-from muster.profiles import NAMED
 from muster.sim.presets import sidecar
 
 NODES, GPUS = 2, 8
@@ -40,9 +39,7 @@ def run(
     folder.mkdir(parents=True, exist_ok=True)
     # A values file: what `helm --set` is given with a point in it, it takes for text.
     values = folder / f"{profile}-values.yaml"
-    config = {"resizeCost": False, "pluginArgs": arguments}
-    if not NAMED[profile].estimate:
-        config["estimate"] = "declared"
+    config = {"resizeCost": False, "pluginArgs": arguments, **estimated(profile, "declared")}
     values.write_text(yaml.safe_dump({"profile": profile, "config": config}))
     by_devices = profile == "reshape"
     shape = Shape(
@@ -88,13 +85,11 @@ def a_pod_a_gpu(one: Trained, speed: float) -> dict[str, Any]:
 
 def one_pod(one: Trained) -> dict[str, Any]:
     """The Job of one pod, whose GPUs change in place."""
-    made = in_place(one.name, ",".join(map(str, SIZES)))
-    meta = made["spec"]["template"]["metadata"]
-    meta["annotations"] |= {
+    made = counted(one.name, ",".join(map(str, SIZES)))
+    made["spec"]["template"]["metadata"]["annotations"] |= {
         "muster.dev/remaining-work": f"{one.work:.3f}",
         "muster.dev/speed": ",".join(f"{n}={one.speeds[n]:.6f}" for n in SIZES),
     }
-    meta["labels"] = {**(meta.get("labels") or {}), BY_DEVICES: one.name}
     return made
 
 

@@ -59,13 +59,14 @@ def _table(job: Sequence[Epoch]) -> Seconds:
     )
 
 
-def _jobs(path: Path) -> list[tuple[Epoch, ...]]:
+@lru_cache
+def _jobs(path: Path) -> tuple[tuple[Epoch, ...], ...]:
     found = []
     for block in EPOCHS.findall(path.read_text()):
         columns = [[float(x) for x in part.replace("|", ",").split(",") if x.strip()] for part in block]
         if len({len(column) for column in columns}) == 1:  # else the run was cut off while it wrote
             found.append(_epochs(list(zip(*columns, strict=True)), block[0].partition("|")[0].count(",") + 1))
-    return found
+    return tuple(found)
 
 
 def _epochs(rows: list[tuple[float, ...]], minis: int) -> tuple[Epoch, ...]:

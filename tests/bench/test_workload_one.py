@@ -6,8 +6,9 @@ import pytest
 
 from e2e.bench import workload_one as one
 from e2e.bench.change_costs import BY_RESTART, IN_PLACE, AsPlayed, Costs, Counted
+from e2e.bench.on_devices import BY_DEVICES
 from e2e.bench.trainings import Seen, Trained
-from e2e.bench.workload_one_live import BY_DEVICES, a_pod_a_gpu, one_pod
+from e2e.bench.workload_one_live import a_pod_a_gpu, one_pod
 from muster.sim.physics import GROW, HAND_OVER, RESTART, RESUME, SHRINK, START, Change, Running
 from muster.types import Config
 

@@ -177,9 +177,8 @@ def words(name: str, recipe: Recipe) -> str:
         near = f"JCT {OWN[name]:+.1f} % of simulated, on its paper's jobs"
     elif name in NEAR:
         near = f"JCT {NEAR[name]:+.1f} % of simulated"
+    elif name in ONCE:
+        near = f"JCT {ONCE[name]:+.1f} % of simulated in one run"
     if name not in TRIED:
-        alike = f"live as `{AS[name]}`"
-        if name in ONCE:
-            near = f"JCT {ONCE[name]:+.1f} % of simulated in one run"
-        return f"{alike}, {near}"
+        return f"live as `{AS[name]}`, {near}"
     return f"{live}: tried (`e2e/test_{TRIED[name]}.py`), {near}"
