@@ -219,8 +219,10 @@ def test_gavel_s_max_min_keeps_two_of_three_jobs_on_the_product_that_each_is_bes
             given = {name: allocated(lab, cluster, "gavel-max-min", f"job-{name}") for name in speeds}
             replayed(lab, cluster)
     assert set(had) == {("choosy", A100), ("between", A100), ("between", T4), ("either", T4)}, (had, given)
-    assert abs(seats.part("choosy", A100) - 0.46) <= 0.12, (had, given)
-    assert abs(seats.part("either", T4) - 0.83) <= 0.12, (had, given)
+    for name, product, meant in (("choosy", A100, 0.46), ("either", T4, 0.83)):
+        share = given[name].get(product, 0.0)
+        assert abs(share - meant) <= 0.15, ("of speeds as they were measured", had, given)
+        assert abs(seats.part(name, product) - share) <= 0.2, ("a round more or less", had, given)
 
 
 def test_gavel_s_programmes_give_the_faster_product_to_whom_each_of_them_means(

@@ -38,7 +38,7 @@ class Measured:
         remaining = left_of(job, snapshot.now)
         points = by_count(job.samples, role.name)
         if not points:
-            fair = max(1, self._gpus(snapshot) // max(1, len(snapshot.jobs)) // max(1, role.shape.gpus))
+            fair = max(1, self._gpus(snapshot) // max(1, snapshot.contending) // max(1, role.shape.gpus))
             return Estimation(remaining, tuple(float(n) for n in range(min(fair, role.max) + 1)))
         speeds = list(interpolated(sorted(points.items())))
         each = speeds[-1] / (len(speeds) - 1)

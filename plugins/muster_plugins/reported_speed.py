@@ -141,10 +141,7 @@ def fair_part(job: Job, snapshot: Snapshot) -> int:
     """Replicas of the elastic role in an equal share M / n of the GPUs, at least what it needs to run."""
     nodes, role = snapshot.nodes, elastic_role(job)
     gpus = int(nodes.gpus(nodes.total).sum())
-    count = sum(
-        [other.max > 0 for other in snapshot.jobs.values()]
-    )  # one that is over has no replica to come
-    fair = gpus // max(1, count) // max(1, role.shape.gpus)
+    fair = gpus // max(1, snapshot.contending) // max(1, role.shape.gpus)
     return max(1, role.min, fair)
 
 

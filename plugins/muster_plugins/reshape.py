@@ -200,7 +200,7 @@ class Reshape(Terms):
         idle = bool(np.any(snapshot.nodes.gpus(snapshot.free) > 0))
         adjusting = any(not self.runs(job, snapshot.now) for job in started)
         return (
-            snapshot.now + self.period if adjusting and (idle or len(started) < len(snapshot.jobs)) else None
+            snapshot.now + self.period if adjusting and (idle or len(started) < snapshot.contending) else None
         )
 
     def runs(self, job: Job, now: float) -> bool:

@@ -170,6 +170,8 @@ def test_a_quantum_is_remembered_the_same_job_by_job_and_by_columns() -> None:
     alone = snapshot(nodes=2, gpus=8, jobs=[runs])
     renewed = {"count": 0.0, "since": 500.0, "granted": 500.0}
     assert load("afs-p").observe(runs, replace(alone, now=500.0)) == renewed
+    over = snapshot(nodes=2, gpus=8, jobs=[runs, *(job(f"d{n}", worker=0) for n in range(16))])
+    assert load("afs-p").observe(runs, replace(over, now=500.0)) == renewed, "who is over wants no GPU"
     cordoned = snapshot([node("n0", 2), node("n1", 8, cordoned=True)], jobs=[waiting, runs])
     assert load("afs-p").observe(runs, replace(cordoned, now=7200.0)) == kept, (
         "a closed node's GPUs are nobody's"
@@ -198,6 +200,9 @@ def test_a_job_of_which_nothing_is_measured_is_linear_up_to_its_fair_part() -> N
     others = [job(f"o{n}", worker=1) for n in range(3)]
     seen = snapshot(nodes=2, gpus=8, jobs=[one, *others])
     assert Measured().estimate(one, seen).speeds == (0.0, 1.0, 2.0, 3.0, 4.0)
+    over = [job(f"d{n}", worker=0) for n in range(9)]  # their owners are still on the API
+    done = snapshot(nodes=2, gpus=8, jobs=[one, *others, *over])
+    assert Measured().estimate(one, done).speeds == (0.0, 1.0, 2.0, 3.0, 4.0)
     role = one.roles[0].name
     samples = {Config(roles=((role, 1),)): 2.0, Config(roles=((role, 4),)): 4.0}
     speeds = Measured().estimate(replace(one, samples=samples), seen).speeds

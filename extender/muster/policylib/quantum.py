@@ -105,7 +105,7 @@ def observe(
     count, since = kept.count, kept.since
     nodes, now = snapshot.nodes, snapshot.now
     gpus = int(nodes.gpus(nodes.total)[nodes.open].sum())  # of those that are shared out
-    if renew and len(snapshot.jobs) < gpus:
+    if renew and snapshot.contending < gpus:
         since = now
     elif (
         job.running

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -251,6 +252,12 @@ class Snapshot:
     shared_at: float = 0.0
     use: Use | None = None
 
+    @cached_property
+    def contending(self) -> int:
+        """Jobs that have GPUs or may get some. One that is over is in the snapshot for as long as its owner is on the
+        API, with no replica to come; one that is invalid, or needs no GPU, takes nothing from anybody."""
+        return sum([job.max > 0 and not job.invalid and _needs_gpus(job) for job in self.jobs.values()])
+
     def rng(self, plugin: str) -> np.random.Generator:
         """Random numbers that are the same for the same seed, plugin and time (design §3)."""
         return np.random.default_rng([self.seed, zlib.crc32(plugin.encode()), int(self.now * 1000.0)])
@@ -270,6 +277,10 @@ class Snapshot:
             self.use,
             table=table,
         )
+
+
+def _needs_gpus(job: Job) -> bool:
+    return any(role.shape.gpus for role in job.roles)
 
 
 @dataclass(frozen=True)
