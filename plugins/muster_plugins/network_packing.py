@@ -5,7 +5,8 @@ node's: then first-fit-decreasing places every job on the fewest nodes, at most 
 beyond it (proposition 1). Of all such shares it takes those nearest to the plan (sum of differences), then those with
 which most jobs keep a GPU, then those that keep most GPUs, then the more GPUs used, then earlier jobs first. No job
 falls below the largest legal share within its plan, and where the plan uses all GPUs, so do the packed shares
-(proposition 2). Each job is asked to stand on its fewest nodes; migration is the placement's last resort.
+(proposition 2). Each job is asked to stand on its fewest nodes, and a smaller one where it finds no place there is
+legal, too (any other would be packed again in the next cycle); migration is the placement's last resort.
 
 The choice is a knapsack: a job's legal shares from its floor up are its items. It is solved exactly by dynamic
 programming over the GPUs left above the floors; where that table were larger than `table` numbers, nearest first by
@@ -17,6 +18,7 @@ legal share keeps what is legal below its plan, else it waits. On nodes of sever
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,17 +40,18 @@ class NetworkPacking:
         """The legal shares nearest to `shares`, and at most so many nodes for each job as it needs."""
         table = snapshot.table
         plan = shares.replicas
-        packed = self._packed(table, plan)
+        ladder = [self._legal(table, row) for row in range(len(table))]
+        packed = self._packed(table, plan, ladder)
         grants = dict(shares.details)
         for row in np.flatnonzero(packed).tolist():
             gpus = int(packed[row] * table.unit[row])
             nodes = -(-gpus // table.per_node)
             before = grants.get(row, Grant())
             grants[row] = Grant(before.roles, before.product, nodes, before.batch, before.beside)
-        return Grants(packed, grants, shares.why, until=shares.until)
+        parts = {row: tuple([count for count, _ in ladder[row] if count]) for row in grants}
+        return Grants(packed, grants, shares.why, until=shares.until, parts=parts)
 
-    def _packed(self, table: Table, plan: IntArray) -> IntArray:
-        ladder = [self._legal(table, row) for row in range(len(table))]
+    def _packed(self, table: Table, plan: IntArray, ladder: Sequence[Sequence[Item]]) -> IntArray:
         wished = (plan * table.unit).tolist()
         floors = [
             max((item for item in ladder[r] if item[1] <= wished[r]), key=lambda i: i[1])

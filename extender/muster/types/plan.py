@@ -23,6 +23,7 @@ class Grants:
     settled: places are chosen as if all that leaves were gone; else one that is free at once is preferred.
     until: by row, the time before which a job that waits starts with no less than it is granted, also on GPUs that
     nobody uses; its plugin wakes for it. With rounds it holds in a cycle that decides one.
+    parts: by row, the sizes of which one is taken where the whole grant finds no place; of other rows any legal one.
     """
 
     replicas: IntArray
@@ -32,6 +33,7 @@ class Grants:
     order: tuple[int, ...] = ()
     settled: bool = False
     until: Mapping[int, float] = field(default_factory=dict)
+    parts: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

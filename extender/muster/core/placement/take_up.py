@@ -86,7 +86,8 @@ def grow(
     steps = [size for size in sizes if size <= most]
     if not steps:
         return have
-    own = own_rows(statement.snapshot.nodes, job, statement.reservations.get(job.key, ()))
+    places = (*statement.reservations.get(job.key, ()), *statement.later.get(job.key, ()))
+    own = own_rows(statement.snapshot.nodes, job, places)
     found = find_largest(statement, job, [[Need(role, size - have)] for size in steps], grant, own)
     if found is None:
         return have

@@ -59,6 +59,7 @@ def carry_out(
         job.key: _within(shares.details.get(row, ALONE), granted[job.key] if job.started else 0)
         for job, row in jobs
     }
+    parts = {job.key: shares.parts.get(row, ()) for job, row in jobs} if shares.parts else {}
     why = {job.key: discreet(shares.why.get(row, ""), job.key.namespace, table) for job, row in jobs}
     # shrink: whole jobs, jobs that are placed again, single replicas
     starts: list[Job] = []
@@ -92,9 +93,15 @@ def carry_out(
     failed = [
         job
         for job in starts
-        if not start_granted(statement, job, granted[job.key], grants[job.key], shares.whole)
+        if not start_granted(
+            statement, job, granted[job.key], grants[job.key], shares.whole, parts.get(job.key, ())
+        )
     ]
-    failed += [job for job in grows if not grow_granted(statement, job, granted[job.key], grants[job.key])]
+    failed += [
+        job
+        for job in grows
+        if not grow_granted(statement, job, granted[job.key], grants[job.key], parts.get(job.key, ()))
+    ]
     failed += [job for job in sharing if not put_beside(statement, job, grants[job.key])]
     # rebalance: what a plugin moves, if it finds its place
     for move in moves:
@@ -111,7 +118,7 @@ def carry_out(
             and not grant.restart
             and not job.resize
         ):
-            grow_granted(statement, job, granted[job.key], grant)
+            grow_granted(statement, job, granted[job.key], grant, parts.get(job.key, ()))
     if run.profile.conserving:
         _stopped_for_nothing(statement, held)
     _keep_for_later(statement)

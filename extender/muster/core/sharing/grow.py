@@ -6,6 +6,8 @@ are still to leave.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from muster.core.placement.place import Need
 from muster.core.placement.reservations import members_expected, placed
 from muster.core.placement.statement import Statement
@@ -15,15 +17,21 @@ from muster.core.sharing.grants import ALONE, targets
 from muster.types import Grant, Job, elastic_role
 
 
-def start_granted(statement: Statement, job: Job, target: int, grant: Grant, whole: bool) -> bool:
-    """A start, or a job that is placed again: the whole grant, else the largest legal part of it."""
+def start_granted(
+    statement: Statement, job: Job, target: int, grant: Grant, whole: bool, parts: Sequence[int] = ()
+) -> bool:
+    """A start, or a job that is placed again: the whole grant, else the largest legal part of it, of `parts` where
+    there are any."""
     role = elastic_role(job)
     goal = targets(job, target, grant, statement.reservations.get(job.key, ()))
     others = [Need(r, goal[r.name]) for r in job.roles if r is not role]
     if whole or grant.roles or job.key in statement.leaving:
         steps = [goal[role.name]]
     else:
-        steps = [s for s in role.sizes or range(max(1, role.min), role.max + 1) if s <= goal[role.name]]
+        sizes = role.sizes or range(max(1, role.min), role.max + 1)
+        steps = [
+            s for s in sizes if s <= goal[role.name] and (not parts or s in parts or s == goal[role.name])
+        ]
     capacity = statement.after or statement.capacity
     fits = capacity.total_fits(role.shape)
     found = find_largest(
@@ -45,9 +53,11 @@ def start_granted(statement: Statement, job: Job, target: int, grant: Grant, who
     return False
 
 
-def grow_granted(statement: Statement, job: Job, target: int, grant: Grant) -> bool:
-    """More replicas for a job that runs: the whole step, else the largest part of it. Asked again in the same cycle,
-    what it was given in places that come free later counts."""
+def grow_granted(
+    statement: Statement, job: Job, target: int, grant: Grant, parts: Sequence[int] = ()
+) -> bool:
+    """More replicas for a job that runs: the whole step, else the largest part of it, of `parts` where there are any.
+    Asked again in the same cycle, what it was given in places that come free later counts."""
     if grant is not ALONE:
         statement.grants[job.key] = grant
     done = True
@@ -59,6 +69,7 @@ def grow_granted(statement: Statement, job: Job, target: int, grant: Grant) -> b
         have = placed(role, reservations) - leaving + coming
         if goal <= have:
             continue
+        legal = (*parts, goal) if parts and role is job.elastic else ()
         if not members_expected(
             job, statement.snapshot.now, statement.profile
         ):  # only replicas that exist can start
@@ -66,6 +77,8 @@ def grow_granted(statement: Statement, job: Job, target: int, grant: Grant) -> b
             ready = sum(1 for m in role.members if m.ready and m.uid not in taken)
             goal = min(goal, have - coming + ready)
         sizes = sizes_between(role, have, goal)
+        if legal:
+            sizes = [size for size in sizes if size in legal]
         if sizes:
             done = grow(statement, job, role, have, sizes, grant) == goal and done
     return done

@@ -154,6 +154,7 @@ def _widened(shares: Grants, part: Table, table: Table) -> Grants:
         replicas=replicas,
         details={rows[row]: grant for row, grant in shares.details.items()},
         why={rows[row]: words for row, words in shares.why.items()},
+        parts={rows[row]: sizes for row, sizes in shares.parts.items()},
         order=tuple([rows[row] for row in shares.order]),
     )
 
