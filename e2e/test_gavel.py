@@ -31,6 +31,8 @@ pytestmark = [pytest.mark.lab, pytest.mark.referee(again=10)]
 
 SHORT = 6.0
 """s of a round, of which many are to be seen."""
+BEGINS = 2.0
+"""s from when a job's pods are bound until it trains."""
 TRIES = 12
 """Rounds by which three jobs have been on two products: five, where chance has no part in it."""
 
@@ -112,7 +114,8 @@ def allocated(lab: Lab, cluster: Cluster, policy: str, name: str) -> dict[str, f
 
 class Training:
     """A look for `looking`: each job trains as fast as it does on the product where it is, and reports its steps and
-    how many there will be."""
+    how many there will be. As every training it takes a while to begin: steps that are told when its pods were just
+    bound count where a Muster that is behind still sees them."""
 
     def __init__(
         self, lab: Lab, cluster: Cluster, speeds: Mapping[str, Mapping[str, float]], **left: float
@@ -120,13 +123,16 @@ class Training:
         self._own, self._speeds, self._left = Cluster(cluster.kubeconfig), speeds, left
         self._pods = AsPods(lab, self._own)
         self._steps, self._at = dict.fromkeys(speeds, 0.0), time.monotonic()
+        self._since: dict[tuple[str, str], float] = {}
 
     def __call__(self) -> None:
         now = time.monotonic()
         passed, self._at = now - self._at, now
         there = holding(self._own, "default")
-        for name, (product, _) in product_by_job(self._own).items():
-            if name in self._speeds and name in there:  # else it was bound between the two looks
+        on = {name: product for name, (product, _) in product_by_job(self._own).items() if name in there}
+        self._since = {place: self._since.get(place, now) for place in on.items()}
+        for name, product in on.items():
+            if name in self._speeds and now - self._since[name, product] >= BEGINS:
                 step = self._steps[name] = self._steps[name] + passed * self._speeds[name][product]
                 self._pods.tell(there[name][0], {"step": step, "total": step + self._left[name]})
 
