@@ -27,6 +27,7 @@ from muster.types import (
     Plan,
     Reason,
     Report,
+    Reservation,
     SharingSnapshot,
     Snapshot,
     State,
@@ -321,6 +322,24 @@ def test_a_job_kept_to_one_node_shrinks_to_it_from_the_highest_index(first: str)
     assert sorted(leaves(after)["a"]) == [f"a-worker-{index}" for index in range(4, 8)]
     assert {shrink.reason for shrink in after.shrinks} == {EndReason.SHARE}
     assert (starts(after), later(after)) == ({}, {})
+
+
+@pytest.mark.parametrize(("waits", "gone"), [(0, [2]), (1, [2]), (2, [])])
+def test_a_share_that_falls_takes_the_highest_index_and_not_the_place_of_a_lower_one(
+    waits: int, gone: list[int]
+) -> None:
+    """Its pod is there, behind the gate; a place that nobody has yet comes before both."""
+    ran = [index for index in range(3) if index != waits]
+    members = elastic("a", most=3, on=["n0", "n0"], index=0).roles[0].members
+    turned = [replace(m, index=index) for m, index in zip(members, [*ran, waits], strict=True)]
+    turned = [replace(m, uid=f"a-worker-{m.index}", pod=f"a-worker-{m.index}") for m in turned]
+    ordered = role("worker", 3, least=1)
+    a = job("a", roles=[replace(ordered, members=tuple(sorted(turned, key=lambda m: m.index)))])
+    held = (Reservation("worker", "n1", f"a-worker-{waits}", f"a-worker-{waits}"),)
+    for places in (held, (*held, Reservation("worker", "n1"))):
+        after = shared(snapshot(nodes=2, gpus=4, jobs=[replace(a, reservations=places)]), {"a": 2})
+        assert leaves(after) == ({"a": [f"a-worker-{index}" for index in gone]} if gone else {})
+        assert starts(after) == ({"a": {"n1": 1}} if gone else {})
 
 
 @pytest.mark.parametrize("grant", [Grant(max_nodes=1), Grant(nodes=("n1",) * 4), Grant(product="V100")])

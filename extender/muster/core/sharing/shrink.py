@@ -1,11 +1,12 @@
 """Who leaves on the trial: whole jobs, jobs that are placed again, single replicas.
 
 Held places go first: nothing is ended for them. Then of an indexed role the highest indexes, else the replicas
-that are farthest from the rest.
+that are farthest from the rest. A place that a lower index waits for is kept before a higher one that runs.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -99,7 +100,8 @@ def _label(statement: Statement, name: str, label: str) -> str:
 
 
 def shrink(statement: Statement, job: Job, target: int, grant: Grant, why: str) -> None:
-    """Held places go first, then of an indexed role the highest indexes, else those farthest from the rest."""
+    """Held places go first, then of an indexed role the highest indexes, else those farthest from the rest
+    (`_departing`)."""
     reservations = list(statement.reservations.get(job.key, ()))
     goal = targets(job, target, grant, reservations)
     for role in job.roles:
@@ -115,12 +117,21 @@ def shrink(statement: Statement, job: Job, target: int, grant: Grant, why: str) 
 def _departing(
     role: Role, reservations: Sequence[Reservation], surplus: int
 ) -> tuple[list[Reservation], list[Member]]:
-    """Which held places and which replicas a role gives up to have so many less."""
+    """Which held places and which replicas a role gives up to have so many less: places first, but of an indexed role
+    none whose pod is there, and lower than a replica that would stay: that one leaves instead."""
     if surplus <= 0:
         return [], []
-    gated = {m.uid for m in role.members if m.phase is Phase.GATED}
+    gated = {m.uid: m.index for m in role.members if m.phase is Phase.GATED}
     held = [h for h in reversed(reservations) if h.role == role.name and (not h.uid or h.uid in gated)]
-    return held[:surplus], leavers(role, max(0, surplus - len(held)))
+    standing = [m for m in role.members if stands(m)]
+    if not any(m.index >= 0 for m in standing):
+        return held[:surplus], leavers(role, max(0, surplus - len(held)))
+    highest = sorted(
+        [*((gated.get(h.uid, math.inf), h) for h in held), *((m.index, m) for m in standing)],
+        key=lambda pair: -pair[0],
+    )
+    going = [either for _, either in highest[:surplus]]
+    return [h for h in going if isinstance(h, Reservation)], [m for m in going if isinstance(m, Member)]
 
 
 def stands(member: Member) -> bool:
