@@ -23,7 +23,7 @@ from e2e.labs import own_lab
 from e2e.referee import watching
 from e2e.scenario import bound, gated, wait_until
 from e2e.test_training import SLOW, SPACE, come, go, has_learned, sample
-from e2e.torchrun import EVERY, SAMPLE, Ddp, as_job, fits, is_complete, no_step_is_lost, remove, rigid
+from e2e.torchrun import EVERY, SAMPLE, Ddp, as_job, fits, is_complete, no_step_is_lost, remove
 
 TORCHRUN = Path("/usr/bin/torchrun")  # containers of real nodes see this machine's /usr
 STEPS = 100  # of a sample that is to come to its end
@@ -130,22 +130,25 @@ def is_moved(training: Ddp, name: str) -> None:
 # --- the other samples --------------------------------------------------------------------------------------
 
 
-def a_rigid_job(fit: Callable[[Json], Json]) -> list[Json]:
-    return [fit(yaml.safe_load((SAMPLE / "rigid-job.yaml").read_text()))]
+Fit = Callable[[Json], Json]
 
 
-def a_jobset(fit: Callable[[Json], Json]) -> list[Json]:
+def a_job(fit: Fit, file: str) -> list[Json]:
+    return [fit(yaml.safe_load((SAMPLE / file).read_text()))]
+
+
+def a_jobset(fit: Fit, file: str) -> list[Json]:
     """A Job of the JobSet's is fitted, and put back."""
-    made = yaml.safe_load((SAMPLE / "jobset.yaml").read_text())
+    made = yaml.safe_load((SAMPLE / file).read_text())
     inner = made["spec"]["replicatedJobs"][0]["template"]
     inner["spec"] = fit(as_job(inner["spec"]))["spec"]
     return [made]
 
 
-def a_trainjob(fit: Callable[[Json], Json]) -> list[Json]:
+def a_trainjob(fit: Fit, file: str) -> list[Json]:
     """The runtime has the pod, the TrainJob what its container is told; a port that Trainer gives it is one of the
     node's where the pod has no network of its own, so each node has one worker."""
-    runtime, job = yaml.safe_load_all((SAMPLE / "trainjob.yaml").read_text())
+    runtime, job = yaml.safe_load_all((SAMPLE / file).read_text())
     inner, trainer = (
         runtime["spec"]["template"]["spec"]["replicatedJobs"][0]["template"],
         job["spec"]["trainer"],
@@ -159,35 +162,23 @@ def a_trainjob(fit: Callable[[Json], Json]) -> list[Json]:
     return [runtime, job]
 
 
-def a_rigid_jobset(fit: Callable[[Json], Json]) -> list[Json]:
-    """As the sample's first lines say."""
-    return a_jobset(lambda job: fit(rigid(job, 4)))
-
-
-def a_rigid_trainjob(fit: Callable[[Json], Json]) -> list[Json]:
-    """The same; on each node one worker."""
-    runtime, job = a_trainjob(lambda job: fit(rigid(job, 2)))
-    job["spec"]["trainer"]["numNodes"] = 2
-    return [runtime, job]
-
-
 @pytest.mark.parametrize(
-    ("made", "name", "sizes"),
+    ("sample_of", "kind", "name", "workers"),
     [
-        (a_rigid_job, "pytorch", {4}),
-        (a_rigid_jobset, "pytorch-workers-0", {4}),
-        (a_rigid_trainjob, "pytorch-node-0", {2}),
+        (a_job, "job", "pytorch", 4),
+        (a_jobset, "jobset", "pytorch-workers-0", 4),
+        (a_trainjob, "trainjob", "pytorch-node-0", 2),
     ],
     ids=["rigid-job", "rigid-jobset", "rigid-trainjob"],
 )
 def test_a_sample_trains_to_its_end_and_its_loss_falls(
-    real: Lab, made: Callable[[Callable[[Json], Json]], list[Json]], name: str, sizes: set[int]
+    real: Lab, sample_of: Callable[[Fit, str], list[Json]], kind: str, name: str, workers: int
 ) -> None:
-    """name: of the Job that has its pods, whoever makes it; sizes: with how many workers it took steps at its end."""
+    """name: of the Job that has its pods, whoever makes it; workers: with how many it takes its steps."""
     cluster = Cluster(real.kubeconfig)
-    folder = real.folder / f"training-{made.__name__}"
+    folder = real.folder / f"training-rigid-{kind}"
     training = Ddp(real, cluster, folder, name)
-    manifests = made(fits(training, STEPS))
+    manifests = sample_of(fits(training, STEPS), f"rigid-{kind}.yaml")
     with watching(cluster) as referee:
         operated.submit(cluster, SPACE, *manifests)
         is_complete(training)
@@ -196,25 +187,25 @@ def test_a_sample_trains_to_its_end_and_its_loss_falls(
     assert not training.status.get("failed")
     no_step_is_lost(training.log)
     steps = training.steps
-    assert (steps[-1]["step"], {one["workers"] for one in steps[-20:]}) == (STEPS, sizes)
+    assert (steps[-1]["step"], {one["workers"] for one in steps}) == (STEPS, {workers})
     assert mean(one["loss"] for one in steps[-20:]) < steps[0]["loss"] / 10
     for one in reversed(manifests):
         remove(training, one)
 
 
 @pytest.mark.parametrize(
-    ("made", "name", "few", "many"),
-    [(a_jobset, "pytorch-workers-0", 2, 4), (a_trainjob, "pytorch-node-0", 1, NODES)],
+    ("sample_of", "kind", "name", "few", "many"),
+    [(a_jobset, "jobset", "pytorch-workers-0", 2, 4), (a_trainjob, "trainjob", "pytorch-node-0", 1, NODES)],
     ids=["jobset", "trainjob"],
 )
 def test_a_sample_is_grown_and_shrunk_a_worker_of_it_dies_and_its_loss_goes_on(
-    real: Lab, made: Callable[[Callable[[Json], Json]], list[Json]], name: str, few: int, many: int
+    real: Lab, sample_of: Callable[[Fit, str], list[Json]], kind: str, name: str, few: int, many: int
 ) -> None:
     """name: of the Job that has its pods, whoever makes it; few, many: its workers beside guests, and alone."""
     cluster = Cluster(real.kubeconfig)
-    training = Ddp(real, cluster, real.folder / f"training-elastic-{made.__name__}", name)
+    training = Ddp(real, cluster, real.folder / f"training-elastic-{kind}", name)
     come(training, "guests-0", GPUS - few)
-    manifests = made(fits(training, 1_000_000))
+    manifests = sample_of(fits(training, 1_000_000), f"{kind}.yaml")
     operated.submit(cluster, SPACE, *manifests)
     with watching(cluster) as referee:
         is_grown_and_shrunk(training, few, many)

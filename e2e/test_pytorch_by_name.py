@@ -24,7 +24,7 @@ from e2e.referee import watching
 from e2e.scenario import bound, gated, in_state, wait_until
 from e2e.test_pytorch import REASON as NO_REAL_NODE
 from e2e.test_training import SLOW, SPACE, come, fitted, go, has_learned
-from e2e.torchrun import EVERY, SAMPLE, SIZES, Ddp, as_job, fits, is_complete, no_step_is_lost, remove
+from e2e.torchrun import EVERY, SAMPLE, Ddp, as_job, fits, is_complete, no_step_is_lost, remove
 
 REASON = NO_REAL_NODE or podnet.why_not()
 RUNS_ON_KIND = True
@@ -98,9 +98,9 @@ def with_addresses(found: Json, shipped: Json) -> Json:
     return found
 
 
-def sample(lab: Lab, folder: Path) -> Json:
-    """pytorchjob.yaml with what lab.yaml has for a machine without GPUs, and without an end."""
-    made: Json = yaml.safe_load((SAMPLE / "pytorchjob.yaml").read_text())
+def sample(lab: Lab, folder: Path, file: str) -> Json:
+    """A PyTorchJob's file with what lab.yaml has for a machine without GPUs, and without an end."""
+    made: Json = yaml.safe_load((SAMPLE / file).read_text())
     workers = made["spec"]["pytorchReplicaSpecs"]["Worker"]
     (container,) = workers["template"]["spec"]["containers"]
     container["name"] = "worker"
@@ -110,16 +110,6 @@ def sample(lab: Lab, folder: Path) -> Json:
     (container,) = workers["template"]["spec"]["containers"]
     container["name"] = "pytorch"
     container["env"].append({"name": "EVERY", "value": str(EVERY)})
-    return made
-
-
-def rigid(made: Json, workers: int) -> Json:
-    """As the sample's first lines say."""
-    made["spec"]["elasticPolicy"] |= {"minReplicas": workers, "maxReplicas": workers}
-    worker = made["spec"]["pytorchReplicaSpecs"]["Worker"]
-    worker["replicas"] = workers
-    for annotation in SIZES:
-        del worker["template"]["metadata"]["annotations"][annotation]
     return made
 
 
@@ -156,7 +146,7 @@ def test_the_pytorchjob_trains_by_the_names_of_its_services_while_it_is_resized_
     folder = real.folder / "training"
     training = OfOperator(real, cluster, folder)
     come(training, "guests-0", 2)
-    made = sample(real, folder)
+    made = sample(real, folder, "pytorchjob.yaml")
     cluster.submit(made, namespace=SPACE)
     with watching(cluster) as referee:
         training.goes_on(2, "started on what is free")
@@ -183,7 +173,7 @@ def test_the_rigid_pytorchjob_starts_whole_a_worker_dies_and_its_loss_goes_on(re
     folder = real.folder / "training-rigid"
     training = OfOperator(real, cluster, folder)
     come(training, "guests-2", 2)
-    made = rigid(sample(real, folder), 4)
+    made = sample(real, folder, "rigid-pytorchjob.yaml")
     cluster.submit(made, namespace=SPACE)
     with watching(cluster) as referee:
         wait_until(lambda: len(gated(training.pods)) == 4, what="all workers wait", also=training.said)

@@ -17,8 +17,6 @@ from e2e.test_training import SLOW, SPACE, Training, environment_of, fitted
 SAMPLE = CHECKOUT / "config" / "samples" / "pytorch"
 EVERY = 20
 """Steps between two checkpoints."""
-SIZES = ("muster.dev/min-replicas", "muster.dev/max-replicas")
-"""The two annotations of an elastic sample."""
 
 
 @dataclass(frozen=True)
@@ -76,21 +74,6 @@ def command_of(pid: int) -> list[str]:
 
 def as_job(spec: Json) -> Json:
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "any"}, "spec": spec}
-
-
-def rigid(job: Json, workers: int) -> Json:
-    """A sample's Job as a gang of so many that keeps its size: without the two annotations and the successPolicy."""
-    spec = job["spec"]
-    del spec["successPolicy"]
-    for size in ("completions", "parallelism"):
-        if size in spec:
-            spec[size] = workers
-    for annotation in SIZES:
-        spec["template"]["metadata"]["annotations"].pop(annotation, None)
-    for variable in spec["template"]["spec"]["containers"][0]["env"]:
-        if variable["name"] == "NODES":
-            variable["value"] = str(workers)
-    return job
 
 
 def fits(training: Ddp, steps: int) -> Callable[[Json], Json]:

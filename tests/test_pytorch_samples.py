@@ -40,7 +40,7 @@ def environment(template: Json) -> dict[str, str]:
     return {each["name"]: each["value"] for each in container["env"]}
 
 
-@pytest.mark.parametrize("file", ["job.yaml", "rigid-job.yaml", "jobset.yaml"])
+@pytest.mark.parametrize("file", ["job.yaml", "rigid-job.yaml", "jobset.yaml", "rigid-jobset.yaml"])
 def test_torchrun_is_told_the_sizes_that_muster_is_told(file: str) -> None:
     (found,) = objects(file)
     ((template, above),) = templates(found)
@@ -51,21 +51,33 @@ def test_torchrun_is_told_the_sizes_that_muster_is_told(file: str) -> None:
     assert sizes[1] == whole
 
 
-def test_a_trainjob_has_as_many_nodes_as_torchrun_is_told() -> None:
-    runtime, job = objects("trainjob.yaml")
+@pytest.mark.parametrize("file", ["trainjob.yaml", "rigid-trainjob.yaml"])
+def test_a_trainjob_has_as_many_nodes_as_torchrun_is_told(file: str) -> None:
+    runtime, job = objects(file)
     ((template, _),) = templates(runtime)
-    least, nodes = template["metadata"]["annotations"][MIN], job["spec"]["trainer"]["numNodes"]
+    whole = str(job["spec"]["trainer"]["numNodes"])
+    least = template["metadata"]["annotations"].get(MIN, whole)
     told = {each["name"]: each["value"] for each in job["spec"]["trainer"]["env"]}
-    assert told["NODES"] == f"{least}:{nodes}"
+    assert told["NODES"] == ":".join(dict.fromkeys([least, whole]))
     assert job["spec"]["runtimeRef"]["name"] == runtime["metadata"]["name"]
 
 
-def test_a_pytorchjobs_elastic_policy_says_what_muster_is_told() -> None:
-    (found,) = objects("pytorchjob.yaml")
+@pytest.mark.parametrize("file", ["pytorchjob.yaml", "rigid-pytorchjob.yaml"])
+def test_a_pytorchjobs_elastic_policy_says_what_muster_is_told(file: str) -> None:
+    (found,) = objects(file)
     ((template, above),) = templates(found)
     policy, annotations = found["spec"]["elasticPolicy"], template["metadata"]["annotations"]
-    assert (str(policy["minReplicas"]), str(policy["maxReplicas"])) == (annotations[MIN], annotations[MAX])
-    assert replicas(above) == policy["maxReplicas"]
+    told, whole = [str(policy[key]) for key in ("minReplicas", "maxReplicas")], str(replicas(above))
+    assert told == [annotations.get(MIN, whole), annotations.get(MAX, whole)]
+    assert told[1] == whole
+
+
+@pytest.mark.parametrize("kind", ["job", "jobset", "trainjob", "pytorchjob"])
+def test_each_kind_has_an_elastic_and_a_rigid_file(kind: str) -> None:
+    """rigid: nothing says that it has another size, and all of it decides how it ends."""
+    elastic, rigid = (yaml.safe_dump_all(objects(f"{name}.yaml")) for name in (kind, f"rigid-{kind}"))
+    assert MIN in elastic
+    assert not {word for word in (MIN, MAX, "successPolicy") if word in rigid}
 
 
 @pytest.mark.parametrize("file", ["job.yaml", "rigid-job.yaml"])
