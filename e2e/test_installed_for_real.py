@@ -105,9 +105,9 @@ class Installed:
 
     @property
     def endings(self) -> list[str]:
-        """What containers that ended have left as a message."""
-        endings = [state.get("lastState", {}) for one in self.pods for state in _states(one)]
-        return [str(ended["terminated"].get("message")) for ended in endings if "terminated" in ended]
+        """What containers that ended have left as a message, each after its name."""
+        endings = [(state["name"], state.get("lastState", {})) for one in self.pods for state in _states(one)]
+        return [f"{name}: {ended['terminated'].get('message')}" for name, ended in endings if ended]
 
     @property
     def leader(self) -> str:
@@ -245,13 +245,17 @@ def test_two_replicas_run_as_the_chart_has_them_and_the_other_takes_over(install
 def test_a_configuration_that_is_wrong_stops_nobody_and_is_said(installed: Installed) -> None:
     with pytest.raises(LabError, match="/config/patience"):  # helm refuses what the chart's schema knows
         installed.upgrade(config={"patience": "soon"})
-    # As an edit of the ConfigMap by hand would:
-    installed.upgrade("--skip-schema-validation", config={"patience": "soon"})
+    # A plugin that no image has: only Muster itself knows which are there.
+    installed.upgrade(profile="mine", config={"profiles": [{"name": "mine", "shares": ["theirs"]}]})
 
     wait_until(
-        lambda: [text for text in installed.endings if "patience: must be a time such as 90s" in text],
+        lambda: [
+            text
+            for text in installed.endings
+            if text.startswith("check: ") and "shares: plugin 'theirs' is not installed" in text
+        ],
         within=SLOW,
-        what="a container of the new pod says what is wrong",
+        what="the init check of the new pod says what is wrong",
         also=installed.said,
     )
     # Its kube-scheduler waits: only a replica whose muster has started may get the Lease.

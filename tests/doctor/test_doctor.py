@@ -15,7 +15,8 @@ from muster.doctor.checks import NEWEST, OLDEST
 from muster.doctor.finding import Finding, Level
 from muster.doctor.patient import Patient
 from muster.doctor.visit import Place, before_start, examine, text
-from muster.errors import ClusterError
+from muster.errors import ClusterError, ConfigurationError
+from muster.points import Profile
 from muster.settings import load_settings
 from tests.chart.test_chart import CHART, IMAGE, rendered
 
@@ -509,14 +510,23 @@ def test_each_finding_is_a_line_with_what_to_do_below_it() -> None:
     )
 
 
+def test_all_that_is_wrong_with_a_configuration_stands_in_lines_of_their_own() -> None:
+    told = text([Finding(Level.FAIL, "configuration", "patience: is none\norder: is none", "correct them")])
+    assert told == (
+        "fail     configuration  patience: is none\n"
+        "                        order: is none\n"
+        "                        -> correct them\n"
+    )
+
+
 # Before muster starts: as its own account
 
 
 SERVED = "/apis/muster.dev/v1alpha1"
 
 
-def before(cluster: Cluster) -> dict[str, tuple[Level, str]]:
-    found = before_start(cluster, Place(), load_settings(""))
+def before(cluster: Cluster, config: str = "") -> dict[str, tuple[Level, str]]:
+    found = before_start(cluster, Place(), config)
     return {one.about: (one.level, one.says) for one in found}
 
 
@@ -530,6 +540,45 @@ def test_before_muster_starts_its_own_account_asks_for_version_gangs_and_rights_
     }
     asked = {(method, path) for method, path, _ in cluster.asked}
     assert asked == {("GET", "/version"), ("GET", SERVED), ("POST", SELF)}
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ("patience: soon", ["patience: must be a time such as 90s"]),
+        ("profile: mine", ["profile: must be one of afs-l, "]),
+        (
+            "pluginArgs: {pack: {weight: 1}}",
+            ["pluginArgs.pack.weight: not a parameter of pack; it has: none"],
+        ),
+        (
+            "{profile: mine, profiles: [{name: mine, shares: [theirs]}], pluginArgs: {ours: {a: 1}}}",
+            ["profile mine: shares: plugin 'theirs' is not installed; ", "pluginArgs.ours: not a plugin; "],
+        ),
+    ],
+)
+def test_a_configuration_that_muster_refuses_keeps_it_from_starting_and_nobody_is_asked(
+    config: str, said: list[str]
+) -> None:
+    cluster = Cluster()
+    found = before(cluster, config)
+    assert (found.keys(), cluster.asked) == ({"configuration"}, [])
+    level, says = found["configuration"]
+    assert level is Level.FAIL
+    for line, wanted in zip(says.splitlines(), said, strict=True):
+        assert line.removeprefix("configuration: ").startswith(wanted)
+
+
+def test_a_profile_that_can_not_be_sent_to_the_verbs_keeps_muster_from_starting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Which `muster serve` looks at, too."""
+
+    def refuses(profile: Profile) -> Profile:
+        raise ConfigurationError(f"profile {profile.name}: can't be sent")
+
+    monkeypatch.setattr("muster.doctor.visit.sendable", refuses)
+    assert before(Cluster()) == {"configuration": (Level.FAIL, "profile fifo: can't be sent")}
 
 
 def test_what_would_fail_at_each_cycle_keeps_muster_from_starting() -> None:

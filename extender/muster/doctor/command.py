@@ -35,7 +35,7 @@ from muster.kubeconfig import context_namespace, context_option, kubeconfig_opti
     "--before-start",
     "config",
     metavar="MUSTER_YAML",
-    help="As Muster's own account, by its configuration file: version, gangs and rights only (initCheck).",
+    help="As Muster's own account, by its configuration file: that, version, gangs and rights only (initCheck).",
 )
 @kubeconfig_option
 @context_option
@@ -59,12 +59,10 @@ def doctor(
     from muster.cluster.credentials import configuration
     from muster.doctor import visit
     from muster.doctor.finding import Level
-    from muster.settings import load_settings
 
     api = Api(configuration(kubeconfig, context))
     if config is not None:
-        settings = load_settings(Path(config))
-        found = visit.before_start(api, visit.Place(namespace, release), settings)
+        found = visit.before_start(api, visit.Place(namespace, release), Path(config))
     else:
         probe = probe or context_namespace(kubeconfig, context)
         place = visit.Place(namespace, release, probe, url, inside=kubeconfig is None and visit.inside())

@@ -6,13 +6,15 @@ import os
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from muster.cluster.paths import path
 from muster.doctor.checks import BEFORE_START, CHECKS
-from muster.doctor.finding import ASK, Finding, Level
+from muster.doctor.finding import ASK, Finding, Level, fail
 from muster.doctor.patient import Asked, Patient, ask
 from muster.errors import ClusterError, ConfigurationError
 from muster.refused import LOG_IN
+from muster.server.answering import sendable
 from muster.settings import Settings, load_settings, profile_of
 
 WIDTH = 110
@@ -50,9 +52,13 @@ def examine(api: Asked, place: Place, version: str = "") -> list[Finding]:
     return found + _checked(patient, CHECKS)
 
 
-def before_start(api: Asked, place: Place, settings: Settings) -> list[Finding]:
-    """As Muster's own account, before it starts. An API server that does not answer is no fault of the installation:
-    Muster waits for it."""
+def before_start(api: Asked, place: Place, config: Path | str) -> list[Finding]:
+    """As Muster's own account, before it starts. config: its file, or what is in it. An API server that does not
+    answer is no fault of the installation: Muster waits for it."""
+    try:
+        settings = _usable(config)
+    except ConfigurationError as error:
+        return [_refused(error, place.release)]
     patient = Patient(api, place.namespace, place.release, settings, place.probe)
     try:
         return _checked(patient, BEFORE_START)
@@ -93,8 +99,7 @@ def _settings(api: Asked, namespace: str, release: str) -> tuple[Settings | None
     """Muster's configuration as it is installed, whether nodes may be shared, and what is wrong with it."""
     try:
         stored = ask(api, "GET", path("v1", "configmaps", namespace, release))
-        settings = load_settings(str(stored["data"]["muster.yaml"]))
-        profile_of(settings)
+        settings = _usable(str(stored["data"]["muster.yaml"]))
         notes = stored.get("metadata", {}).get("annotations") or {}
         return settings, notes.get(SHARED) == "true", []
     except ClusterError as error:
@@ -103,8 +108,18 @@ def _settings(api: Asked, namespace: str, release: str) -> tuple[Settings | None
         says = f"the ConfigMap {release} in {namespace} can't be read: {error}"
         return None, False, [Finding(Level.FAIL, "installation", says, _to_read_it(error, namespace))]
     except ConfigurationError as error:
-        do = f"correct the chart's values and run helm upgrade {release}"
-        return None, False, [Finding(Level.FAIL, "configuration", str(error), do)]
+        return None, False, [_refused(error, release)]
+
+
+def _usable(config: Path | str) -> Settings:
+    """What `muster serve` takes of it when it starts. Raises its ConfigurationError."""
+    settings = load_settings(config)
+    sendable(profile_of(settings))
+    return settings
+
+
+def _refused(error: ConfigurationError, release: str) -> Finding:
+    return fail("configuration", str(error), f"correct the chart's values and run helm upgrade {release}")
 
 
 def _to_read_it(error: ClusterError, namespace: str) -> str:
@@ -126,13 +141,15 @@ def inside() -> bool:
 
 
 def text(found: Sequence[Finding]) -> str:
-    """A line for each, with what to do below."""
+    """A line for each, or for each of its lines, with what to do below."""
     wide = max(len(one.about) for one in found)
     margin = " " * (len(Level.UNKNOWN) + wide + 4)
     lines = []
     for one in found:
         head = f"{one.level:{len(Level.UNKNOWN)}}  {one.about:{wide}}  "
-        lines.append(textwrap.fill(one.says, WIDTH, initial_indent=head, subsequent_indent=margin))
+        for line in one.says.splitlines():
+            lines.append(textwrap.fill(line, WIDTH, initial_indent=head, subsequent_indent=margin))
+            head = margin
         if one.do:
             lines.append(
                 textwrap.fill(one.do, WIDTH, initial_indent=f"{margin}-> ", subsequent_indent=margin)
