@@ -9,16 +9,17 @@ from click.testing import CliRunner, Result
 
 from muster.cli import main
 from muster.kubeconfig import kubectl
-from muster.refused import NOT_INSTALLED
+from muster.refused import NOT_INSTALLED, ROLES
 from tests.api_fake import Server
+from tests.chart.test_chart import IMAGE, named, rendered
 
 GANGS = "/apis/muster.dev/v1alpha1/gangs"
 OWN = "/apis/muster.dev/v1alpha1/namespaces/team/gangs"
 PODS = "/api/v1/namespaces/team/pods"
 READS = [("explain", "job-x"), ("top", "--once")]
 GIVES = (
-    "An administrator gives it by the chart's ClusterRole RELEASE-view, which the roles view, edit and admin "
-    "include: "
+    "An administrator gives it by the chart's ClusterRole RELEASE-view (kubectl get clusterroles -l "
+    "app.kubernetes.io/name=muster lists it), which the roles view, edit and admin include: "
 )
 
 
@@ -63,7 +64,7 @@ def test_who_may_not_read_gangs_is_told_which_right_it_is_and_how_it_is_given(
     done = asked(403, tmp_path, *command)
     assert done.stderr.endswith(
         f"403 no\nyou lack the right to list gangs.muster.dev in namespace team. {GIVES}"
-        "kubectl create rolebinding NAME --clusterrole=muster-view --user=YOU -n team\n"
+        "kubectl create rolebinding NAME --clusterrole=RELEASE-view --user=YOU -n team\n"
     )
 
 
@@ -71,8 +72,15 @@ def test_of_all_namespaces_the_binding_is_of_the_cluster(tmp_path: Path) -> None
     done = asked(403, tmp_path, "top", "-A")
     assert done.stderr.endswith(
         f"403 no\nyou lack the right to list gangs.muster.dev in all namespaces. {GIVES}"
-        "kubectl create clusterrolebinding NAME --clusterrole=muster-view --user=YOU\n"
+        "kubectl create clusterrolebinding NAME --clusterrole=RELEASE-view --user=YOU\n"
     )
+
+
+@pytest.mark.parametrize("role", ["view", "break-glass"])
+def test_the_roles_that_are_given_are_listed_whatever_the_release_is_called(role: str) -> None:
+    found = named(rendered(IMAGE, "nameOverride=other"), "ClusterRole", f"other-{role}")
+    label, _, value = ROLES.rpartition(" ")[2].partition("=")
+    assert found["metadata"]["labels"][label] == value
 
 
 def test_who_may_not_break_the_glass_is_told_which_group_may(tmp_path: Path) -> None:

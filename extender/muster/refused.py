@@ -10,6 +10,8 @@ NOT_INSTALLED = (
     "Muster is not installed in this cluster, which serves no gangs.muster.dev: config/quickstart.md installs it; "
     "another cluster is chosen by --context or --kubeconfig"
 )
+ROLES = "kubectl get clusterroles -l app.kubernetes.io/name=muster"
+"""Whatever the release is called, and its objects after it."""
 
 
 def advice(status: int, command: str | None, namespace: str, whoami: str) -> str:
@@ -24,14 +26,14 @@ def advice(status: int, command: str | None, namespace: str, whoami: str) -> str
             kind, of = ("rolebinding", f" -n {namespace}") if namespace else ("clusterrolebinding", "")
             return (
                 f"you lack the right to list gangs.muster.dev {where}. An administrator gives it by the chart's "
-                "ClusterRole RELEASE-view, which the roles view, edit and admin include: "
-                f"kubectl create {kind} NAME --clusterrole=muster-view --user=YOU{of}"
+                f"ClusterRole RELEASE-view ({ROLES} lists it), which the roles view, edit and admin include: "
+                f"kubectl create {kind} NAME --clusterrole=RELEASE-view --user=YOU{of}"
             )
         case 403, "release":
             return (
-                "you lack that right. The chart's ClusterRole RELEASE-break-glass has all that it takes, and the "
-                "group muster:break-glass has that role: where an administrator lets you impersonate the group, add "
-                "--as=YOU --as-group=muster:break-glass"
+                f"you lack that right. The chart's ClusterRole RELEASE-break-glass ({ROLES} lists it) has all that "
+                "it takes, and the group muster:break-glass (the value breakGlassGroup) has that role: where an "
+                "administrator lets you impersonate the group, add --as=YOU --as-group=muster:break-glass"
             )
         case 403, "uninstalled":
             return "you lack that right: it takes those of who installs the chart; run it as such: --context"
