@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 from pathlib import Path
 
 import click
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 
 from muster.cli import main
@@ -164,7 +166,16 @@ def test_commands_that_need_no_click_answer_as_the_others_do(
     assert capsys.readouterr().err == said
 
 
-@pytest.mark.parametrize("words", [("explain", "a"), ("top", "--once"), ("doctor",), ("release", "a")])
+def test_in_a_pod_it_is_its_own_cluster_that_gave_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+    assert "of this pod's cluster" in unreachable("https://10.96.0.1:443", None, None)
+    assert "no answer from https://other:6443 " in unreachable("https://other:6443", "file", None)
+
+
+COMMANDS = [("explain", "a"), ("top", "--once"), ("doctor",), ("release", "a")]
+
+
+@pytest.mark.parametrize("words", COMMANDS)
 def test_who_gets_no_answer_is_told_whose_server_it_was_and_what_to_try(
     words: tuple[str, ...], tmp_path: Path
 ) -> None:
@@ -190,8 +201,29 @@ def test_of_several_kubeconfigs_kubectl_is_given_none(tmp_path: Path) -> None:
     """Its option takes one file."""
     for name in ("a", "b"):
         (tmp_path / name).write_text(KUBECONFIG)
-    said = unreachable(f"{tmp_path / 'a'}{os.pathsep}{tmp_path / 'b'}", None)
+    said = unreachable("https://127.0.0.1:1", f"{tmp_path / 'a'}{os.pathsep}{tmp_path / 'b'}", None)
     assert "Try: kubectl version --context=one;" in said
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_a_credential_plugin_is_run_once_where_no_answer_comes(
+    words: tuple[str, ...], tmp_path: Path
+) -> None:
+    """It may open a browser, and wait until its user has logged in."""
+    plugin, file, runs = tmp_path / "get-token", tmp_path / "config", tmp_path / "runs"
+    credential = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "status": {"token": "sesame"},
+    }
+    plugin.write_text(f"#!/bin/sh\necho run >> {runs}\necho '{json.dumps(credential)}'\n")
+    plugin.chmod(0o755)
+    user = {"exec": {"apiVersion": credential["apiVersion"], "command": str(plugin)}}
+    config = yaml.safe_load(KUBECONFIG) | {"users": [{"name": "one", "user": user}]}
+    file.write_text(yaml.safe_dump(config))
+    found = muster(*words, "--kubeconfig", str(file))
+    assert f"no answer from https://127.0.0.1:1 (kubeconfig {file}, context one)" in found.stderr
+    assert runs.read_text() == "run\n"
 
 
 def test_all_that_is_wrong_with_a_configuration_is_told_at_once() -> None:

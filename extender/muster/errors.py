@@ -45,7 +45,11 @@ class ClusterError(MusterError):
 
 
 class NoAnswerError(ClusterError):
-    """No answer came from the API server."""
+    """No answer came from the API server at `host`, a URL."""
+
+    def __init__(self, message: str, host: str) -> None:
+        super().__init__(message)
+        self.host = host
 
 
 class InvariantError(MusterError):

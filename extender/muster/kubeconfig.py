@@ -36,27 +36,19 @@ def kubectl(*words: str, given: tuple[str | None, str | None]) -> str:
     return shlex.join(["kubectl", *words, *options])
 
 
-def unreachable(kubeconfig: str | None, context: str | None) -> str:
-    """Of whose server no answer came: which one it is, who says so, and what to try."""
-    import kubernetes
-
-    from muster.cluster.credentials import UNUSABLE
-
-    file = kubeconfig or "~/.kube/config"
-    told = kubernetes.client.Configuration()
-    try:
-        kubernetes.config.load_kube_config(  # type: ignore[no-untyped-call]
-            config_file=kubeconfig, context=context, client_configuration=told
+def unreachable(host: str, kubeconfig: str | None, context: str | None) -> str:
+    """Of whose server, `host`, no answer came: which one it is, who says so, and what to try. The kubeconfig's
+    credentials are left alone: a plugin that it names would be run again, and may ask its user to log in."""
+    if kubeconfig is None and context is None and "KUBERNETES_SERVICE_HOST" in os.environ:
+        return (
+            "no answer from the API server of this pod's cluster: does a NetworkPolicy keep this pod off it?"
         )
-    except UNUSABLE:
-        if "KUBERNETES_SERVICE_HOST" in os.environ:
-            return "no answer from the API server of this pod's cluster: does a NetworkPolicy keep this pod off it?"
-        return f"no answer from the API server that {file} names: kubectl config view shows it"
+    file = kubeconfig or "~/.kube/config"
     contexts, active = _contexts(kubeconfig)
     name = context or (str(active["name"]) if active is not None else "")
     version = kubectl("version", given=(kubeconfig, name))
     others = ", ".join(str(one["name"]) for one in contexts if one["name"] != name)
-    host = re.sub(r"//[^/@]*@", "//", str(told.host))  # whose password may stand before it
+    host = re.sub(r"//[^/@]*@", "//", host)  # whose password may stand before it
     return (
         f"no answer from {host} (kubeconfig {file}, context {name}): is it up, and is there a way to it, by "
         f"a VPN for one? Try: {version}"

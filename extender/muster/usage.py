@@ -87,7 +87,7 @@ def _what_to_do(error: ClusterError) -> str:
     given = context.params
     asked = given["kubeconfig"], given.get("context")
     if isinstance(error, NoAnswerError):
-        return unreachable(*asked)
+        return unreachable(error.host, *asked)
     namespace = "" if given.get("everywhere") else given.get("namespace") or context_namespace(*asked)
     return advice(error.status, context.command.name, namespace, kubectl("auth", "whoami", given=asked))
 

@@ -126,7 +126,7 @@ class Api:
         try:
             answer = (self._ask if patient else self._once)(method, path, data, content_type)
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
-            raise NoAnswerError(f"{method} {path}: {error}") from error
+            raise NoAnswerError(f"{method} {path}: {error}", str(self._config.host)) from error
         self._faults.after(rule)
         return answer.status, answer.body
 
