@@ -16,19 +16,22 @@ from tests.json_server import PATIENT, Answer, JsonServer
 
 
 class ReportServer:
-    """`answers` are given in turn (status, body, headers); `bodies` and `tokens` are what came."""
+    """`answers` are given in turn (status, body, headers); `bodies` and `tokens` are what came. `asked`: something
+    has come, and may be held."""
 
     def __init__(self) -> None:
         self.answers: list[Answer] = []  # the last one stays
         self.bodies: list[Any] = []
         self.tokens: list[str] = []
         self.came = threading.Condition()
+        self.asked = threading.Event()
         self.hold = threading.Event()
         self.hold.set()
         self._server = JsonServer(self._said)
         self.url = self._server.url
 
     def _said(self, path: str, who: str, body: Any) -> Answer:
+        self.asked.set()
         self.hold.wait()
         with self.came:
             answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]

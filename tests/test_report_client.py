@@ -169,6 +169,21 @@ def test_the_first_report_goes_at_once_and_the_next_ones_wait_as_long_as_muster_
     assert server.wait(3)[2] == {"step": 1000.0, "total": 100.0}  # a loss is of its moment
 
 
+def test_a_flush_that_waits_for_a_post_that_is_under_way_hurries_no_later_report(
+    server: ReportServer, reporter: Reporter
+) -> None:
+    server.hold.clear()
+    reporter.report(step=1)
+    assert server.asked.wait(PATIENT)
+    assert not reporter.flush(0.01)
+    server.hold.set()
+    assert reporter.flush(PATIENT)
+    reporter.report(step=2)
+    pause = reporter._pause(time.monotonic())  # what its thread waits for
+    assert pause is not None
+    assert pause > 1800.0
+
+
 def test_a_boundary_is_told_at_once(server: ReportServer, reporter: Reporter) -> None:
     reporter.report(step=1)
     server.wait(1)

@@ -145,7 +145,7 @@ class Reporter:
         self._once: dict[str, Any] = {}
         self._told = self._sent = 0  # reports taken in; those that a post has carried
         self._go = False  # a report came when a post was due: its values are of this moment
-        self._hurry = False  # somebody waits
+        self._hurry = 0  # somebody waits for so many of them
         self._closed = False
         self._every, self._due = EVERY, 0.0
         self._not_before = 0.0
@@ -172,7 +172,8 @@ class Reporter:
             self._told += 1
             if time.monotonic() >= self._due:
                 self._go = True
-            self._hurry = self._hurry or "boundary" in fresh
+            if "boundary" in fresh:
+                self._hurry = self._told
             if self._thread is None or self._pid != os.getpid():
                 self._pid = os.getpid()
                 self._thread = threading.Thread(target=self._run, name="muster-report", daemon=True)
@@ -186,7 +187,7 @@ class Reporter:
         with self._turn:
             wanted = self._told
             while self._sent < wanted:
-                self._hurry = True
+                self._hurry = max(self._hurry, wanted)
                 self._turn.notify_all()
                 left = until - time.monotonic()
                 if left <= 0 or self._thread is None or self._pid != os.getpid():
@@ -225,7 +226,7 @@ class Reporter:
                     return
                 body = {**self._stays, **self._once}
                 once, self._once = self._once, {}
-                taken, self._go, self._hurry = self._told, False, False
+                taken, self._go, self._hurry = self._told, False, 0
                 now = time.monotonic()
                 self._due, self._not_before = now + self._every, now + SHORTEST
             done = True
@@ -263,7 +264,7 @@ class Reporter:
         if self._told == self._sent:
             return None
         at = self._not_before
-        if not self._hurry:
+        if self._hurry <= self._sent:
             at = max(at, self._due if self._go else self._due + self._every)
         return max(0.0, at - now)
 
