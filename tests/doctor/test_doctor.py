@@ -244,6 +244,23 @@ def test_a_gate_that_admission_refuses_is_a_fault_and_a_caller_without_rights_no
     assert only_bad(cluster).level is Level.UNKNOWN
 
 
+def test_a_whitelist_of_tolerations_that_lacks_that_of_musters_taint_is_told_what_to_add() -> None:
+    """As kube-apiserver 1.37 with PodTolerationRestriction says it, by 500."""
+    cluster = Cluster()
+    merged = "pod tolerations (possibly merged with namespace default tolerations)"
+    said = f"{merged} conflict with its namespace whitelist"
+    cluster.answers[PODS] = (500, said)
+    told = only_bad(cluster)
+    assert (told.level, told.about) == (Level.FAIL, "admission")
+    assert told.says == f"a pod of Muster's in namespace default is refused: {said}"
+    assert told.do.startswith(
+        'add {"key": "muster.dev/scheduler", "operator": "Exists"}, without an effect, '
+    )
+    bound_by_the_clusters = Cluster("{binder: cluster}")  # whose pods get no toleration
+    bound_by_the_clusters.answers[PODS] = (500, said)
+    assert "helm upgrade" in only_bad(bound_by_the_clusters).do
+
+
 def test_a_namespace_that_has_not_opted_in_is_no_fault_and_no_pod_is_tried_there() -> None:
     cluster = Cluster('{namespaceSelector: {matchLabels: {muster.dev/enabled: "true"}}}')
     cluster.answers[NAMESPACE] = {"metadata": {"labels": {"kubernetes.io/metadata.name": "default"}}}
