@@ -230,12 +230,19 @@ def build(
     made = recipe(name, own)
     if wrong := misplaced(name, made):
         raise ConfigurationError("\n".join(wrong))
+    found = assembled(name, made, arguments)
+    if stray := strangers(arguments):
+        raise ConfigurationError(stray[0])
+    return found
+
+
+def assembled(name: str, made: Recipe, arguments: Mapping[str, Mapping[str, Any]]) -> Profile:
+    """The profile of a recipe that is known to have no plugin misplaced. Raises ConfigurationError for arguments that
+    a plugin does not take."""
     plugins = {
         plugin: points.load(plugin, {**made.arguments.get(plugin, {}), **arguments.get(plugin, {})})
         for plugin in sorted(made.plugins)
     }
-    if stray := strangers(arguments):
-        raise ConfigurationError(stray[0])
     optional: dict[str, Any] = {}
     if made.sort:
         optional["sort"] = plugins[made.sort]

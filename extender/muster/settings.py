@@ -473,7 +473,7 @@ def profile_of(settings: Settings) -> Profile:
     for name, one in every.items():
         live = live_recipes.on_a_cluster(one, settings.resize_cost, settings.estimate, devices=devices)
         try:
-            built[name] = profiles.build(name, settings.plugin_args, {name: live})
+            built[name] = profiles.assembled(name, live, settings.plugin_args)
         except ConfigurationError as error:
             wrong.append(str(error))
     if wrong:
