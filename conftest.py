@@ -62,8 +62,11 @@ LONGEST_FIRST = (
     "tests/chart/test_in_a_cluster.py",
     "e2e/test_install.py",
     "e2e/test_reshape_in_place.py",
+    "e2e/test_owners.py",
+    "e2e/test_doctor.py",
     "e2e/test_families.py",
     "e2e/test_binder.py",
+    "e2e/test_autoscaler.py",
 )
 """Files that take minutes, longest first: side by side (xdist, --no-loadscope-reorder) a file that begins last
 would be waited for alone. `make e2e` prints how long each took."""
