@@ -520,30 +520,6 @@ def test_a_job_that_shrinks_to_one_node_goes_on_with_its_lowest_indexes(
         assert {one.node for one in found["wide"]} == at
 
 
-def test_an_index_0_that_crashed_has_the_place_of_the_highest_once_it_is_back(
-    lab: Lab, cluster: Cluster, namespace: str
-) -> None:
-    with shared_by(lab, "max-min"):
-        cluster.submit(train("a"), train("b"), namespace=namespace)
-        before = settles(cluster, namespace, {"a": 8, "b": 8})
-        (leader,) = (one for one in before["a"] if one.labels[INDEX] == "0")
-        ends_now(cluster, leader, exit_code=1)
-        wait_until(
-            lambda: indexes(holding(cluster, namespace)["a"]) == list(range(1, 9)),
-            what="its owner waits before it makes index 0 again, and index 8 has its GPU meanwhile",
-            also=lambda: show(cluster.pods(namespace, "a")),
-        )
-        wait_until(
-            lambda: indexes(holding(cluster, namespace)["a"]) == list(range(8)),
-            what="index 0 is back, and index 8 behind the gate",
-            also=lambda: show(cluster.pods(namespace, "a")),
-        )
-        after = settles(cluster, namespace, {"a": 8, "b": 8})
-        assert {one.uid for one in before["a"]} - {one.uid for one in after["a"]} == {leader.uid}
-        assert {one.uid for one in after["b"]} == {one.uid for one in before["b"]}
-        assert failed(cluster, namespace, "a") == 1
-
-
 def test_a_job_whose_leader_has_ended_well_is_over_before_its_controller_says_so(
     lab: Lab, cluster: Cluster, namespace: str
 ) -> None:

@@ -21,7 +21,6 @@ from tests.cluster_fake import FakeCluster, Muster, node
 from tests.scenario import role
 
 TIMEOUT = 120.0
-INDEX = "batch.kubernetes.io/job-completion-index"
 PROFILES = {
     "fifo": Profile(),
     "preemption": Profile(preemption=True),
@@ -30,9 +29,9 @@ PROFILES = {
 RUNNING_ENDS = {
     "fifo": {EndReason.START_FAILED, EndReason.LOST_MEMBERS},
     "preemption": {EndReason.START_FAILED, EndReason.LOST_MEMBERS, EndReason.PREEMPTION},
-    "max-min": {EndReason.START_FAILED, EndReason.LOST_MEMBERS, EndReason.SHARE, EndReason.MOVE},
+    "max-min": {EndReason.START_FAILED, EndReason.LOST_MEMBERS, EndReason.SHARE},
 }
-"""Why a running replica may end under each; without a plugin that moves, MOVE is for an index 0 that waits."""
+"""Why a running replica may end under each; MOVE needs a plugin that moves."""
 
 
 @dataclass
@@ -95,7 +94,7 @@ class Judged(FakeCluster):
             there = self.nodes.get(pod.pin)
             if pod.phase is not Phase.UNGATED or pod.controller is None:
                 continue
-            first = pod.labels[INDEX] == "0"
+            first = pod.labels["batch.kubernetes.io/job-completion-index"] == "0"
             if there is None or (pod.controller.name in self.stubborn and not first):
                 self.update(pod, refusal="no")
                 continue
@@ -132,10 +131,6 @@ class Judged(FakeCluster):
                 gpus = sum(n.allocatable["nvidia.com/gpu"] for n in self.nodes.values())
                 assert others, f"{pod.name}: nobody else is there. {action}"
                 assert sum(r.size or 0 for r in self.owners.values()) > gpus, f"{pod.name}: {action}"
-            case EndReason.MOVE:
-                first = [p for p in self.mine(owner) if p.labels[INDEX] == "0"]
-                assert first, f"{pod.name}: its owner has no index 0. {action}"
-                assert not any(p.phase is Phase.BOUND for p in first), f"{pod.name}: index 0 runs. {action}"
 
 
 class Lives(RuleBasedStateMachine):

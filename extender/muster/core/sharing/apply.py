@@ -18,7 +18,6 @@ from muster.core.placement.reservations import placed
 from muster.core.placement.statement import Statement, without_gpus
 from muster.core.placement.take_up import take_up
 from muster.core.reasons.shares import discreet
-from muster.core.sharing.first_index import let_first_in
 from muster.core.sharing.gpu_sharing import put_beside, too_slow_beside
 from muster.core.sharing.grants import ALONE, waits
 from muster.core.sharing.grow import grow_granted, start_granted
@@ -120,10 +119,6 @@ def carry_out(
             and not job.resize
         ):
             grow_granted(statement, job, granted[job.key], grant, parts.get(job.key, ()))
-    # an index 0 without a place takes that of a higher one
-    for job, _ in jobs:
-        if job.bound:
-            let_first_in(statement, job)
     if run.profile.conserving:
         _stopped_for_nothing(statement, held)
     _keep_for_later(statement)
