@@ -203,6 +203,10 @@ def test_a_job_of_which_nothing_is_measured_is_linear_up_to_its_fair_part() -> N
     over = [job(f"d{n}", worker=0) for n in range(9)]  # their owners are still on the API
     done = snapshot(nodes=2, gpus=8, jobs=[one, *others, *over])
     assert Measured().estimate(one, done).speeds == (0.0, 1.0, 2.0, 3.0, 4.0)
+    waits = replace(job("bad", worker=1), invalid="it asks for nonsense")
+    assert snapshot(nodes=2, gpus=8, jobs=[one, waits]).contending == 1
+    holds = replace(job("bad", worker=1, on=["n0"]), invalid="it asks for nonsense")
+    assert snapshot(nodes=2, gpus=8, jobs=[one, holds]).contending == 2
     role = one.roles[0].name
     samples = {Config(roles=((role, 1),)): 2.0, Config(roles=((role, 4),)): 4.0}
     speeds = Measured().estimate(replace(one, samples=samples), seen).speeds

@@ -255,8 +255,8 @@ class Snapshot:
     @cached_property
     def contending(self) -> int:
         """Jobs that have GPUs or may get some. One that is over is in the snapshot for as long as its owner is on the
-        API, with no replica to come; one that is invalid, or needs no GPU, takes nothing from anybody."""
-        return sum([job.max > 0 and not job.invalid and _needs_gpus(job) for job in self.jobs.values()])
+        API, with no replica to come; one that is invalid keeps what it has, and gets nothing."""
+        return sum([_contends(job) for job in self.jobs.values()])
 
     def rng(self, plugin: str) -> np.random.Generator:
         """Random numbers that are the same for the same seed, plugin and time (design §3)."""
@@ -279,8 +279,9 @@ class Snapshot:
         )
 
 
-def _needs_gpus(job: Job) -> bool:
-    return any(role.shape.gpus for role in job.roles)
+def _contends(job: Job) -> bool:
+    takes = job.bound > 0 or (job.max > 0 and not job.invalid)
+    return takes and any(role.shape.gpus for role in job.roles)
 
 
 @dataclass(frozen=True)

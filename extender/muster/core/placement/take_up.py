@@ -215,12 +215,12 @@ def take_up(
     statement: Statement, job: Job, assignments: Sequence[Assignment], later: bool, *, taken: bool = False
 ) -> None:
     """Holds for the spots. Replicas of a job placed again that are where they are wanted stay, of an indexed role
-    those only that run afterwards: the lowest indexes. taken: what the spots need stands in both rooms already."""
+    those that run afterwards (`_lowest`). taken: what the spots need stands in both rooms already."""
     nodes = statement.snapshot.nodes
     leaving = statement.leaving.get(job.key)
     if leaving:
         wanted = Counter({(role, nodes.names[row]): count for role, row, count in _merged(assignments)})
-        stay, lowest = [], {role.name: _lowest(role, wanted) for role in job.roles}
+        stay, lowest = [], {role.name: _lowest(role, wanted, leaving) for role in job.roles}
         for part in leaving if job.resize != "restart" else ():
             role, member, _ = part
             if wanted[role.name, member.node] and (member.index < 0 or _which(member) in lowest[role.name]):
@@ -229,9 +229,7 @@ def take_up(
         statement.leaving[job.key] = [part for part in leaving if part not in stay]
         if not statement.leaving[job.key]:
             del statement.leaving[job.key]
-        reservations = [
-            Reservation(role, node) for (role, node), count in wanted.items() for _ in range(count)
-        ]
+        reservations = [Reservation(role, node) for (role, node) in wanted.elements()]
         statement.gone.discard(job.key)
         statement.part(job.key)
         statement.found.add(job.key)
@@ -253,12 +251,16 @@ def take_up(
         )
 
 
-def _lowest(role: Role, wanted: Mapping[tuple[str, str], int]) -> set[Which]:
-    """Those that a role runs which has so many places: the running set is a prefix, or who waits for the end of index
-    0 (a successPolicy, a rendezvous) waits for what does not run. Who has another gate can't run."""
+def _lowest(
+    role: Role, wanted: Counter[tuple[str, str]], leaving: Sequence[tuple[Role, Member, str]]
+) -> set[Which]:
+    """Those that a role runs which has so many places: a prefix, or who waits for the end of index 0 (a rendezvous, a
+    successPolicy) waits for what does not run. Who has another gate can't; who stayed while index 0 leaves would go
+    on without it for good, where the share falls meanwhile."""
     count = sum(places for (name, _), places in wanted.items() if name == role.name)
     found = {_which(m) for m in role.members if m.index >= 0 and m.phase is not Phase.HELD}
-    return set(sorted(found)[:count])
+    lost = {m.revision[0] for r, m, _ in leaving if r is role and m.index == 0 and not wanted[r.name, m.node]}
+    return {which for which in sorted(found)[:count] if which[1] not in lost}
 
 
 def _which(member: Member) -> Which:
