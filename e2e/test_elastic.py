@@ -549,14 +549,14 @@ def test_a_job_is_moved_to_make_room_for_one_that_needs_a_whole_node(
     tidy = {"name": "tidy", "scores": [{"name": "pack"}], "rebalance": ["defragment"]}
     args = {"defragment": {"cooldown": 1.0, "ending": 1.0, "cost": 1.0}}
     with shared_by(lab, "tidy", profiles=[tidy], pluginArgs=args):
-        # a (6) and small (2) fill a node, b (5) stands on the other. Without a only small is in the way.
+        # a (6) and b (5) never share a node, and small (2), which comes last, goes to the fuller one. Without a only
+        # small is in the way.
         cluster.submit(job("a", 1, gpus=6), namespace=namespace)
-        has(cluster, namespace, "a", 1)
-        cluster.submit(train("small", least=2, most=2, restart=True), namespace=namespace)
-        at = {one.node for one in has(cluster, namespace, "small", 2)}
+        at = {one.node for one in has(cluster, namespace, "a", 1)}
         cluster.submit(job("b", 1, gpus=5), namespace=namespace)
         other = {one.node for one in has(cluster, namespace, "b", 1)}
-        assert at != other
+        cluster.submit(train("small", least=2, most=2, restart=True), namespace=namespace)
+        assert {one.node for one in has(cluster, namespace, "small", 2)} == at != other
         delete_job(cluster, namespace, "a")
         cluster.submit(job("wide", 1, gpus=8), namespace=namespace)
         assert {one.node for one in has(cluster, namespace, "wide", 1)} == at

@@ -66,7 +66,14 @@ NEAR: Mapping[str, float] = {
     "gang": 3.3,
     "gang-pack": 0.7,
     "afs-l": -0.7,
-    "afs-l-packed": -1.2,
+    "afs-l-packed": -0.3,
+    "srtf-max": -3.5,
+    "srtf-e": -1.0,
+    "srsf-max": -1.8,
+    "srsf-e": 1.0,
+    "tiresias-l-max": -3.3,
+    "afs-p-packed": -6.0,
+    "tide-packed": 0.5,
     "max-min": -0.9,
     "optimus": 3.6,
     "tiresias-l": 0.5,
@@ -100,16 +107,6 @@ OWN: Mapping[str, float] = {
     "coach": 0.2,
 }
 """The same of jobs that the profile was made for (On their papers' jobs)."""
-ONCE: Mapping[str, float] = {
-    "srtf-max": 6.6,
-    "srtf-e": -1.1,
-    "srsf-max": -0.6,
-    "srsf-e": 4.6,
-    "tiresias-l-max": -5.0,
-    "afs-p-packed": 48.7,
-    "tide-packed": 29.6,
-}
-"""As NEAR, of one run, the newest (Policies, Variants); the last two are not understood."""
 WORKLOAD_ONE: Mapping[str, float] = {"sidecar-default": 0.4}
 """Without a scenario, and run in Workload One: JCT as in NEAR."""
 
@@ -177,8 +174,6 @@ def words(name: str, recipe: Recipe) -> str:
         near = f"JCT {OWN[name]:+.1f} % of simulated, on its paper's jobs"
     elif name in NEAR:
         near = f"JCT {NEAR[name]:+.1f} % of simulated"
-    elif name in ONCE:
-        near = f"JCT {ONCE[name]:+.1f} % of simulated in one run"
     if name not in TRIED:
         return f"live as `{AS[name]}`, {near}"
     return f"{live}: tried (`e2e/test_{TRIED[name]}.py`), {near}"
