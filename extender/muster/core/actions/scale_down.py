@@ -21,7 +21,7 @@ def restart_on(job: Job, plan: Plan, leaving: int, *, rounds: bool) -> tuple[str
     granted = rounds and plan.shared and not job.bound
     if job.key not in plan.later or not (leaving or job.restart_on or granted):
         return ()
-    if leaving < sum(role.bound for role in job.roles):
+    if leaving < sum(role.bound for role in job.roles if not role.devices):  # devices leave with their pod
         return ()
     places = (*plan.reservations.get(job.key, ()), *plan.later[job.key])
     return tuple(place.node for place in places if place.role == elastic_role(job).name)

@@ -213,6 +213,8 @@ def taken_out(
             then = then if mine else ()
         elif pods.on and {m.uid for m in pods.on} <= {s.uid for s in plan.shrinks if s.job == key}:
             mine = []  # it is placed again: as a start, with all that it is granted, once its pods are back
+            if then:
+                later[key] = then  # where: the cycles until the next round ask no policy
         if key in reservations or mine:
             reservations[key] = tuple(mine)
         if key in plan.preempted or key in plan.back:
