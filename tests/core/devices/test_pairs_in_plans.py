@@ -43,22 +43,6 @@ class Together:
         return Grants(replicas, details, whole=True)
 
 
-@dataclass(frozen=True)
-class PairsLater:
-    """A GPU for each of the first two jobs, and from then on b beside a and d beside c."""
-
-    at: float
-
-    def share(self, snapshot: SharingSnapshot) -> Grants:
-        keys = {key.name: key for key in snapshot.table.keys}
-        if snapshot.now < self.at:
-            first = np.array([row < 2 for row in range(len(keys))], dtype=np.int64)
-            return Grants(first, whole=True)
-        row = snapshot.table.row
-        details = {row[keys[f"job-{b}"]]: Grant(beside=keys[f"job-{a}"]) for a, b in ("ab", "cd")}
-        return Grants(np.ones(len(keys), dtype=np.int64), details, whole=True)
-
-
 def empty(gpus: int = 1, of: str = "40960") -> Circle:
     """One node with GPUs of so many MiB."""
     circle = Circle(gpus=gpus, share=Together())
@@ -278,22 +262,3 @@ def test_muster_that_starts_again_keeps_the_pair() -> None:
             assert (circle.using("a"), circle.using("b")) == (1, 1)
     assert {name: circle.pod(name).uid for name in "ab"} == uids
     assert all(circle.cluster.pods[uid].phase is Phase.BOUND for uid in uids.values())
-
-
-def test_who_leaves_its_gpu_to_share_another_one_does_so_before_the_next_round() -> None:
-    circle, length = Circle(gpus=1, nodes=2), 1000.0
-    for name, found in circle.cluster.nodes.items():
-        circle.cluster.nodes[name] = replace(found, labels={**found.labels, GPU_MEMORY: "40960"})
-    begins = (circle.cluster.now // length + 1) * length
-    circle.cluster.now = begins - 30.0
-    circle.profile = replace(circle.profile, shares=(PairsLater(begins),), round=length)
-    circle.restart()
-    for name in "abcd":
-        circle.train(name, "1", **{"gpu-memory": "10Gi"})
-    circle.seconds(20)
-    assert [circle.using(name) for name in "abcd"] == [1, 1, 0, 0]
-    circle.seconds(100)  # more than a lease
-    assert [circle.using(name) for name in "abcd"] == [1, 1, 1, 1]
-    jobs = circle.ledger.snapshot(circle.cluster.now).jobs
-    beside = {key.name: job.grant.beside.name for key, job in jobs.items() if job.grant and job.grant.beside}
-    assert beside == {"job-b": "job-a", "job-d": "job-c"}

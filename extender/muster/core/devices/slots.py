@@ -215,6 +215,8 @@ def taken_out(
             mine = []  # it is placed again: as a start, with all that it is granted, once its pods are back
             if then:
                 later[key] = then  # where: the cycles until the next round ask no policy
+        elif job.restart_on and not then and not any(h.uid for h in mine):
+            mine, later[key] = [], now  # its pods are not back yet: still so
         if key in reservations or mine:
             reservations[key] = tuple(mine)
         if key in plan.preempted or key in plan.back:
