@@ -31,6 +31,7 @@ LONGEST_FIRST = (
     "e2e/test_elastic.py",
     "e2e/test_families_more.py",
     "e2e/test_gavel.py",
+    "e2e/test_gavel_packed.py",
     "e2e/test_coach.py",
     "e2e/test_families_failing.py",
     "e2e/test_report.py",
