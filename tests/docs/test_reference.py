@@ -43,9 +43,8 @@ def test_of_each_profile_it_is_said_what_was_seen_of_it_on_a_cluster(name: str) 
         name in tried.AS,
         name in tried.WORKLOAD_ONE,
         bool(recipe.simulation_only),
-        bool(recipe.pairs),
     ]
-    assert sum(said) == 1, f"expected one of TRIED, AS, simulation_only and pairs; found {said}"
+    assert sum(said) == 1, f"expected one of TRIED, AS, WORKLOAD_ONE and simulation_only; found {said}"
     if name in tried.AS:
         assert tried.AS[name] in tried.TRIED
     elif name in tried.TRIED and name != "fifo":  # the default needs no name
@@ -65,12 +64,6 @@ def test_gang(lab, profile):
     assert tried.set_in(source) == {
         *("reshape", "srtf", "srsf", "coach", "max-min", "optimus", "own", "afs-s")
     }
-
-
-def test_what_is_said_of_profiles_that_pair_was_tried() -> None:
-    tried_by = (TOP / "e2e/test_devices_in_place.py").read_text()
-    assert f'"shares": ["{tried.PAIRS}"]' in tried_by
-    assert '"jp": True' in tried_by
 
 
 def test_nothing_is_said_of_profiles_that_are_not_there() -> None:

@@ -34,6 +34,9 @@ TRIED: Mapping[str, str] = {
     "gavel-max-min-perf": "gavel",
     "gavel-ftf-perf": "gavel",
     "gavel-min-total-duration-perf": "gavel",
+    "gavel-max-min-packed": "gavel_packed",
+    "gavel-ftf-packed": "gavel_packed",
+    "gavel-min-total-duration-packed": "gavel_packed",
     "coach": "coach",
     "termination": "families_more",
     "reshape-restart": "families_more",
@@ -57,9 +60,6 @@ AS: Mapping[str, str] = {
     },
 }  # fmt: skip
 """By profile without a scenario: the one that is carried out in the same way (grants of the same kind, or none)."""
-
-PAIRS = "similarity"
-"""The profile whose pairs, with `jp`, were tried in place."""
 
 NEAR: Mapping[str, float] = {
     "fifo": 3.1,
@@ -162,10 +162,7 @@ def words(name: str, recipe: Recipe) -> str:
     """Whether a profile runs on a cluster, and what was seen of it there. KeyError where nothing is said of it."""
     if recipe.simulation_only:
         return f"simulation only: {recipe.simulation_only}"
-    if recipe.pairs:
-        where = "e2e/test_devices_in_place.py"
-        return f"live with `devices.enabled`: pairs as `{PAIRS}` does (`{where}`), not tried itself"
-    in_place = recipe.resize == "hand-over" or SWEEP in recipe.shares
+    in_place = bool(recipe.pairs) or recipe.resize == "hand-over" or SWEEP in recipe.shares
     live = "live with `devices.enabled`" if in_place else "live"
     if name in WORKLOAD_ONE:
         return f"live: Workload One (`e2e/bench`), JCT {WORKLOAD_ONE[name]:+.1f} % of simulated"
