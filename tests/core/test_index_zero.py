@@ -123,3 +123,31 @@ def test_whatever_shares_come_while_replicas_move_each_job_has_its_index_0_in_th
     before = hall.evicted()
     hall.turns(20)
     assert hall.evicted() == before, "it has come to rest"
+
+
+def test_where_another_role_of_its_job_stays_index_0_leaves_alone() -> None:
+    """The job would count as one with one replica, and others would take the places that it is to have."""
+    hall = Hall((2, 5), ends=3, comes=3)
+    again = hall.cluster.recreate
+
+    def recreate(pod: PodRecord) -> None:
+        before = set(hall.cluster.pods)
+        again(pod)
+        for uid in set(hall.cluster.pods) - before:
+            new = hall.cluster.pods[uid]
+            hall.cluster.update(new, labels={**pod.labels, **new.labels})
+
+    hall.cluster.recreate = recreate  # type: ignore[method-assign]
+    hall.told.gpus, hall.told.replicas = 2, {"a": 4, "b": 6}
+    for name, which, on in (("first", "launcher", ["n1"]), ("second", "worker", ["n0", "n1", "n1", "n1"])):
+        made = hall.cluster.job(f"a{name}", len(on), min_replicas="1", max_replicas=str(len(on)), role=which)
+        for pod, where in zip(made, on, strict=True):
+            labels = {**pod.labels, "muster.dev/job": "a"}
+            hall.cluster.update(pod, labels=labels, phase=Phase.BOUND, node=where, pin=where)
+    hall.train("b", 6)
+    hall.muster = Muster(hall.cluster, hall.profile)
+    hall.turns(4)
+    hall.told.gpus = 5
+    hall.turns(200)
+    assert hall.runs("asecond") == [0, 1, 2, 3]
+    assert hall.evicted() == 1

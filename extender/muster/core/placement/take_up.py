@@ -18,6 +18,7 @@ from muster.types import PRODUCT, BoolArray, Grant, Job, Member, Phase, Reservat
 
 Which = tuple[int, str]
 """Index, and of which of its owners."""
+Part = tuple[Role, Member, str]
 Found = tuple[list[Assignment], bool]
 """Where, and whether some of these places come free only later."""
 
@@ -220,7 +221,7 @@ def take_up(
     leaving = statement.leaving.get(job.key)
     if leaving:
         wanted = Counter({(role, nodes.names[row]): count for role, row, count in _merged(assignments)})
-        stay, lowest = [], {role.name: _lowest(role, wanted, leaving) for role in job.roles}
+        stay, lowest = [], {role.name: _lowest(job, role, wanted, leaving) for role in job.roles}
         for part in leaving if job.resize != "restart" else ():
             role, member, _ = part
             if wanted[role.name, member.node] and (member.index < 0 or _which(member) in lowest[role.name]):
@@ -251,16 +252,15 @@ def take_up(
         )
 
 
-def _lowest(
-    role: Role, wanted: Counter[tuple[str, str]], leaving: Sequence[tuple[Role, Member, str]]
-) -> set[Which]:
+def _lowest(job: Job, role: Role, wanted: Counter[tuple[str, str]], leaving: Sequence[Part]) -> set[Which]:
     """Those that a role runs which has so many places: a prefix, or who waits for the end of index 0 (a rendezvous, a
-    successPolicy) waits for what does not run. Who has another gate can't; who stayed while index 0 leaves would go
-    on without it for good, where the share falls meanwhile."""
+    successPolicy) waits for what does not run. Who has another gate can't. While index 0 leaves nobody stays where
+    all of the job is one role of one owner, and not in place; else its places would not be kept (`restart_on`)."""
     count = sum(places for (name, _), places in wanted.items() if name == role.name)
     found = {_which(m) for m in role.members if m.index >= 0 and m.phase is not Phase.HELD}
-    lost = {m.revision[0] for r, m, _ in leaving if r is role and m.index == 0 and not wanted[r.name, m.node]}
-    return {which for which in sorted(found)[:count] if which[1] not in lost}
+    lost = any(m.index == 0 and not wanted[r.name, m.node] for r, m, _ in leaving if r is role)
+    on = {(r.name, m.revision[0]) for r in job.roles for m in r.on}
+    return set() if lost and len(on) == 1 else set(sorted(found)[:count])
 
 
 def _which(member: Member) -> Which:
