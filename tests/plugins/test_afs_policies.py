@@ -143,6 +143,16 @@ def test_whose_place_is_held_while_another_ends_there_uses_up_no_quantum_and_kee
     assert policy.observe(there, crowd) == {"count": 1.0, "since": 9000.0, "granted": 9000.0}
 
 
+@pytest.mark.parametrize("policy", [load("afs-p"), load("afs-s")])
+def test_no_more_is_kept_for_a_quantum_than_there_is(policy: Any) -> None:
+    """One of four was to start again on two GPUs while it seemed that there were three jobs; the fourth is back."""
+    running = {"have": [2, 1, 1, 1], "first_start": [0.0] * 4, "run_start": [30.0, 10.0, 20.0, 5.0]}
+    jobs = table(4, most=[4] * 4, **running)  # type: ignore[arg-type]
+    shares = granted(policy, jobs, now=100.0)
+    assert sum(shares) <= 4
+    assert shares[1:] == [1, 1, 1], "whose quanta began first"
+
+
 def test_afs_s_evens_out_and_afs_p_looks_at_speed_when_jobs_are_few() -> None:
     jobs = table(5, most=[4, 4], curve=[0, 1], curves=[POOR, GOOD])
     assert granted(AfsS(), jobs, now=1.0) == [3, 2]
