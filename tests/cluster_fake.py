@@ -194,7 +194,9 @@ class FakeCluster:
         assert pod.controller is not None
         index = int(pod.labels["batch.kubernetes.io/job-completion-index"])
         notes = {k.removeprefix("muster.dev/"): v for k, v in pod.annotations.items()}
-        self.pod(pod.controller, index, pod.shape.gpus, pod.namespace, pod.priority, notes)
+        made = self.pod(pod.controller, index, pod.shape.gpus, pod.namespace, pod.priority, notes)
+        if pod.labels != made.labels:
+            self.update(made, labels=pod.labels)
 
     # ---- kube-scheduler ----
 

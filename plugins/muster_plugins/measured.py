@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from muster.core.progress.curves import by_count, interpolated
-from muster.core.progress.estimate import left_of
+from muster.core.progress.estimate import fair_replicas, left_of
 from muster.points import Estimation
 from muster.types import Job, SharingSnapshot, Snapshot, elastic_role
 
@@ -38,16 +38,12 @@ class Measured:
         remaining = left_of(job, snapshot.now)
         points = by_count(job.samples, role.name)
         if not points:
-            fair = max(1, self._gpus(snapshot) // max(1, snapshot.contending) // max(1, role.shape.gpus))
+            fair = max(1, fair_replicas(job, snapshot))
             return Estimation(remaining, tuple(float(n) for n in range(min(fair, role.max) + 1)))
         speeds = list(interpolated(sorted(points.items())))
         each = speeds[-1] / (len(speeds) - 1)
         speeds += [each * n for n in range(len(speeds), role.max + 1)]
         return Estimation(remaining, tuple(speeds))
-
-    def _gpus(self, snapshot: Snapshot) -> int:
-        nodes = snapshot.nodes
-        return int(nodes.gpus(nodes.total).sum())
 
     def wake(self, snapshot: SharingSnapshot) -> float | None:
         """When the next job that was started or changed is measured."""

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from muster.core.placement.reservations import placed
 from muster.core.progress.curves import Points, alone, curve, interpolated, with_servers
+from muster.core.progress.estimate import fair_replicas
 from muster.core.progress.learned import Lesson
 from muster.core.progress.report_filter import config_of
 from muster.policylib.references import PAPER, References
@@ -139,10 +140,7 @@ def product_of(snapshot: Snapshot, node: str) -> str:
 
 def fair_part(job: Job, snapshot: Snapshot) -> int:
     """Replicas of the elastic role in an equal share M / n of the GPUs, at least what it needs to run."""
-    nodes, role = snapshot.nodes, elastic_role(job)
-    gpus = int(nodes.gpus(nodes.total).sum())
-    fair = gpus // max(1, snapshot.contending) // max(1, role.shape.gpus)
-    return max(1, role.min, fair)
+    return max(1, elastic_role(job).min, fair_replicas(job, snapshot))
 
 
 def reference(job: Job, snapshot: Snapshot, known: References = PAPER) -> tuple[float, ...]:

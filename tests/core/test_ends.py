@@ -13,7 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from muster.core.sharing.shrink import leavers
+from muster.core.sharing.shrink import departing
 from muster.points import Profile
 from muster.types import Action, EndReason, Event, Evict, Owner, Phase, PodRecord
 from muster_plugins.max_min import MaxMin
@@ -277,4 +277,4 @@ TestNothingHealthyIsEnded.settings = settings(
 def test_a_replica_on_its_way_to_its_node_leaves_before_one_that_runs() -> None:
     """A growth that is overtaken is undone: what is pinned stands, too."""
     of = role("worker", 3, on=["n0", "n0"], pinned=["n1"])
-    assert [member.index for member in leavers(of, 1)] == [2]
+    assert [member.index for member in departing(of, (), 1)[1]] == [2]

@@ -128,16 +128,6 @@ def test_whatever_shares_come_while_replicas_move_each_job_has_its_index_0_in_th
 def test_where_another_role_of_its_job_stays_index_0_leaves_alone() -> None:
     """The job would count as one with one replica, and others would take the places that it is to have."""
     hall = Hall((2, 5), ends=3, comes=3)
-    again = hall.cluster.recreate
-
-    def recreate(pod: PodRecord) -> None:
-        before = set(hall.cluster.pods)
-        again(pod)
-        for uid in set(hall.cluster.pods) - before:
-            new = hall.cluster.pods[uid]
-            hall.cluster.update(new, labels={**pod.labels, **new.labels})
-
-    hall.cluster.recreate = recreate  # type: ignore[method-assign]
     hall.told.gpus, hall.told.replicas = 2, {"a": 4, "b": 6}
     for name, which, on in (("first", "launcher", ["n1"]), ("second", "worker", ["n0", "n1", "n1", "n1"])):
         made = hall.cluster.job(f"a{name}", len(on), min_replicas="1", max_replicas=str(len(on)), role=which)

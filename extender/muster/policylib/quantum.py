@@ -60,13 +60,14 @@ def share(snapshot: SharingSnapshot, own: Memory[Quanta], length: float, rest: R
     else:
         keep = np.zeros(len(table), dtype=np.bool_)
     granted = np.where(keep, table.have, 0)
-    left = table.gpus - int(greedy.cost(table, granted)[keep].sum())
+    cost = greedy.cost(table, granted)
+    left = table.gpus - int(cost[keep].sum())
     if left < 0:  # who starts again has the places that others are to leave, also those that they now keep
         rows = np.flatnonzero(keep)
         rows = rows[np.argsort(_began(memory["since"], table.run_start)[rows], kind="stable")]
-        late = rows[np.cumsum(greedy.cost(table, granted)[rows]) > table.gpus]
+        late = rows[np.cumsum(cost[rows]) > table.gpus]
         keep[late], granted[late] = False, 0
-        left = table.gpus - int(greedy.cost(table, granted)[keep].sum())
+        left += int(cost[late].sum())
     if left <= 0:
         return granted
     others = np.flatnonzero(~keep)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from muster.core.progress.curves import interpolated
 from muster.points import Estimation, Profile
-from muster.types import Job, JobKey, Snapshot
+from muster.types import Job, JobKey, Snapshot, elastic_role
 
 LATE = 0.05
 """Of its declared length: by so much a job is over it when that is first looked at."""
@@ -52,6 +52,13 @@ def observed(
                 memory.setdefault(key, {})[name] = kept
                 job = jobs[key] = replace(job, memory={**job.memory, name: kept})
     return replace(snapshot, jobs=jobs) if memory else snapshot
+
+
+def fair_replicas(job: Job, snapshot: Snapshot) -> int:
+    """Replicas of the elastic role in an equal share M / n of the GPUs, rounded down."""
+    nodes = snapshot.nodes
+    gpus = int(nodes.gpus(nodes.total).sum())
+    return gpus // max(1, snapshot.contending) // max(1, elastic_role(job).shape.gpus)
 
 
 def declared(job: Job, now: float) -> Estimation:

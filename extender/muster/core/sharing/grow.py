@@ -29,9 +29,7 @@ def start_granted(
         steps = [goal[role.name]]
     else:
         sizes = role.sizes or range(max(1, role.min), role.max + 1)
-        steps = [
-            s for s in sizes if s <= goal[role.name] and (not parts or s in parts or s == goal[role.name])
-        ]
+        steps = _of([s for s in sizes if s <= goal[role.name]], parts, goal[role.name])
     capacity = statement.after or statement.capacity
     fits = capacity.total_fits(role.shape)
     found = find_largest(
@@ -69,7 +67,7 @@ def grow_granted(
         have = placed(role, reservations) - leaving + coming
         if goal <= have:
             continue
-        legal = (*parts, goal) if parts and role is job.elastic else ()
+        granted = goal
         if not members_expected(
             job, statement.snapshot.now, statement.profile
         ):  # only replicas that exist can start
@@ -77,8 +75,13 @@ def grow_granted(
             ready = sum(1 for m in role.members if m.ready and m.uid not in taken)
             goal = min(goal, have - coming + ready)
         sizes = sizes_between(role, have, goal)
-        if legal:
-            sizes = [size for size in sizes if size in legal]
+        if role is job.elastic:
+            sizes = _of(sizes, parts, granted)
         if sizes:
             done = grow(statement, job, role, have, sizes, grant) == goal and done
     return done
+
+
+def _of(sizes: list[int], parts: Sequence[int], granted: int) -> list[int]:
+    """Those of the sizes that may be had: the whole of what is granted, or one of `parts` where there are any."""
+    return [size for size in sizes if size in parts or size == granted] if parts else sizes

@@ -87,7 +87,7 @@ def _nodes_after(statement: Statement, job: Job, goal: Mapping[str, int]) -> Cou
     nodes, reservations = statement.snapshot.nodes, statement.reservations.get(job.key, ())
     names = Counter({nodes.names[row]: count for row, count in own_rows(nodes, job, reservations).items()})
     for role in (role for role in job.roles if not role.devices):
-        dropped, gone = _departing(role, reservations, placed(role, reservations) - goal[role.name])
+        dropped, gone = departing(role, reservations, placed(role, reservations) - goal[role.name])
         names.subtract(hold.node for hold in dropped)
         names.subtract(member.node for member in gone)
         names.subtract(member.node for member in role.on if member.phase is Phase.ENDING)
@@ -101,11 +101,11 @@ def _label(statement: Statement, name: str, label: str) -> str:
 
 def shrink(statement: Statement, job: Job, target: int, grant: Grant, why: str) -> None:
     """Held places go first, then of an indexed role the highest indexes, else those farthest from the rest
-    (`_departing`)."""
+    (`departing`)."""
     reservations = list(statement.reservations.get(job.key, ()))
     goal = targets(job, target, grant, reservations)
     for role in job.roles:
-        dropped, gone = _departing(role, reservations, placed(role, reservations) - goal[role.name])
+        dropped, gone = departing(role, reservations, placed(role, reservations) - goal[role.name])
         for reservation in dropped:
             reservations.remove(reservation)
             statement.free(statement.snapshot.nodes.index[reservation.node], role.shape)
@@ -114,18 +114,19 @@ def shrink(statement: Statement, job: Job, target: int, grant: Grant, why: str) 
     statement.reservations[job.key] = tuple(reservations)
 
 
-def _departing(
+def departing(
     role: Role, reservations: Sequence[Reservation], surplus: int
 ) -> tuple[list[Reservation], list[Member]]:
     """Which held places and which replicas a role gives up to have so many less: places first, but of an indexed role
-    none whose pod is there, and lower than a replica that would stay: that one leaves instead."""
+    none whose pod is there, and lower than a replica that would stay: that one leaves instead. Replicas that are on
+    their way to their node leave, too: a growth that is overtaken is undone."""
     if surplus <= 0:
         return [], []
     gated = {m.uid: m.index for m in role.members if m.phase is Phase.GATED}
     held = [h for h in reversed(reservations) if h.role == role.name and (not h.uid or h.uid in gated)]
     standing = [m for m in role.members if stands(m)]
     if not any(m.index >= 0 for m in standing):
-        return held[:surplus], leavers(role, max(0, surplus - len(held)))
+        return held[:surplus], _leavers(standing, max(0, surplus - len(held)))
     highest = sorted(
         [*((gated.get(h.uid, math.inf), h) for h in held), *((m.index, m) for m in standing)],
         key=lambda pair: -pair[0],
@@ -139,12 +140,9 @@ def stands(member: Member) -> bool:
     return member.phase is Phase.BOUND or (member.phase is Phase.UNGATED and member.pinned)
 
 
-def leavers(role: Role, count: int) -> list[Member]:
-    """Who leaves: the highest indexes, else replicas on the nodes where fewest of the role are (then by name).
-    Replicas that are on their way to their node leave, too: a growth that is overtaken is undone."""
-    bound = [m for m in role.members if stands(m)]
-    if any(m.index >= 0 for m in bound):
-        return sorted(bound, key=lambda m: -m.index)[:count]
+def _leavers(standing: Sequence[Member], count: int) -> list[Member]:
+    """Who leaves of a role without indexes: replicas on the nodes where fewest of it are (then by name)."""
+    bound = list(standing)
     result: list[Member] = []
     on = Counter(m.node for m in bound)
     while len(result) < count and bound:
