@@ -58,8 +58,7 @@ class Themis:
             runs = quantum.under_way(snapshot)
             memory = quantum.fold(snapshot, memory, self.lease, renew=False, runs=runs)
         keep = (table.have > 0) & (memory["since"] < snapshot.now)
-        granted = np.where(keep, table.have, 0)
-        offer = table.gpus - int(greedy.cost(table, granted)[keep].sum())
+        granted, offer = quantum.within(table, keep, memory["since"])
         if offer <= 0:
             return Grants(granted)
         rho = self._rho(snapshot)

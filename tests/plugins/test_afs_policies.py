@@ -143,7 +143,7 @@ def test_whose_place_is_held_while_another_ends_there_uses_up_no_quantum_and_kee
     assert policy.observe(there, crowd) == {"count": 1.0, "since": 9000.0, "granted": 9000.0}
 
 
-@pytest.mark.parametrize("policy", [load("afs-p"), load("afs-s")])
+@pytest.mark.parametrize("policy", [load("afs-p"), load("afs-s"), load("themis")])
 def test_no_more_is_kept_for_a_quantum_than_there_is(policy: Any) -> None:
     """One of four was to start again on two GPUs while it seemed that there were three jobs; the fourth is back."""
     running = {"have": [2, 1, 1, 1], "first_start": [0.0] * 4, "run_start": [30.0, 10.0, 20.0, 5.0]}

@@ -23,7 +23,7 @@ import numpy as np
 from muster.memory import Memory
 from muster.policylib import greedy
 from muster.policylib.remembered import columns, earlier, folded, has_places, number
-from muster.types import BoolArray, FloatArray, IntArray, Job, SharingSnapshot, Snapshot, between_runs
+from muster.types import BoolArray, FloatArray, IntArray, Job, SharingSnapshot, Snapshot, Table, between_runs
 
 FIELDS = ("count", "since", "granted")
 Rest = Callable[[SharingSnapshot, IntArray, int], IntArray]
@@ -59,20 +59,27 @@ def share(snapshot: SharingSnapshot, own: Memory[Quanta], length: float, rest: R
         keep = running & (memory["since"] < snapshot.now)
     else:
         keep = np.zeros(len(table), dtype=np.bool_)
-    granted = np.where(keep, table.have, 0)
-    cost = greedy.cost(table, granted)
-    left = table.gpus - int(cost[keep].sum())
-    if left < 0:  # who starts again has the places that others are to leave, also those that they now keep
-        rows = np.flatnonzero(keep)
-        rows = rows[np.argsort(_began(memory["since"], table.run_start)[rows], kind="stable")]
-        late = rows[np.cumsum(cost[rows]) > table.gpus]
-        keep[late], granted[late] = False, 0
-        left += int(cost[late].sum())
+    granted, left = within(table, keep, memory["since"])
     if left <= 0:
         return granted
     others = np.flatnonzero(~keep)
     keys = (table.submitted[others], first_start[others], memory["count"][others])
     return granted + rest(snapshot, others[np.lexsort(keys)], left)
+
+
+def within(table: Table, keep: BoolArray, since: FloatArray) -> tuple[IntArray, int]:
+    """What those rows have, without the last ones that would be more than all GPUs: (J,) replicas, and GPUs left.
+    keep: (J,), which is changed. since: (J,) s, when each one's quantum began."""
+    granted = np.where(keep, table.have, 0)
+    cost = greedy.cost(table, granted)
+    left = table.gpus - int(cost[keep].sum())
+    if left < 0:  # who starts again has the places that others are to leave, also those that they now keep
+        rows = np.flatnonzero(keep)
+        rows = rows[np.argsort(_began(since, table.run_start)[rows], kind="stable")]
+        late = rows[np.cumsum(cost[rows]) > table.gpus]
+        keep[late], granted[late] = False, 0
+        left += int(cost[late].sum())
+    return granted, left
 
 
 def under_way(snapshot: SharingSnapshot) -> BoolArray:
