@@ -30,6 +30,7 @@ from e2e.bench import verbs as both_verbs
 from e2e.bench import workload_one as sidecar_jobs
 from e2e.bench.course import VARIANTS
 from e2e.bench.paper import PAPERS
+from e2e.bench.predicted import SEEDS
 from e2e.bench.report import Progress, Result, show
 from e2e.lab.errors import LabError
 
@@ -208,6 +209,13 @@ def elastic(simulate_only: bool, seeds: int, **options: Any) -> None:
 )
 @click.option(
     "--resize-cost", is_flag=True, help="A change has to gain more than it costs: the default of a cluster."
+)
+@click.option(
+    "--draws",
+    default=len(SEEDS),
+    show_default=True,
+    type=click.IntRange(1),
+    help="How often each run is simulated: releases and coins are drawn.",
 )
 @click.option(
     "--results",

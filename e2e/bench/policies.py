@@ -16,7 +16,7 @@ from typing import Any
 from e2e.bench.drawn import Drawing, draw, write
 from e2e.bench.elastic import LOAD, NEAR, measured
 from e2e.bench.live import Going, Run, differing, wave
-from e2e.bench.predicted import PAUSE, Side, both_ways
+from e2e.bench.predicted import PAUSE, SEEDS, Side, both_ways
 from e2e.bench.report import OUT, Progress, Result
 from e2e.bench.trainings import Trained
 from muster.sim.submission import Model
@@ -46,15 +46,16 @@ def measure(
     speed: float = SPEED,
     beside: int = 2,
     resize_cost: bool = False,
+    draws: int = len(SEEDS),
     results: Path | None = None,
     keep: bool = False,
     labs_named: str = "bench",
     curves: Mapping[str, Model] | None = None,
 ) -> Result:
     """A row a family, means of `rounds` runs, `beside` labs at a time. resize_cost: a change has to gain more than it
-    costs, as by default on a cluster. results: where runs are kept; those with the same jobs are not run again;
-    curves: of the models that jobs are of, by default those measured of the AFS paper's. LabError where these
-    are missing or a run comes to no end."""
+    costs, as by default on a cluster. draws: of the simulator for each run. results: where runs are kept; those with
+    the same jobs are not run again; curves: of the models that jobs are of, by default those measured of the AFS
+    paper's. LabError where these are missing or a run comes to no end."""
     drawing = Drawing(jobs, seed, load, speed=speed)
     folder = results or OUT / "policies"
     folder.mkdir(parents=True, exist_ok=True)
@@ -72,7 +73,7 @@ def measure(
         "policies", f"{jobs} jobs on {drawing.gpus} GPUs, {speed:g}x compressed, load {load:g}, seed {seed}"
     )
     rows = {
-        side.name: _row(side, [kept.of(side.name, n) for n in range(rounds)], drawn, drawing, folder)
+        side.name: _row(side, [kept.of(side.name, n) for n in range(rounds)], drawn, drawing, folder, draws)
         for side in sides
     }
     for name, row in rows.items():
@@ -97,7 +98,10 @@ def measure(
         result.row(
             "    plans replayed identically", f"{alike} of {row['dumps']}", "all", alike == row["dumps"]
         )
-    result.data |= {"arguments": kept.arguments | {"rounds": rounds, "beside": beside}, "families": rows}
+    result.data |= {
+        "arguments": kept.arguments | {"rounds": rounds, "beside": beside, "draws": draws},
+        "families": rows,
+    }
     return result
 
 
@@ -169,7 +173,7 @@ def replayed(progress: Progress, runs: Sequence[tuple[Side, int]], kept: Kept) -
 
 
 def _row(
-    side: Side, runs: Sequence[Run], drawn: Sequence[Trained], drawing: Drawing, folder: Path
+    side: Side, runs: Sequence[Run], drawn: Sequence[Trained], drawing: Drawing, folder: Path, draws: int
 ) -> dict[str, Any]:
     """Means of a family's runs: JCT and wait in trace seconds, delays in this machine's."""
 
@@ -177,7 +181,7 @@ def _row(
         return statistics.fmean(run[key] for run in runs)
 
     pause = PAUSE / drawing.speed
-    said, at_once = both_ways(side, drawn, pause, runs, folder)
+    said, at_once = both_ways(side, drawn, pause, runs, folder, range(draws))
     simulated, without = (statistics.fmean(one.jct for one in found) for found in (said, at_once))
     return {
         "live_s": mean("jct_s") * drawing.speed,

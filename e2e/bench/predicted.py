@@ -31,7 +31,7 @@ EXPECTED_DELAY = 0.5
 LOADS = (1.0, 1.5, 2.0, 3.0, 4.0)
 GPUS_A_NODE = 4
 SEEDS = (0, 1, 2)
-"""Draws of what each replica takes to leave."""
+"""Draws of what each replica takes to leave, and of a policy's coins."""
 
 
 BY_RESTART = {**asdict(Terms()), "settling": sidecar.UP_BY_RESTART, "period": 10.0}
@@ -191,13 +191,18 @@ def simulate(
 
 
 def both_ways(
-    side: Side, drawn: Sequence[Trained], pause: float, runs: Sequence[Mapping[str, Any]], folder: Path
+    side: Side,
+    drawn: Sequence[Trained],
+    pause: float,
+    runs: Sequence[Mapping[str, Any]],
+    folder: Path,
+    seeds: Sequence[int] = SEEDS,
 ) -> tuple[list[Said], list[Said]]:
-    """For each run: with the median time that GPUs took there to change hands (`--release`, mean of SEEDS), and as if
-    they did at once and each change of a running job took the median delay longer. pause: s of this machine."""
+    """For each run: with the median time that GPUs took there to change hands (`--release`, mean of `seeds`), and as
+    if they did at once and each change of a running job took the median delay longer. pause: s of this machine."""
     return (
         [
-            Said.mean([simulate(side, drawn, pause, folder, release=run["release_s"], seed=n) for n in SEEDS])
+            Said.mean([simulate(side, drawn, pause, folder, release=run["release_s"], seed=n) for n in seeds])
             for run in runs
         ],
         [simulate(side, drawn, pause + run["usual_delay_s"], folder) for run in runs],
