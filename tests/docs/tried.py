@@ -72,7 +72,7 @@ NEAR: Mapping[str, float] = {
     "srsf-max": -1.8,
     "srsf-e": 1.0,
     "tiresias-l-max": -3.3,
-    "afs-p-packed": -6.0,
+    "afs-p-packed": -4.4,
     "tide-packed": 0.5,
     "max-min": -0.9,
     "optimus": 3.6,
