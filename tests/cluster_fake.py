@@ -372,7 +372,7 @@ class Muster:
         self._seen: dict[str, str] = {}
         for event in cluster.events():
             self.ledger.apply(event, cluster.now)
-        self.ledger.take_over()
+        self.ledger.take_over(cluster.now)
         self._known = set(cluster.pods)
 
     def sync(self) -> None:

@@ -73,7 +73,7 @@ class LateMuster:
         self.known: set[str] = set()
         self.earlier: set[str] = set()  # pods whose eviction an earlier term has sent
         self.relist()
-        self.ledger.take_over()
+        self.ledger.take_over(self.cluster.now)
 
     def unheard(self) -> list[Action]:
         """What was sent, and is not known to be answered."""
@@ -100,7 +100,7 @@ class LateMuster:
         self.hear([Outcome(action, NOT_SENT) for action in dropped])
         self.ledger.step_down()
         self.relist()
-        self.ledger.take_over()
+        self.ledger.take_over(self.cluster.now)
 
     def restart(self) -> None:
         """Its process ends and another begins: what it knew, had queued and had not heard yet is lost."""
@@ -108,7 +108,7 @@ class LateMuster:
         self.ledger = Ledger(self.ledger.profile)
         self.queue, self.answers, self.known = [], [], set()
         self.relist()
-        self.ledger.take_over()
+        self.ledger.take_over(self.cluster.now)
 
     def turn(self) -> None:
         """One cycle."""

@@ -192,6 +192,27 @@ def test_why_a_job_waits_is_told_before_that_others_run():
     assert api.asked.index("PATCH waits") <= 8, "behind those under way and at most as many more"
 
 
+def test_that_a_job_is_to_start_again_is_written_before_what_others_are_told():
+    """Its evictions wait for that."""
+    go = threading.Event()
+
+    class Held(FakeApi):
+        def request(
+            self, method: str, path: str, body: Any = None, content_type: str = ""
+        ) -> tuple[int, bytes]:
+            go.wait(60)
+            return super().request(method, path, body, content_type)
+
+    api = Held()
+    hands = ActionExecutor(cast(Api, api), lambda _: None, "muster", threads=1)
+    waiting = [replace(write("Waiting", (), exists=True), gang=f"waits-{i}") for i in range(24)]
+    moves = replace(write("Resizing", (), exists=True), gang="moves", leaves_whole=frozenset({"u0"}))
+    hands.carry_out((*waiting, moves))
+    go.set()
+    hands.close(all_of_it=True)
+    assert api.asked.index("PATCH moves") <= 12, "behind those under way and at most as many more"
+
+
 def test_an_upgrade_of_the_definition_is_noticed():
     api = FakeApi(apart=True)
     heard: list[Event] = []

@@ -43,19 +43,19 @@ class Hall:
         self.ending: dict[str, int] = {}
         self.coming: list[tuple[int, PodRecord]] = []
 
-    def train(self, name: str, most: int, on: tuple[str, ...] = ()) -> None:
+    def train(self, name: str, most: int, on: tuple[str, ...] = (), **says: str) -> None:
         """on: where its lowest indexes run already."""
         self.cluster.now += 1.0
-        made = self.cluster.job(name, most, min_replicas="1", max_replicas=str(most))
+        made = self.cluster.job(name, most, **{"min_replicas": "1", "max_replicas": str(most), **says})
         for pod, where in zip(made, on, strict=False):
             self.cluster.update(pod, phase=Phase.BOUND, node=where, pin=where)
         if on:
             self.muster = Muster(self.cluster, self.profile)
 
-    def turns(self, count: int) -> None:
+    def turns(self, count: int, die_after: int | None = None) -> None:
         for _ in range(count):
             self.at += 1
-            self.muster.turn(seconds=0.2)
+            self.muster.turn(die_after, seconds=0.2)
             self.cluster.bind()
             self.cluster.check()
             for pod in [p for p in self.cluster.pods.values() if p.phase is Phase.ENDING]:
@@ -66,6 +66,16 @@ class Hall:
             self.coming = [each for each in self.coming if each not in due]
             for _, pod in due:
                 self.cluster.recreate(pod)
+
+    def dies_after(self, requests: int) -> None:
+        """Another replica leads after so many requests."""
+        for _ in range(60):
+            if requests <= 0:
+                break
+            before = len(self.cluster.sent)
+            self.turns(1, die_after=requests)
+            requests -= len(self.cluster.sent) - before
+        self.muster = Muster(self.cluster, self.profile)
 
     def runs(self, name: str) -> list[int]:
         """Indexes that run."""
@@ -100,6 +110,23 @@ def test_a_share_that_falls_again_while_index_0_is_on_its_way_leaves_the_job_wit
     hall.turns(150)
     assert hall.runs("a") == [0]
     assert hall.evicted() in (4, 5), "the second fall ends one more where the first is over"
+
+
+@pytest.mark.parametrize("dies", range(1, 4))
+def test_whose_index_0_moves_starts_again_whole_also_where_muster_dies_after_so_many_requests(
+    dies: int,
+) -> None:
+    hall = Hall((4, 3), ends=3, comes=3)
+    hall.told.gpus = 2
+    hall.told.replicas["a"] = 4
+    hall.train("a", 4, on=("n0", "n1", "n1", "n0"))
+    hall.turns(2)
+    hall.told.gpus = 4
+    hall.told.replicas["a"] = 2
+    hall.dies_after(dies)
+    hall.turns(60)
+    assert hall.runs("a") == [0, 1]
+    assert hall.evicted() == 4
 
 
 @pytest.mark.parametrize("seed", range(24))

@@ -92,6 +92,8 @@ class ActionExecutor:
             match action:
                 case RecordEvent():
                     self._talk.give(sending)
+                case WriteGang(leaves_whole=uids) if uids:  # evictions wait for it
+                    self._starts.give(sending)
                 case WriteGang(reservations=(), status={"state": State.RUNNING | State.FINISHED}):
                     self._book.give(sending, rank=1)
                 case (

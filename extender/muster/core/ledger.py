@@ -11,7 +11,6 @@ the hold until the pod has ended (core.placement.usage).
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 
@@ -22,7 +21,16 @@ from muster.core.actions.provisioning import ask_for_nodes, chosen_for_nodes, dr
 from muster.core.actions.queue_turns import tell_turn, turns_told
 from muster.core.actions.reconcile_gang import diff
 from muster.core.actions.save_learned import teach
-from muster.core.actions.scale_down import begin_change, let_go, out_of_round, overtake, restart_on
+from muster.core.actions.scale_down import (
+    begin_change,
+    keep_grants,
+    let_go,
+    let_out,
+    out_of_round,
+    overtake,
+    recorded_first,
+    told_to_leave,
+)
 from muster.core.actions.ungate import ungate, ungated_at_birth
 from muster.core.devices.granted import left_out
 from muster.core.gang_object.gang_status import ends_told, tell_alike, warned
@@ -111,7 +119,7 @@ class Ledger(LedgerState):
                 plan = left_out(plan, self.in_place.sizes)
         self.believed = believed(snapshot, self.profile, [])
         self.rest(now, plan)
-        steps = Adoption(self, now)
+        steps, evictions = Adoption(self, now), let_out(self)
         for uid in self.unsaid:
             if (key := self.job_of.get(uid)) is not None:
                 steps.of(key, partial(ungated_at_birth, self, key, uid))
@@ -155,7 +163,7 @@ class Ledger(LedgerState):
         self._tell_all(steps, snapshot, plan)
         self.recorded.clear()
         blockers.forget_quotas(self, now)
-        return tuple(steps.actions)
+        return (*evictions, *recorded_first(self, steps.actions))
 
     def _tell_all(self, steps: Adoption, snapshot: Snapshot, plan: Plan) -> None:
         """What is to be done beside the plan: told, put back, asked for."""
@@ -208,6 +216,7 @@ class Ledger(LedgerState):
 
     def _tell(self, job_state: JobState, job: Job, status: Status, now: float) -> Iterator[Action]:
         yield from leftovers(self, job_state, now)
+        yield from told_to_leave(self, job_state, job, now)
         yield from diff(self, job_state, job, status, now)
 
     def _share(self, snapshot: Snapshot, plan: Plan) -> None:
@@ -221,26 +230,15 @@ class Ledger(LedgerState):
             if job_state is not None:
                 job_state.memory = {**job_state.memory, **memory}
                 self.heard.add(key)
-        leaving = Counter(shrink.job for shrink in plan.shrinks)
-        for key in plan.shares:
-            job_state = self.entries.get(key)
-            if job_state is None:
-                continue
-            grant = plan.grants.get(key)
-            on = restart_on(snapshot.jobs[key], plan, leaving[key], rounds=self.profile.round > 0.0)
-            desired = job_state.desired
-            desired.tells(grant, snapshot.now)
-            if (desired.grant, desired.restart_on) != (grant, on):
-                desired.grant, desired.restart_on = grant, on
-                self.heard.add(key)
+        keep_grants(self, snapshot, plan)
 
     def proceed(self, now: float) -> tuple[Action, ...]:
-        """Between two cycles: the gates of places that the API has recorded since.
+        """Between two cycles: the gates of places that the API has recorded since, evictions that waited for it.
 
         The plan has decided them; waiting for the next one would make every start as slow as the planning of
         the whole cluster. Only for whoever leads.
         """
-        if not self.recorded:  # nearly every time, and it is asked at each event
+        if not (self.recorded or self.held_back):  # nearly every time, and it is asked at each event
             return ()
         recorded, self.recorded = self.recorded, []
         steps = Adoption(self, now)
@@ -254,7 +252,7 @@ class Ledger(LedgerState):
                     job_state.key,
                     partial(ungate, self, job_state, job_state.job, job_state.desired.reservations, now),
                 )
-        return tuple(steps.actions)
+        return (*let_out(self), *steps.actions)
 
     def rest(self, now: float, plan: Plan) -> None:
         """A plan that is only looked at (another replica leads, or mode: observe): when to look again."""

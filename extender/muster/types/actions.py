@@ -88,7 +88,8 @@ class WriteGang:
     silent: float = 0.0  # likewise
     granted: int | None = None  # likewise, of a job in place: GPUs
     turn: Turn | None = None  # likewise
-    observed: tuple[object, ...] = ()  # likewise: facts, track, memory, want
+    observed: tuple[object, ...] = ()  # likewise: facts, track, memory, want, restart_on
+    leaves_whole: frozenset[str] = frozenset()  # uids of all of it, which is about to be ended to start again
     replaces: str = ""  # object uid of a Gang of the same name that belonged to an earlier job
     cause: str = ""
 

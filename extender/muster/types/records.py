@@ -56,6 +56,10 @@ class GangRecord:
     )  # core.progress.report_filter.Track as plain values
     memory: Mapping[str, object] = field(default_factory=dict)  # by plugin: what its `observe` returned
     grant: Grant | None = None
+    restart_on: tuple[str, ...] = ()  # all of it leaves, or has left, to start again: a node for each replica
+    leaves_whole: frozenset[str] = (
+        frozenset()
+    )  # uids of all of it, which was about to be ended to start again
     turn: Turn | None = None  # of a job that waits: its position and when it may start
     story: tuple[Step, ...] = ()  # how it came to its state, oldest first
     conditions: tuple[Condition, ...] = ()

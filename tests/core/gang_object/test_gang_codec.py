@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from muster.core.gang_object import gang_codec
 from muster.points import Profile
@@ -28,6 +29,24 @@ def test_what_is_kept_is_read_back_the_same() -> None:
 def test_a_value_that_cannot_be_read_is_left_out() -> None:
     broken: list[Any] = ["text", {"facts": {"no such": 1}}, {"facts": {"gpu_seconds": [1]}}, {"track": 7}]
     assert [gang_codec.from_plain(one) for one in broken] == [{}, {}, {}, {}]
+
+
+def test_where_a_job_starts_again_and_who_of_it_leaves_is_read_back() -> None:
+    plain = json.loads(json.dumps(gang_codec.plain(Facts(), {}, {}, None, ("n1", "n0", "n1"), {"u1", "u0"})))
+    assert plain == {"restartOn": {"n0": 1, "n1": 2}, "leavesWhole": ["u0", "u1"]}
+    assert gang_codec.from_plain(plain) == {
+        "restart_on": ("n0", "n1", "n1"), "leaves_whole": frozenset({"u0", "u1"}),
+    }  # fmt: skip
+    assert gang_codec.plain(Facts(), {}, {}, None) == {}
+
+
+@pytest.mark.parametrize(
+    "places", ["n0", ["n0"], {"n0": "2"}, {"n0": 0}, {"n0": True}, {"n0": 1 << 40}, None]
+)
+def test_places_to_start_again_on_that_cannot_be_read_are_none(places: object) -> None:
+    assert gang_codec.from_plain({"restartOn": places, "leavesWhole": places}) in (
+        {}, {"leaves_whole": frozenset(["n0"])},
+    )  # fmt: skip
 
 
 class Says:

@@ -244,6 +244,7 @@ def _write(
         silent=job.silent,
         turn=turn,
         observed=job_state.observed,
+        leaves_whole=job_state.desired.leaves_whole,
         replaces=other.object_uid if other is not None and other.key != job_state.key else "",
         cause=f"{status.state}: {status.message}",
     )

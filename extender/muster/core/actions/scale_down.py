@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
 from muster.core.actions.evict import REFUSED, evict
@@ -10,7 +10,20 @@ from muster.core.sharing.shrink import stands
 from muster.core.state.blockers import KEEPS_FIRST, KEEPS_MOST, stays
 from muster.core.state.job_state import JobState
 from muster.core.state.state import LedgerState
-from muster.types import Action, Evict, Job, JobKey, Outcome, Plan, Shrink, elastic_role
+from muster.types import (
+    Action,
+    EndReason,
+    Evict,
+    Job,
+    JobKey,
+    Outcome,
+    Phase,
+    Plan,
+    Shrink,
+    Snapshot,
+    WriteGang,
+    elastic_role,
+)
 
 
 def restart_on(job: Job, plan: Plan, leaving: int, *, rounds: bool) -> tuple[str, ...]:
@@ -24,7 +37,61 @@ def restart_on(job: Job, plan: Plan, leaving: int, *, rounds: bool) -> tuple[str
     if leaving < sum(role.bound for role in job.roles if not role.devices):  # devices leave with their pod
         return ()
     places = (*plan.reservations.get(job.key, ()), *plan.later[job.key])
-    return tuple(place.node for place in places if place.role == elastic_role(job).name)
+    return tuple(sorted(place.node for place in places if place.role == elastic_role(job).name))
+
+
+def _starts_again(job: Job, plan: Plan, going: Collection[str]) -> bool:
+    """Whether the plan ends all of a job that runs and has places for it, free or not yet. going: uids of who leaves;
+    devices leave with their pod."""
+    if not going or not (plan.reservations.get(job.key) or plan.later.get(job.key)):
+        return False
+    return all(m.uid in going for role in job.roles if not role.devices for m in role.members if stands(m))
+
+
+def keep_grants(state: LedgerState, snapshot: Snapshot, plan: Plan) -> None:
+    """What each job is granted, and whether all of it leaves to start again, for the next plan and for its Gang."""
+    leaving: dict[JobKey, list[str]] = {}
+    for shrink in plan.shrinks:
+        leaving.setdefault(shrink.job, []).append(shrink.uid)
+    for key in plan.shares:
+        job_state = state.entries.get(key)
+        if job_state is None:
+            continue
+        job, grant, going = snapshot.jobs[key], plan.grants.get(key), leaving.get(key, ())
+        on = restart_on(job, plan, len(going), rounds=state.profile.round > 0.0)
+        desired = job_state.desired
+        desired.leaves_whole = frozenset(going if _starts_again(job, plan, going) else ())
+        desired.tells(grant, snapshot.now)
+        if (desired.grant, desired.restart_on) != (grant, on):
+            desired.grant, desired.restart_on = grant, on
+            state.heard.add(key)
+
+
+def told_to_leave(state: LedgerState, job_state: JobState, job: Job, now: float) -> Iterator[Action]:
+    """Who was to leave when an earlier leader died and has not been told yet: what it began with is not undone."""
+    for member in (m for role in job.roles for m in role.members if m.uid in job_state.desired.leaving):
+        if member.evictable and member.phase is Phase.ENDING:
+            why = "it starts again elsewhere, as was decided before Muster's leader changed"
+            yield from evict(state, job_state.key, member.uid, EndReason.MOVE, why, now)
+
+
+def recorded_first(state: LedgerState, actions: Iterable[Action]) -> Iterator[Action]:
+    """Without evictions of jobs that are to start again, where that is about to be written: they wait for the answer
+    (`let_out`), or a leader who dies in between would leave a part of a job, and places that nobody keeps for it."""
+    found = list(actions)
+    writes = {action.job: action.leaves_whole for action in found if isinstance(action, WriteGang)}
+    for action in found:
+        if isinstance(action, Evict) and action.uid in writes.get(action.job, ()):
+            state.held_back.setdefault(action.job, []).append(action)
+        else:
+            yield action
+
+
+def let_out(state: LedgerState) -> tuple[Evict, ...]:
+    """Evictions whose write is answered, whatever the answer is: it is no reason for a job not to move."""
+    states = {key: state.entries.get(key) for key in state.held_back}
+    done = [key for key, one in states.items() if one is None or one.in_flight.gang.sent is None]
+    return tuple([action for key in done for action in state.held_back.pop(key)])
 
 
 def out_of_round(state: LedgerState, plan: Plan) -> None:

@@ -1,4 +1,5 @@
-"""What the Ledger keeps of a job in its Gang beside state and placement: facts, speeds, plugins' memory, wants.
+"""What the Ledger keeps of a job in its Gang beside state and placement: facts, speeds, plugins' memory, wants, and
+where all of it is to start again.
 
 Facts and wants have the codec of a dump (`core.plain_values`), speeds and lessons one of their own: the reasons stand
 there. It is written as one list of one object, which a merge patch replaces whole: what is gone from it is gone. A
@@ -9,10 +10,12 @@ again.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from muster.core import plain_values
+from muster.core.bounds import JOB_REPLICAS, REPLICAS
 from muster.types import BEHIND, Facts, Grant, State, Turn
 
 
@@ -56,7 +59,12 @@ FAR = 1e15
 
 
 def plain(
-    facts: Facts, track: Mapping[str, object], memory: Mapping[str, object], grant: Grant | None
+    facts: Facts,
+    track: Mapping[str, object],
+    memory: Mapping[str, object],
+    grant: Grant | None,
+    restart_on: Sequence[str] = (),
+    leaves_whole: Iterable[str] = (),
 ) -> dict[str, object]:
     """Plain values for status.ledger.elastic; empty parts are left out."""
     parts: dict[str, object] = {
@@ -64,6 +72,8 @@ def plain(
         "track": dict(track),
         "memory": dict(memory),
         "want": None if grant is None else plain_values.plain(grant),
+        "restartOn": dict(Counter(restart_on)),
+        "leavesWhole": sorted(leaves_whole),
     }
     return {name: part for name, part in parts.items() if part}
 
@@ -80,7 +90,8 @@ def _sound(value: object) -> bool:
 
 
 def from_plain(found: object) -> dict[str, Any]:
-    """Fields of a GangRecord: facts, track, memory and want, as far as they can be read."""
+    """Fields of a GangRecord: facts, track, memory, want and where it is to start again, as far as they can be
+    read."""
     if not isinstance(found, Mapping):
         return {}
     result: dict[str, Any] = {}
@@ -96,4 +107,19 @@ def from_plain(found: object) -> dict[str, Any]:
         part = found.get(name)
         if isinstance(part, Mapping):
             result[name] = dict(part)
+    if places := _places(found.get("restartOn")):
+        result["restart_on"] = places
+    leaves = found.get("leavesWhole")
+    if isinstance(leaves, list) and 0 < len(leaves) <= JOB_REPLICAS.most:
+        result["leaves_whole"] = frozenset(uid for uid in leaves if isinstance(uid, str))
     return result
+
+
+def _places(found: object) -> tuple[str, ...]:
+    """A node for each replica, of replicas by node; nothing where any of that is none, or too many."""
+    if not isinstance(found, Mapping):
+        return ()
+    sound = all(type(count) is int and 0 < count <= REPLICAS.most for count in found.values())
+    if not sound or sum(found.values()) > REPLICAS.most:
+        return ()
+    return tuple(sorted(Counter(found).elements()))

@@ -169,9 +169,11 @@ def _remembered(job_state: JobState) -> dict[str, object] | None:
                 report_filter.to_plain(job_state.track),
                 job_state.memory,
                 job_state.desired.grant,
+                job_state.desired.restart_on,
+                job_state.desired.leaves_whole,
             )
         ]
-        if job_state.observed != NEW
+        if job_state.observed != NEW or job_state.desired.leaves_whole
         else None,
         "barred": [
             {"role": bar.role, "node": bar.node, "until": bar.until, "seconds": bar.length}
@@ -189,7 +191,7 @@ def _story(steps: tuple[Step, ...]) -> list[dict[str, object]] | None:
     ] or None
 
 
-NEW = (UNTOUCHED, report_filter.EMPTY, NO_MEMORY, None)
+NEW = (UNTOUCHED, report_filter.EMPTY, NO_MEMORY, None, ())
 
 
 def sizes_of(job: Job) -> tuple[tuple[str, int, int], ...]:

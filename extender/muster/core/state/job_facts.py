@@ -70,8 +70,8 @@ def lived(state: LedgerState, job_state: JobState, job: Job, now: float) -> Job:
         job = replace(job, returning=True)
     elif job.expects and not job.restarting and not any(role.members for role in job.roles):
         job = replace(job, expects=False)  # its places have waited long enough for them
-    if job.suspended or job.over or not (job.expects or now < until or any(r.members for r in job.roles)):
-        job_state.desired.restart_on = ()  # it starts nowhere
+    if job_state.desired.restart_on:
+        job = _starts_again(state, job_state, job, until, now)
     if not changing and job.bound:
         job_state.desired.changing = ""
     if job.model and job_state.facts is UNTOUCHED and learned.MEMORY not in job_state.memory:
@@ -94,13 +94,29 @@ def lived(state: LedgerState, job_state: JobState, job: Job, now: float) -> Job:
         "memory": job_state.memory,
         "grant": job_state.desired.grant,
         "beside": job_state.track.config.beside,
-        "restart_on": () if job.bound else job_state.desired.restart_on,
+        "restart_on": job_state.desired.restart_on[: job.elastic.max if job.elastic is not None else 0],
         "shrink_blocked_by": keeps(state, job_state, job),
         "silent": _silent(state, job_state, now),
     }
     if facts.batch_ignored:
         known["batch_sizes"] = ()
     return Job(**known)
+
+
+def _starts_again(state: LedgerState, job_state: JobState, job: Job, until: float, now: float) -> Job:
+    """A job of which all leaves to start again: in the queue with what is kept for it, also while none of its pods is
+    there. until: its next ones are waited for so long, where no other is left (Unix s)."""
+    comes = job.expects or now < until or any(role.members for role in job.roles)
+    comes = comes or any(uid in job_state.pods for uid in job_state.desired.leaving)
+    if job.suspended or job.over or job.bound or not comes:
+        job_state.desired.restart_on = ()
+        return job
+    described = any(role.shape.requests for role in job.roles)
+    if not described or any(role.ready for role in job.roles):
+        return job
+    if now < until:
+        state.again(job_state.key, until)
+    return replace(job, returning=True, restarting=True, expects=not job.quota[0])
 
 
 def sizes_in_place(job_state: JobState) -> tuple[int, ...]:

@@ -68,7 +68,7 @@ class Recorded:
     """GPUs that it is granted in place, as this leader has written its Gang; None: it has not, or it is not so."""
     turn: Turn | None = None
     """What the Gang tells of its turn in the queue; None: nothing, since it doesn't wait."""
-    observed: tuple[object, ...] = (UNTOUCHED, EMPTY, NO_MEMORY, None)
+    observed: tuple[object, ...] = (UNTOUCHED, EMPTY, NO_MEMORY, None, ())
     """The Gang's status.ledger.elastic, as `JobState.observed` was then."""
     observed_at: float = 0.0
     """When that was written, or looked at and still true."""
@@ -96,10 +96,10 @@ class Desired:
     """Why all of it is to go, until it is back; "": it is not."""
     ends: EndReason | None = None
     """The word on its pods, of the last time that all of it was to go."""
-    sent_back: bool = False
-    """All of it was to go back to the gate, and it has not run since."""
-    evicted: bool = False
-    """We ended some of it, and it has not run whole since."""
+    sent_back: bool = False  # all of it was to go back to the gate, and it has not run since
+    evicted: bool = False  # we ended some of it, and it has not run whole since
+    leaves_whole: frozenset[str] = frozenset()
+    """uids of all of it, which the last plan ends to start it again."""
     leaving: frozenset[str] = frozenset()
     """uids of pods that are to leave while the job goes on: on their node still, but no replicas any more."""
 
@@ -257,8 +257,8 @@ class JobState:
 
     @property
     def observed(self) -> tuple[object, ...]:
-        """What the job attained and reported, as its Gang is to keep it."""
-        return self.facts, self.track, self.memory, self.desired.grant
+        """What the job attained and reported and is granted, as its Gang is to keep it."""
+        return self.facts, self.track, self.memory, self.desired.grant, self.desired.restart_on
 
     @property
     def planned(self) -> tuple[Reservation, ...]:

@@ -94,7 +94,7 @@ def _recall(state: LedgerState, job_state: JobState) -> None:
         gang.grant,
         "",
     )
-    job_state.recorded.observed = job_state.observed
+    job_state.recorded.observed = (*job_state.observed[:-1], gang.restart_on)
     job_state.asked = job_state.recorded.asked = gang.asked
     (state.asked.add if job_state.asked else state.asked.discard)(job_state.key)
     for bar in gang.node_backoffs:
@@ -135,6 +135,7 @@ def gang_gone(state: LedgerState, namespace: str, name: str, object_uid: str) ->
 def take_over(state: LedgerState, now: float) -> None:
     """Become the one who plans: what the API says counts, intents of an earlier term are forgotten."""
     state.listens = None
+    state.held_back.clear()
     for job_state in state.entries.values():
         if job_state.desired.reservations is not None:
             set_holds(state, job_state, ())
@@ -143,15 +144,33 @@ def take_over(state: LedgerState, now: float) -> None:
         job_state.recorded.granted = None
         try:
             _recall(state, job_state)
+            _awaited(state, job_state, now)
             charge_holds(state, job_state)
         except Exception as error:
             set_aside(state, job_state.key, "apply", error, now)
         state.dirty.add(job_state.key)
 
 
+def _awaited(state: LedgerState, job_state: JobState, now: float) -> None:
+    """Who is to start again has what is kept for it, what of it an earlier leader did not come to evict is to leave,
+    too, and its pods have their time to come, as that leader gave it. Not where a node is gone (or never was: a Gang
+    can be edited), or where the Gang says that it runs."""
+    gang, desired = job_state.recorded.gang, job_state.desired
+    desired.restart_on, desired.leaves_whole = (), frozenset()
+    if gang is None or gang.state == State.RUNNING or not (gang.restart_on or gang.leaves_whole):
+        return
+    if all(node in state.charges.nodes for node in gang.restart_on):
+        desired.restart_on = gang.restart_on
+    pods = job_state.pods.items()
+    desired.leaving = frozenset(uid for uid, pod in pods if pod.deleting or uid in gang.leaves_whole)
+    if job_state.started_at:
+        job_state.returning, desired.evicted = now, True
+
+
 def step_down(state: LedgerState) -> None:
     """Another replica plans: reports go to that one."""
     state.listens = math.inf
+    state.held_back.clear()
     state.dirty |= {key for key, job in state.jobs.items() if job.silent}
 
 

@@ -31,6 +31,7 @@ from muster.types import (
     QUEUE_TOLD,
     Budget,
     EndReason,
+    Evict,
     Fault,
     GangRecord,
     Gone,
@@ -154,6 +155,7 @@ class LedgerState:
         self.overtaken: frozenset[str] = frozenset()
         """Pods whose eviction is under way and not wanted any more: it is called back where it has not begun."""
         self.recorded: list[JobKey] = []  # placements since the last plan
+        self.held_back: dict[JobKey, list[Evict]] = {}  # evictions that wait for a write of their job's Gang
         self.asked: set[JobKey] = set()
         # what the last plan believed and said
         self.believed: Callable[[Job], Estimation] = lambda job: declared(job, 0.0)
