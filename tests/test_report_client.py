@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from tests.json_server import PATIENT
 from tests.report_server import ReportServer, served
 
 CLIENT = Path(muster_report.report.__file__)
+CHART = Path(__file__).parents[1] / "charts/muster/templates"
 UNHURRIED = f"import muster_report as muster; muster.report.TIMEOUT = muster.report.AT_EXIT = {PATIENT}\n"
 """Begins the code of a process: it gives up no post because this machine is busy."""
 
@@ -419,7 +421,6 @@ def test_the_command_says_what_is_wrong(server: ReportServer) -> None:
     assert "such as --step 3" in module.stderr
     assert run("--step", "nan").returncode == 2
     assert run("--step", "many").returncode == 2
-    assert "audience" not in run("--help").stderr
     server.answers = [(401, {"error": "the API server does not know this token"}, {})]
     done = run("--step=3")
     assert (done.returncode, done.stdout) == (1, "")
@@ -427,3 +428,12 @@ def test_the_command_says_what_is_wrong(server: ReportServer) -> None:
         done.stderr
         == f"muster: not accepted: {server.url} answered 401: the API server does not know this token\n"
     )
+
+
+def test_its_help_names_as_set_by_the_annotation_what_admission_sets() -> None:
+    told = " ".join(run("--help").stdout.split())
+    by_the_pod, _, by_hand = told.partition("the pod's annotation")
+    policy = (CHART / "admission-report.yaml").read_text()
+    sets = set(re.findall(r'name: "(MUSTER_\w+)"', policy))
+    assert set(re.findall(r"MUSTER_\w+", by_the_pod)) == sets == {"MUSTER_URL", "MUSTER_CA"}
+    assert set(re.findall(r"MUSTER_\w+", by_hand)) == {"MUSTER_TOKEN_FILE", "MUSTER_CA_FILE"}

@@ -12,7 +12,7 @@ or None. `batch(default)` is the global batch size to train with, where the job 
 and tells its present one: `muster.report(step=step, batch=size); size = muster.batch(size)`.
 What is wrong is said once, on stderr. One process of a job is enough (rank 0); Muster listens to one pod.
 
-The pod's annotation `muster.dev/report: "true"` gives it all that is read here:
+The pod's annotation `muster.dev/report: "true"` brings the token and sets what is read here, but the two files:
 
     MUSTER_URL          http://muster.muster-system.svc:8080; several, separated by commas. Not set: nothing is sent
     MUSTER_TOKEN_FILE   the pod's token (/var/run/secrets/muster.dev/token), read for each post: it is renewed
@@ -450,8 +450,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = CommandLine(
         usage="%(prog)s [OPTIONS]",
         description="Tell Muster how training goes, once, with this pod's token. Prints Muster's answer (JSON).",
-        epilog="Reads MUSTER_URL, MUSTER_TOKEN_FILE and MUSTER_CA_FILE, which the pod's annotation "
-        'muster.dev/report: "true" sets. Example: muster-report --step 300 --total 1000 --loss 0.21',
+        epilog="Reads MUSTER_URL and MUSTER_CA, which the pod's annotation "
+        'muster.dev/report: "true" sets, and the '
+        "token that it brings; MUSTER_TOKEN_FILE and MUSTER_CA_FILE of your own name other files. "
+        "Example: muster-report --step 300 --total 1000 --loss 0.21",
     )
     parser.example = "--step 300 --total 1000 --loss 0.21"
     for name, help_text in (
