@@ -145,7 +145,7 @@ def main() -> None:
     type=click.IntRange(0),
     default=4,
     show_default=True,
-    help="GPUs that such a node says it has: a number only, the CPU stands in for the device.",
+    help="GPUs of such a node, by a device plugin of the lab's; the CPU stands in for the devices.",
 )
 @click.option(
     "--operators",
