@@ -14,6 +14,7 @@ from muster.types import (
     Action,
     EndReason,
     Evict,
+    Grant,
     Job,
     JobKey,
     Outcome,
@@ -30,7 +31,10 @@ def restart_on(job: Job, plan: Plan, leaving: int, *, rounds: bool) -> tuple[str
     """Where the elastic role of a job is to start again that leaves all of its places, while some of the next are not
     free yet; nothing of any other. Until they are, its policy must not take it for one that has few, or waits.
     leaving: its replicas that the plan ends. rounds: the policy decides in rounds; then so for a job that waited and
-    was granted what others are still to leave: the next cycles ask nobody, and would give it to the next."""
+    was granted what others are still to leave: the next cycles ask nobody, and would give it to the next. Nor do they
+    know that devices come free whose pod has just gone: who finds no place until then is still on its way."""
+    if rounds and not plan.shared and not _finds(job, plan):
+        return job.restart_on
     granted = rounds and plan.shared and not job.bound
     if job.key not in plan.later or not (leaving or job.restart_on or granted):
         return ()
@@ -57,8 +61,8 @@ def keep_grants(state: LedgerState, snapshot: Snapshot, plan: Plan) -> None:
         job_state = state.entries.get(key)
         if job_state is None:
             continue
-        job, grant, going = snapshot.jobs[key], plan.grants.get(key), leaving.get(key, ())
-        on = restart_on(job, plan, len(going), rounds=state.profile.round > 0.0)
+        job, going = snapshot.jobs[key], leaving.get(key, ())
+        grant, on = next_run(job, plan, len(going), rounds=state.profile.round > 0.0)
         desired = job_state.desired
         desired.leaves_whole = frozenset(going if _starts_again(job, plan, going) else ())
         desired.tells(grant, snapshot.now)
@@ -92,6 +96,17 @@ def let_out(state: LedgerState) -> tuple[Evict, ...]:
     states = {key: state.entries.get(key) for key in state.held_back}
     done = [key for key, one in states.items() if one is None or one.in_flight.gang.sent is None]
     return tuple([action for key in done for action in state.held_back.pop(key)])
+
+
+def _finds(job: Job, plan: Plan) -> bool:
+    """Whether it has a place, by the plan now or later."""
+    return bool(job.bound or plan.reservations.get(job.key) or plan.later.get(job.key))
+
+
+def next_run(job: Job, plan: Plan, leaving: int, *, rounds: bool) -> tuple[Grant | None, tuple[str, ...]]:
+    """What is granted to a job beside a number, and where it is to start again: see `restart_on`."""
+    on = restart_on(job, plan, leaving, rounds=rounds)
+    return (plan.grants.get(job.key) if _finds(job, plan) or not on else job.grant), on
 
 
 def out_of_round(state: LedgerState, plan: Plan) -> None:

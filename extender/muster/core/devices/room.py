@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
-from muster.types import GPU, Snapshot
+from muster.types import GPU, PODS, Plan, Reservation, Role, Shape, Snapshot
+
+UNSAID = 1 << 30
+"""Pods of a node that says no number."""
 
 
 def could_have(found: Snapshot, held: Mapping[str, int], nodes: set[str]) -> dict[str, int]:
@@ -23,3 +27,30 @@ def to_vacate(snapshot: Snapshot) -> dict[str, int]:
         return {}
     left = snapshot.free[:, nodes.resources.index(GPU)]
     return {name: -int(left[row]) for name, row in nodes.index.items() if left[row] < 0}
+
+
+def early(snapshot: Snapshot, plan: Plan, role: Role, then: Iterable[Reservation]) -> list[Reservation]:
+    """The pods' places, if what they ask for is free there now, beside all that this plan places; else none."""
+    nodes = snapshot.nodes
+    free: dict[str, dict[str, int]] = {}
+    for hold in then:
+        row = nodes.index[hold.node]
+        free[hold.node] = dict(zip(nodes.resources, (int(n) for n in snapshot.free[row]), strict=True))
+
+    def take(node: str, shape: Shape) -> bool:
+        for name, amount in (*shape.requests, (PODS, 1)):
+            free[node][name] = free[node].get(name, 0 if name != PODS else UNSAID) - amount
+        return all(free[node][name] >= 0 for name, amount in (*shape.requests, (PODS, 1)) if amount)
+
+    for key, places in plan.reservations.items():
+        job = snapshot.jobs[key]
+        shapes = {part.name: part.shape for part in job.roles}
+        for place in places:
+            if place.node in free and place not in job.reservations:
+                take(place.node, shapes[place.role])
+    found = []
+    for hold, member in zip(then, (m for m in role.members if m.ready), strict=False):
+        if not take(hold.node, role.shape):
+            return []
+        found.append(replace(hold, uid=member.uid, pod=member.pod))
+    return found

@@ -10,20 +10,21 @@ pod is to give and still uses are slots that end, as replicas do.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
 from muster.core.devices.charged import Allowed, pods_of
 from muster.core.devices.coordinator import Change
+from muster.core.devices.ending import that_end, to_free, with_devices
 from muster.core.devices.granted import PARTS, Granted, Grants, Sizes, idling, to_give, to_measure
 from muster.core.devices.pairs import Pairs, as_it_stands
+from muster.core.devices.room import early
 from muster.core.devices.words import told
 from muster.types import (
     GPU,
     HOSTNAME,
-    PODS,
     Job,
     JobKey,
     Member,
@@ -37,15 +38,13 @@ from muster.types import (
 
 SLOT = Shape(requests=((GPU, 1),))
 SUFFIX = ".gpus"
-UNSAID = 1 << 30
-"""Pods of a node that says no number."""
 
 
 class Made(NamedTuple):
     """A job with slots, and of what it was made."""
 
     job: Job
-    inputs: tuple[tuple[int, ...], tuple[Granted, ...], Allowed | None, tuple[int, ...]]
+    inputs: tuple[tuple[int, ...], tuple[Granted, ...], Allowed | None, tuple[int, ...], tuple[int, ...]]
     slotted: Job
 
 
@@ -73,13 +72,15 @@ def with_slots(
     idle = idling(granted, used)
     taken = {node: taken.get(node, 0) + idle.get(node, 0) for node in {**taken, **idle}}
     giving = to_give(granted, due, taken, used)
+    left = to_free([jobs[key] for key in sizes if key in jobs], granted, due, taken, giving, used)
     made: dict[JobKey, Made] = {}
     for key, of in sizes.items():
         if key in jobs and not jobs[key].quarantined:
             mine = tuple(granted.get(key, ()))
             gives = tuple(giving.get(one.pod, 0) for one in mine)
+            frees = tuple([left.get(pod.uid, 0) for pod in that_end(jobs[key])])
             known = before.get(key) if before is not None else None
-            inputs = of, mine, allowed.get(key), gives
+            inputs = of, mine, allowed.get(key), gives, frees
             if known is None or known.job is not jobs[key] or known.inputs != inputs:
                 known = Made(jobs[key], inputs, _slotted(jobs[key], *inputs))
             made[key] = known
@@ -102,8 +103,9 @@ def _slotted(
     granted: Sequence[Granted],
     allowed: Allowed | None,
     gives: Sequence[int],
+    frees: Sequence[int],
 ) -> Job:
-    """gives: slots that each pod has yet and is to give."""
+    """gives: slots that each pod has yet and is to give; frees: that each pod that ends has yet."""
     if job.invalid or not job.roles:
         return job
     why = _unplannable(job)
@@ -111,6 +113,7 @@ def _slotted(
         return replace(job, invalid=f"muster.dev/gpus: {why}; request GPUs in its pods instead")
     (pods,) = job.roles
     pods = replace(pods, max=pods_of(job, ()), grows=0) if pods.max > 1 else pods
+    pods = with_devices(pods, frees)
     number = pods_of(job, granted)
     members = tuple(
         Member(
@@ -208,10 +211,13 @@ def taken_out(
         pods, slots = job.roles
         now, then = reservations.get(key, ()), later.pop(key, ())
         mine = [h for h in now if h.role == pods.name]
+        leaving = {m.uid for m in that_end(job)} | {s.uid for s in plan.shrinks if s.job == key}
         if then and not mine and not pods.on:
-            mine = _early(snapshot, plan, pods, [h for h in then if h.role == pods.name])
+            mine = early(snapshot, plan, pods, [h for h in then if h.role == pods.name])
+            if not mine and job.restart_on:
+                later[key] = then  # its pods are not back yet, or have no room there
             then = then if mine else ()
-        elif pods.on and {m.uid for m in pods.on} <= {s.uid for s in plan.shrinks if s.job == key}:
+        elif pods.on and {m.uid for m in pods.on} <= leaving:
             mine = []  # it is placed again: as a start, with all that it is granted, once its pods are back
             if then:
                 later[key] = then  # where: the cycles until the next round ask no policy
@@ -264,33 +270,6 @@ def _shared_out(
         each = slots.bound // had  # what it lost isn't placed yet: the others go on as they are
     each = max((size for size in sizes if size <= each), default=0)
     return tuple(Granted(uid, node, each) for uid, node in on.items()) if each else ()
-
-
-def _early(snapshot: Snapshot, plan: Plan, role: Role, then: Iterable[Reservation]) -> list[Reservation]:
-    """The pods' places, if what they ask for is free there now, beside all that this plan places; else none."""
-    nodes = snapshot.nodes
-    free: dict[str, dict[str, int]] = {}
-    for hold in then:
-        row = nodes.index[hold.node]
-        free[hold.node] = dict(zip(nodes.resources, (int(n) for n in snapshot.free[row]), strict=True))
-
-    def take(node: str, shape: Shape) -> bool:
-        for name, amount in (*shape.requests, (PODS, 1)):
-            free[node][name] = free[node].get(name, 0 if name != PODS else UNSAID) - amount
-        return all(free[node][name] >= 0 for name, amount in (*shape.requests, (PODS, 1)) if amount)
-
-    for key, places in plan.reservations.items():
-        job = snapshot.jobs[key]
-        shapes = {part.name: part.shape for part in job.roles}
-        for place in places:
-            if place.node in free and place not in job.reservations:
-                take(place.node, shapes[place.role])
-    found = []
-    for hold, member in zip(then, (m for m in role.members if m.ready), strict=False):
-        if not take(hold.node, role.shape):
-            return []
-        found.append(replace(hold, uid=member.uid, pod=member.pod))
-    return found
 
 
 def _gpus_of(snapshot: Snapshot, node: str) -> int:
