@@ -95,3 +95,26 @@ def test_two_that_change_places_are_where_they_were_granted_before_the_next_roun
     scene.round(a=("slow", ""), b=("fast", ""))
     assert scene.on() == {"a": "slow", "b": "fast"}
     assert scene.restarts <= 2, "each starts again once"
+
+
+@pytest.mark.parametrize("ends", [0, 3])
+@pytest.mark.parametrize(("owner", "guest"), ["ab", "ba"])
+def test_a_pair_goes_to_another_product_together_whoever_is_granted_a_place_beside_the_other(
+    ends: int, owner: str, guest: str
+) -> None:
+    """The owner went, and the other one stayed where it was, on a GPU that was given to a third job."""
+    scene = Scene(ends)
+    scene.comes("abc", a=("fast", ""), b=("fast", "a"), c=("slow", ""))
+    scene.round(**{owner: ("slow", ""), guest: ("slow", owner), "c": ("fast", "")})
+    assert scene.on() == {"a": "slow", "b": "slow", "c": "fast"}
+
+
+def test_a_pair_that_stays_where_it_is_does_not_start_again_when_it_is_named_the_other_way_round() -> None:
+    scene = Scene(0)
+    scene.comes("abc", a=("fast", ""), b=("fast", "a"), c=("slow", ""))
+    before = scene.circle.starts()
+    scene.round(b=("fast", ""), a=("fast", "b"), c=("slow", ""))
+    assert scene.circle.starts() == before
+    jobs = scene.circle.ledger.snapshot(scene.circle.cluster.now).jobs
+    beside = {key.name: job.grant.beside.name for key, job in jobs.items() if job.grant and job.grant.beside}
+    assert beside == {"job-b": "job-a"}

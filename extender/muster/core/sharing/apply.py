@@ -8,6 +8,7 @@ it in the same instant. What was shrunk for a job that then finds no place is gi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -59,13 +60,14 @@ def carry_out(
         job.key: _within(shares.details.get(row, ALONE), granted[job.key] if job.started else 0)
         for job, row in jobs
     }
+    _same_owner(grants, snapshot)
     parts = {job.key: shares.parts.get(row, ()) for job, row in jobs} if shares.parts else {}
     why = {job.key: discreet(shares.why.get(row, ""), job.key.namespace, table) for job, row in jobs}
     # shrink: whole jobs, jobs that are placed again, single replicas
     starts: list[Job] = []
     grows: list[Job] = []
     sharing: list[Job] = []
-    for job, _ in jobs:
+    for job, _ in sorted(jobs, key=lambda pair: grants[pair[0].key].beside is not None):
         grant = grants[job.key]
         running = job.started or bool(reservations.get(job.key))
         if not running:
@@ -78,6 +80,9 @@ def carry_out(
         elif grant.beside is not None and statement.partner.get(job.key) == grant.beside:
             if slow := too_slow_beside(statement, job, snapshot.jobs[grant.beside]):
                 leave_whole(statement, job, slow)
+            elif grant.beside in statement.gone:
+                leave_to_move(statement, job, "it is placed again, as is the job on its GPUs")
+                sharing.append(job)
             else:
                 statement.grants[job.key] = grant
         elif must_move(statement, job, grant, granted[job.key]):
@@ -125,6 +130,22 @@ def carry_out(
     return statement
 
 
+def _same_owner(grants: dict[JobKey, Grant], snapshot: SharingSnapshot) -> None:
+    """Of two that share GPUs, and are granted to, the one that owns them stays the owner, whichever is granted a
+    place beside the other: they are the same pair, here or elsewhere."""
+    for key, grant in list(grants.items()):
+        other = snapshot.jobs.get(grant.beside) if grant.beside is not None else None
+        if (
+            other is not None
+            and other.key in grants
+            and other.grant is not None
+            and other.grant.beside == key
+        ):
+            alone = replace(grant, beside=None)
+            grants[key] = ALONE if alone == ALONE else alone
+            grants[other.key] = replace(grants[other.key], beside=key)
+
+
 def _within(grant: Grant, count: int) -> Grant:
     """What is granted beside a number: without a size to be measured at where that is of another number."""
     grant = grant.within(count)
@@ -142,12 +163,25 @@ def _give_back(statement: Statement, moved: Sequence[Job], *, failed: bool) -> N
     if failed:
         for key in list(statement.leaving):
             if key not in statement.later and key not in statement.found:
-                statement.return_(statement.snapshot.jobs[key])
+                _returns(statement, statement.snapshot.jobs[key])
     for job in moved:
         if job.key not in statement.leaving or job.key in statement.later or job.key in statement.found:
             continue
-        if not statement.return_(job):
+        if not _returns(statement, job):
             statement.whole[job.key] = "no place for it as it is to run"
+
+
+def _returns(statement: Statement, job: Job) -> bool:
+    """Whether it stays as it was, beside whom it was."""
+    if not statement.return_(job):
+        return False
+    if (
+        job.grant is not None
+        and job.grant.beside is not None
+        and statement.partner.get(job.key) == job.grant.beside
+    ):
+        statement.grants[job.key] = job.grant
+    return True
 
 
 def _stopped_for_nothing(statement: Statement, held: Mapping[JobKey, Sequence[Reservation]]) -> None:
