@@ -44,7 +44,7 @@ from muster.types import (
     Snapshot,
 )
 from muster_plugins.gavel_draws import Draws
-from muster_plugins.gavel_facts import Kept, asked, capacity_of, owed, received, speeds
+from muster_plugins.gavel_facts import Kept, asked, capacity_of, memory_of, owed, received, speeds
 from muster_plugins.gavel_pairs import rode, there, with_pairs
 
 TURNS = 5
@@ -151,7 +151,7 @@ class Gavel:
             np.array([capacity[name] for name in names], dtype=np.float64),
         )
         if self.packed:
-            market = with_pairs(market, jobs, names, self.untried)
+            market = with_pairs(market, jobs, names, self.untried, memory_of(snapshot))
         asking = Asking(jobs, names, market, before, now, snapshot.seed)
         shares, told = self.allocate(asking)
         since = now - (last or 0.0)

@@ -10,7 +10,7 @@ import numpy as np
 
 from muster.core.progress.curves import alone
 from muster.core.progress.estimate import left_of
-from muster.types import PRODUCT, Job, Snapshot, elastic_role
+from muster.types import GPU_MEMORY, PRODUCT, Job, Snapshot, elastic_role
 
 Kept = Mapping[str, Any]
 """One job's part of the last allocation, with what its policy asked to be told again; empty: nothing yet."""
@@ -31,6 +31,17 @@ def capacity_of(snapshot: Snapshot) -> dict[str, int]:
     ids, names = nodes.domains(PRODUCT)
     found = {name: int(gpus[ids == i].sum()) for i, name in enumerate(names)}
     return {name: count for name, count in found.items() if count} or {"": int(gpus.sum())}
+
+
+def memory_of(snapshot: Snapshot) -> dict[str, int]:
+    """MiB of a GPU by product, the most of one open node, where nodes say it."""
+    found: dict[str, int] = {}
+    for record, usable in zip(snapshot.nodes.records, snapshot.nodes.open, strict=True):
+        memory = record.labels.get(GPU_MEMORY, "")
+        if usable and memory.isdigit():
+            product = record.labels.get(PRODUCT, "")
+            found[product] = max(int(memory), found.get(product, 0))
+    return found
 
 
 def speeds(job: Job, names: Sequence[str]) -> list[float]:

@@ -27,9 +27,16 @@ BEST = 8
 """Jobs before it with which one in place is a pair by what was measured."""
 
 
-def with_pairs(market: Market, jobs: Sequence[Job], names: Sequence[str], untried: float = 0.0) -> Market:
+def with_pairs(
+    market: Market,
+    jobs: Sequence[Job],
+    names: Sequence[str],
+    untried: float = 0.0,
+    memory: Mapping[str, int] | None = None,
+) -> Market:
     """The market with every pair that was measured and does more together than taking turns on some product.
-    untried: what jobs in place are believed to do together that were not measured, 0 = they are no pair."""
+    untried: what jobs in place are believed to do together that were not measured, 0 = they are no pair. memory: MiB
+    of a GPU by product, into which both of a pair in place have to fit (None: whatever they need)."""
     pairs: dict[tuple[int, int], list[list[float]]] = {}
     known: dict[tuple[str, str, float], list[float]] = {}  # jobs of one model and size are alike
     met = [was_beside(job) for job in jobs]
@@ -51,6 +58,10 @@ def with_pairs(market: Market, jobs: Sequence[Job], names: Sequence[str], untrie
             if elastic_role(other).devices:
                 if not (tries or met[first] or met[second]):
                     continue
+                need = jobs[first].gpu_memory + other.gpu_memory
+                fits = [memory is None or need <= memory.get(name, 0) for name in names]
+                if not any(fits):
+                    continue
                 least, alone = LEAST, (market.speed[first], market.speed[second])
                 parts = [parts_kept(jobs[first], other, name) for name in names]
                 new = not any(parts)
@@ -58,6 +69,7 @@ def with_pairs(market: Market, jobs: Sequence[Job], names: Sequence[str], untrie
                     continue
                 tries -= new
                 both = in_place(parts, alone, untried)
+                both = [[x if fit else 0.0 for x, fit in zip(row, fits, strict=True)] for row in both]
             else:
                 both = [beside(jobs[first], other, gpus), beside(other, jobs[first], gpus)]
             worth = [

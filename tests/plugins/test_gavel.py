@@ -238,6 +238,24 @@ def test_jobs_in_place_are_a_pair_once_untested_and_then_by_what_was_measured() 
     assert last[100, 102] == [0.9, 0.9], "who was measured with it comes beside those that are tried"
 
 
+def test_two_in_place_are_a_pair_only_on_products_whose_memory_takes_both() -> None:
+    """Others were granted one GPU round after round, and refused it each time with all that depended on it."""
+
+    def needs(name: str, memory: int) -> Job:
+        one = trained(name, {"v100": 1.0, "k80": 1.0}, on=["a"])
+        roles = tuple(replace(role, devices=True) for role in one.roles)
+        return replace(one, model=name, roles=roles, gpu_memory=memory)
+
+    jobs = [needs("small", 6000), needs("other", 6000), needs("large", 12000)]
+    market = Market(np.ones((3, 2)), np.ones(3), np.ones(2))
+    found = with_pairs(market, jobs, ["k80", "v100"], 1.2, {"k80": 12000, "v100": 16000})
+    assert found.pairs == ((0, 1),)
+    wider = with_pairs(market, jobs, ["k80", "v100"], 1.2, {"k80": 12000, "v100": 18000})
+    assert wider.pairs == ((0, 1), (0, 2), (1, 2))
+    assert wider.together[1].tolist() == [[0.0, 0.6], [0.0, 0.6]]
+    assert with_pairs(market, jobs, ["k80", "v100"], 1.2, {}).pairs == (), "no node says what it has"
+
+
 def test_an_allocation_that_fails_is_tried_once_a_snapshot_and_the_last_one_stands(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
