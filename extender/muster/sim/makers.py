@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from muster.sim.running_job import NAMESPACE, WORKER, Training, elastic_spec, home_of, packed, shape
+from muster.core.devices.granted import PARTS
+from muster.core.devices.slots import SUFFIX
+from muster.sim.running_job import NAMESPACE, WORKER, Training, elastic_spec, home_of, packed, pod_of, shape
 from muster.sim.submission import Linear, Model, RoleSpec, Submission
 from muster.sim.workload import Cluster
 from muster.types import (
@@ -38,12 +40,13 @@ class Makers:
         if not roles:
             fit = max(1, self.gpus) if self.gpus else 1 << 20
             most = min(submission.max or model.max, max(fit, submission.min))
-            roles = (RoleSpec(WORKER, submission.min, max(most, submission.min)),)
+            name = WORKER + SUFFIX if submission.tags.get("in_place") else WORKER
+            roles = (RoleSpec(name, submission.min, max(most, submission.min)),)
         shapes = {spec.name: shape(spec, named=bool(submission.roles)) for spec in roles}
         curve, one, work = self._declared(submission, model, roles)
         wanted = {r.name: r.max for r in roles}
         if self.rigid and not submission.roles:
-            wanted = {WORKER: max(submission.min, submission.request)}
+            wanted = {roles[0].name: max(submission.min, submission.request)}
         home = replace(home_of(submission, roles, self.per_node), product=self.products[0])
         return Training(
             index=index,
@@ -81,8 +84,10 @@ class Makers:
         """Its pods come to be, all behind the gate."""
         created = training.submission.submitted
         for spec in training.roles:
-            asked, stem = training.shapes[spec.name], f"{training.key.name}-{spec.name}"
-            names = [f"{stem}-{i}" for i in range(spec.max)]
+            asked, stem = training.shapes[spec.name], f"{training.key.name}-{spec.name}-"
+            if training.in_place:
+                stem = pod_of(training.key) + PARTS
+            names = [f"{stem}{i}" for i in range(spec.max)]
             training.members[spec.name] = tuple(
                 [Member(n, n, Phase.GATED, asked, i, "", created) for i, n in enumerate(names)]
             )

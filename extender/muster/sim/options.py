@@ -32,7 +32,8 @@ class Options:
     as they do on a live cluster (else they have what they asked for). silent: jobs report nothing: what they have
     done is what their owners' curves say of the time that their replicas ran, pauses included, as a live cluster
     takes it. measure: seconds that a job trains as it does until its speed there is known (0: the next
-    cycle knows it); a cycle is run then. A cluster takes about 15, see `core.progress.measure`.
+    cycle knows it); a cycle is run then. A cluster takes about 15, see `core.progress.measure`. measure_beside: the
+    same beside another job on its GPUs, where that is longer: a cluster takes about 40.
     """
 
     seed: int = 0
@@ -51,6 +52,7 @@ class Options:
     ranges: bool = False
     silent: bool = False
     measure: float = 0.0
+    measure_beside: float = 0.0
 
     def terms(self) -> Iterator[str]:
         """Sentences for the reader of a table: when GPUs are free that replicas leave, and what is known of jobs."""

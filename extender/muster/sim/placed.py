@@ -14,7 +14,7 @@ import heapq
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from muster.core.actions.scale_down import restart_on
 from muster.core.cycle import cycle
@@ -30,7 +30,7 @@ from muster.sim.running_job import Training
 from muster.sim.sim_nodes import Site
 from muster.sim.truth import GONE, MEASURED, NODE, PAUSE, READY, Truth
 from muster.sim.workload import Cluster, Workload
-from muster.types import Job, JobKey, Plan, Report, Snapshot
+from muster.types import Job, JobKey, Plan, Report, Reservation, Snapshot
 
 PATIENCE = 1000
 """Cycles in a row that change nothing while nothing runs and nothing is to come: then nothing ever will."""
@@ -298,7 +298,7 @@ class Engine:
         if self.pods:
             plan = stock.plan(snapshot, {key: t.wanted for key, t in truth.active.items()})
         else:
-            plan = cycle(snapshot, self.profile)
+            plan = of_places(cycle(snapshot, self.profile), self.truth.active)
         for training in self.at_boundary:
             training.boundary = False
             if training.key in truth.active:
@@ -417,6 +417,25 @@ class Engine:
             self.truth.push(now + self.options.repair, NODE, index)
             self.truth.fail(name, now)
         self._wish(now)
+
+
+def of_places(plan: Plan, trainings: Mapping[JobKey, Training]) -> Plan:
+    """What it says of the pods of jobs in place is left out: where their GPUs are, there they are."""
+    if not any(training.in_place for training in trainings.values()):
+        return plan
+
+    def own(key: JobKey, role: str) -> bool:
+        return key not in trainings or role in trainings[key].shapes
+
+    def kept(places: Mapping[JobKey, tuple[Reservation, ...]]) -> dict[JobKey, tuple[Reservation, ...]]:
+        return {key: tuple(one for one in found if own(key, one.role)) for key, found in places.items()}
+
+    return replace(
+        plan,
+        shrinks=tuple(one for one in plan.shrinks if own(one.job, one.role)),
+        reservations=kept(plan.reservations),
+        later=kept(plan.later),
+    )
 
 
 def moves(training: Training, now: float) -> bool:

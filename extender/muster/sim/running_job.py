@@ -13,12 +13,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from muster.core.devices.slots import slots_of
 from muster.core.placement.statement import without_gpus
 from muster.core.progress.curves import at_count, interpolated
 from muster.sim.physics import Running, Stage
 from muster.sim.submission import Model, RoleSpec, Submission
 from muster.types import (
     GPU,
+    HOSTNAME,
     Config,
     Facts,
     Grant,
@@ -37,6 +39,8 @@ NAMESPACE = "trace"
 NEVER_ZERO = 1e-9
 """The time 0 where 0 means never, as it may in Unix time."""
 WORKER = "worker"
+POD = Shape(requests=(("cpu", 10),))
+"""What the one pod of a job in place asks for beside its GPUs."""
 ZERO = Meter()
 Spot = tuple[str, str]
 """Role and node of one replica."""
@@ -163,6 +167,11 @@ class Training:
         return Running(self.index, self.submission, self.model, config, self.at.nodes, self.step, now)
 
     @property
+    def in_place(self) -> bool:
+        """Whether it has one pod, and its replicas are GPUs of that."""
+        return bool(self.submission.tags.get("in_place"))
+
+    @property
     def spots(self) -> tuple[Spot, ...]:
         """Where its replicas are now."""
         return self.at.spots
@@ -259,7 +268,6 @@ class Training:
             started_at=(self.run_start or NEVER_ZERO) if placed else 0.0,
             not_before=submission.submitted,  # traces may begin before 0
             since=submission.submitted,
-            newest_pod=submission.submitted,
             remaining_work=self.declared if known and self.declared > 0.0 else None,
             speed=self.curve if known else (),
             memory=self.memory,
@@ -276,6 +284,10 @@ class Training:
             grant=self.want,
             reservations=self.holds,
             restart_on=() if placed else self.restart_on,
+            topology_required=HOSTNAME if self.in_place else "",
+            expects=self.in_place,
+            newest_pod=math.inf if self.in_place else submission.submitted,
+            shareable=memory > 0 or not self.in_place,
         )
         return self.job
 
@@ -289,7 +301,23 @@ class Training:
                 members += ending(self.leaving, spec.name, self.shapes[spec.name], self.submission.submitted)
             sizes = self.submission.sizes if not self.submission.roles else ()
             result.append(Role(spec.name, spec.min, spec.max, self.shapes[spec.name], sizes, members))
-        return tuple(result)
+        return tuple(result) if not self.in_place else self._slots(*result)
+
+    def _slots(self, found: Role) -> tuple[Role, Role]:
+        """As a cluster plans GPUs in place (`core.devices.slots`): a pod, and a slot for each of its GPUs."""
+        where = next((m.node for m in found.members if m.phase is Phase.BOUND), "")
+        uid = pod_of(self.key)
+        pod = Member(
+            uid, uid, Phase.BOUND if where else Phase.GATED, POD, 0, where, self.submission.submitted
+        )
+        pods = Role(WORKER, 1, 1, POD, members=(pod,))
+        counts = found.sizes or tuple(range(found.min, found.max + 1))
+        return pods, slots_of(pods, counts, found.on)
+
+
+def pod_of(key: JobKey) -> str:
+    """The uid of a job's only pod, whose GPUs change in place; the n-th of those is PARTS and n after it."""
+    return f"{key.name}-{WORKER}-0"
 
 
 def bound(member: Member, node: str) -> Member:

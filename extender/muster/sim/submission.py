@@ -88,7 +88,8 @@ class Submission:
     where it has several (empty: one role `worker` of `request` replicas). batch: global batch size, 0 = the
     model's; batch_sizes: those that it can train with, empty = no other. known: whether its length is declared to
     policies. gpu_memory: MiB a replica uses. priority as in Kubernetes. tags: what a paper's own law or policy needs
-    besides; `resize` and `resize_at` as the annotations of these names.
+    besides; `resize` and `resize_at` as the annotations of these names; `in_place`: its GPUs are, which is what those
+    have to be that share them on a cluster.
     """
 
     name: str

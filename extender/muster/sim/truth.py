@@ -162,7 +162,16 @@ class Truth:
 
     def trained_long(self, training: Training, now: float) -> bool:
         """Whether it has trained as it does for as long as it takes until a speed is known."""
-        return now >= training.began + self.options.measure
+        return now >= training.began + self._takes(training)
+
+    def _takes(self, training: Training) -> float:
+        """Seconds of training as it does until its speed is known."""
+        beside = training.config is not None and training.config.beside
+        return max(self.options.measure, self.options.measure_beside if beside else 0.0)
+
+    def _expect_measure(self, training: Training) -> None:
+        if takes := self._takes(training):
+            self.push(training.began + takes, MEASURED, training.index)
 
     # ---- two jobs on the same GPUs ----
 
@@ -448,8 +457,8 @@ class Truth:
             training.going = True
             training.since = training.began = now
             self.stale[training] = None
-            if self.options.measure and training in self.fresh:
-                self.push(now + self.options.measure, MEASURED, training.index)
+            if training in self.fresh:
+                self._expect_measure(training)
             self.mark(training, now, "")
             if self.physics.shared:
                 for node in training.at.gpus:
@@ -478,6 +487,8 @@ class Truth:
                 if beside != training.config.beside:
                     training.config = replace(training.config, beside=beside)
                     self.fresh[training] = None
+                    training.began = training.since
+                    self._expect_measure(training)
             running.append(training.running(training.since))
         stages = self.physics.stages(running, self.site.by_name)
         for training, stage in zip(going, stages, strict=True):
