@@ -8,7 +8,9 @@ import pytest
 
 from e2e.bench import paper as paper_module
 from e2e.bench.by_physics import ByPhysics, kind_of
-from e2e.bench.paper import PAPERS, InPlace, Paper, Releases, foretold
+from e2e.bench.paper import Paper, Releases, foretold
+from e2e.bench.paper_in_place import InPlace
+from e2e.bench.paper_profiles import PAPERS
 from e2e.bench.papers_live import manifests, trained
 from e2e.bench.trainings import Seen
 from muster.sim.engine import simulate

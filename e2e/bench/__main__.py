@@ -29,7 +29,7 @@ from e2e.bench import sizes as all_sizes
 from e2e.bench import verbs as both_verbs
 from e2e.bench import workload_one as sidecar_jobs
 from e2e.bench.course import VARIANTS
-from e2e.bench.paper import PAPERS
+from e2e.bench.paper_profiles import PAPERS
 from e2e.bench.predicted import SEEDS
 from e2e.bench.report import Progress, Result, show
 from e2e.lab.errors import LabError

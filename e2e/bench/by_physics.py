@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from e2e.bench.trainings import STARTS, Seen, Trained, Training, Trainings
@@ -132,13 +132,17 @@ class ByPhysics(Trainings):
         for one, stage in zip(going, stages, strict=True):
             one.rate = stage.speed * self.speed
 
+    def _beside(self, one: Paced) -> str:  # noqa: ARG002
+        """The model of the job on the same GPUs, "" where nobody is: replicas that are pods have them alone."""
+        return ""
+
     def _at(self, one: Paced, now: float) -> Running:
         assert one.runs is not None
         return Running(
             one.runs.index,
             one.runs.submission,
             one.runs.model,
-            one.runs.config,
+            replace(one.runs.config, beside=self._beside(one)),
             one.runs.nodes,
             one.done,
             now,

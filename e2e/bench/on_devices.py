@@ -12,7 +12,7 @@ from typing import Any
 
 from e2e.agents import Played, PlayedAgents, in_place, playing
 from e2e.bench.trainings import Seen, Trained, Trainings
-from e2e.cluster import Cluster, Pod
+from e2e.cluster import Cluster, Pod, Refused
 from e2e.demo.drive import Watch, under_way
 from e2e.lab import Lab
 from e2e.reports import token
@@ -46,7 +46,7 @@ class Agents:
         self,
         agents: PlayedAgents,
         cluster: Cluster,
-        watch: Watch[tuple[str, Pod]],
+        watch: Watch[tuple[str, Pod, bool]],
         callers: ThreadPoolExecutor,
         manifest: Callable[[Trained], dict[str, Any]],
         sizes: Callable[[str], Sequence[int]],
@@ -59,7 +59,7 @@ class Agents:
         self._known: set[str] = set()
         self._newest: dict[str, str] = {}
         self._lock = threading.Lock()  # callers end an agent while another one begins
-        self._have: dict[str, set[str]] = {}
+        self._have: dict[str, dict[str, Pod]] = {}
         self._calls: list[Future[None]] = []
 
     def submit(self, one: Trained) -> None:
@@ -67,30 +67,47 @@ class Agents:
 
     def finish(self, name: str) -> None:
         with self._lock:
-            self._newest.pop(name, None)
-            pod, _ = self._played.pop(name)
-            self._agents.end(pod.uid)
+            self._have.pop(name, None)  # where it trained is no news any more
+            self._stop(name)
         delete_job(self._cluster, SPACE, name)
 
     def meanwhile(self, now: float, trainings: Trainings) -> None:
-        """Pods that run get their agent; devices that came or left since the last call are told."""
-        for name, pod in self._watch.seen():
-            if name and pod.uid not in self._known:
+        """Pods that run get their agent, and pods that end lose it; devices that came or left since the last call are
+        told, first those that anybody left."""
+        for name, pod, runs in self._watch.seen():
+            if not runs:
+                self._ended(name, pod)
+            elif pod.uid not in self._known:
                 self._known.add(pod.uid)
                 self._newest[name] = pod.uid
                 self._calls.append(self._callers.submit(self._play, name, pod))
-        for name, (pod, agent) in list(self._played.items()):
-            new, old = set(agent.devices), self._have.get(name, set())
-            self._have[name] = new
-            for over, devices in ((True, old - new), (False, new - old)):
-                for device in sorted(devices):
-                    self.pods[f"{name}/{device}"] = pod
-                    trainings.saw(Seen(name, f"{name}/{device}", pod.node, over), now)
+        for seen in self._changes():
+            trainings.saw(seen, now)
         self._calls = under_way(self._calls)
+
+    def _changes(self) -> list[Seen]:
+        found = []
+        with self._lock:
+            for name in {**self._have, **self._played}:
+                old, new = self._have.get(name, {}), dict[str, Pod]()
+                if name in self._played:
+                    pod, agent = self._played[name]
+                    new = dict.fromkeys(agent.devices, pod)
+                self._have[name] = new
+                self.pods |= {f"{name}/{device}": pod for device, pod in new.items()}
+                for over, devices in ((True, old.keys() - new), (False, new.keys() - old)):
+                    pods = old if over else new
+                    found += [Seen(name, f"{name}/{one}", pods[one].node, over) for one in devices]
+        return sorted(found, key=lambda one: (not one.over, one.pod))
 
     def _play(self, name: str, pod: Pod) -> None:
         time.sleep(self._starting)
-        bearer = token(self._cluster, pod, SPACE)
+        try:
+            bearer = token(self._cluster, pod, SPACE)
+        except Refused as refused:
+            if refused.status not in (404, 409):
+                raise
+            return  # it has ended meanwhile
         with self._lock:
             if self._newest.get(name) != pod.uid:
                 return  # it is done, or has another pod meanwhile
@@ -98,10 +115,21 @@ class Agents:
                 self._agents.end(self._played[name][0].uid)
             self._played[name] = (pod, self._agents.play(pod.uid, bearer, self._sizes(name)))
 
+    def _ended(self, name: str, pod: Pod) -> None:
+        with self._lock:
+            if self._newest.get(name) == pod.uid:
+                self._stop(name)
 
-def _named(pod: Pod, gone: bool) -> tuple[str, Pod]:
+    def _stop(self, name: str) -> None:
+        """It has no pod any more that trains."""
+        self._newest.pop(name, None)
+        if name in self._played:
+            self._agents.end(self._played.pop(name)[0].uid)
+
+
+def _named(pod: Pod, gone: bool) -> tuple[str, Pod, bool]:
     runs = pod.phase == "Running" and not gone and not pod.deleted
-    return (pod.labels.get(BY_DEVICES, "") if runs else "", pod)
+    return pod.labels.get(BY_DEVICES, ""), pod, runs
 
 
 @contextlib.contextmanager

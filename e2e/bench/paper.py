@@ -9,10 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from e2e.bench.drawn import Drawing, draw
-from e2e.bench.elastic import measured
 from e2e.bench.live import Run
-from e2e.bench.predicted import HOURS, Side, estimated, hours
+from e2e.bench.predicted import Side, estimated, hours
 from e2e.bench.trainings import away, leave
 from e2e.lab.errors import LabError
 from muster import live_recipes, profiles
@@ -20,17 +18,13 @@ from muster.points import Profile
 from muster.sim import presets
 from muster.sim.engine import simulate
 from muster.sim.options import Options
-from muster.sim.physics import GROW, RESUME, START, Change, Cost, Physics, Standard
+from muster.sim.physics import Cost, Physics, Standard
 from muster.sim.result import Result
-from muster.sim.submission import Submission
-from muster.sim.workload import Cluster, Group, Workload
-from muster.types import Config
+from muster.sim.workload import Workload
 
 ESTIMATE = "reported"
 ROUNDS = 100
 """That go by before the first job comes."""
-MEASURE = 15.0
-"""Seconds from a change in place until the speed since then is known, by a report each second."""
 
 
 @dataclass(frozen=True)
@@ -70,13 +64,18 @@ class Paper:
 
     def settings(self) -> dict[str, Any]:
         """The keys of a muster.yaml, its rounds and seconds as compressed as the jobs."""
-        made = Side(self.profile, self.profile, hurried=self.speed).settings()
+        made = Side(self.profile, self.profile, hurried=self.hurried).settings()
         return made | estimated(self.profile, ESTIMATE)
+
+    @property
+    def hurried(self) -> float:
+        """By how much its rounds, and the seconds that it counts in, are shorter on a cluster."""
+        return self.speed
 
     @property
     def round(self) -> float:
         """Seconds of this machine between two rounds; 0 = none."""
-        return profiles.NAMED[self.profile].round / self.speed
+        return profiles.NAMED[self.profile].round / self.hurried
 
     def built(self) -> Profile:
         """As a cluster has it, in trace s."""
@@ -96,109 +95,6 @@ class Paper:
     def changes(self, result: Result) -> int:
         """Of running jobs."""
         return int(result.restarts.sum())
-
-
-@dataclass(frozen=True)
-class OneNode:
-    """A model in place: its one pod is on one node, and has no speed on more. speeds: item k for k GPUs."""
-
-    name: str
-    speeds: tuple[float, ...]
-
-    @property
-    def max(self) -> int:
-        return len(self.speeds) - 1
-
-    def speed(self, config: Config) -> float:
-        return self.speeds[min(config.replicas, self.max)] if len(config.nodes) == 1 else 0.0
-
-
-@dataclass(frozen=True)
-class OnePod(Standard):
-    """What changes of such a job cost. moves: that it goes to another node, whatever its number of GPUs there."""
-
-    moves: Cost = field(default_factory=Cost)
-
-    def cost(self, change: Change) -> Cost:
-        return self.moves if change.leaves else super().cost(change)
-
-
-@dataclass(frozen=True)
-class InPlace(Paper):
-    """A profile on drawn jobs of one pod each, whose GPUs change in place. parameters: of `Drawing`. Speeds are
-    measured in seconds that no clock compresses: so the jobs themselves are shorter, live and simulated."""
-
-    speed: float = 1.0
-    nodes: int = 2
-
-    def drawing(self) -> Drawing:
-        return Drawing(**self.parameters)
-
-    def workload(self) -> Workload:
-        """Jobs of which nothing is declared, in seconds of this machine; work in such seconds on one GPU. By CoDDL
-        a change takes 4 ms (section 4.3)."""
-        drawing = self.drawing()
-        drawn = draw(drawing, measured())
-        models = {one.model: OneNode(one.model, one.speeds) for one in drawn}
-        submissions = [
-            Submission(one.name, one.at, one.model, one.work, min=one.least, max=one.most, known=False)
-            for one in drawn
-        ]
-        cluster = Cluster((Group(self.nodes, drawing.gpus // self.nodes),))
-        return Workload(submissions, models, cluster=cluster, origin="drawn", physics=Standard())
-
-    def settings(self) -> dict[str, Any]:
-        return super().settings() | {"pluginArgs": self._arguments()}
-
-    def built(self) -> Profile:
-        """The simulator's jobs are no jobs in place, so `sweep` is told that they are as good as those."""
-        recipe = live_recipes.on_a_cluster(profiles.recipe(self.profile), False, ESTIMATE, devices=True)
-        return profiles.build(
-            self.profile, self._arguments() | {live_recipes.SWEEP: {"restart": True}}, {self.profile: recipe}
-        )
-
-    def physics(self, own: Standard, releases: Releases, delay: float) -> Physics:  # noqa: ARG002
-        """A pod's start, and a hand-over, in which others train on; on another node it is another pod."""
-        hands_over = Cost(prepare=releases.usual or delay)
-        starts = Cost(prepare=releases.starts or delay)
-        moves = Cost(pause=releases.away or delay, anew=True)
-        return OnePod({("", GROW): hands_over, ("", START): starts, ("", RESUME): starts}, moves=moves)
-
-    def options(self, releases: Releases, seed: int) -> Options:  # noqa: ARG002
-        """seed: of coins, which fall otherwise on a cluster: there jobs come at other times."""
-        return Options(seed=seed, measure=MEASURE, record=True)
-
-    def changes(self, result: Result) -> int:
-        """No change is a restart; those to measure and back count."""
-        last: dict[int, int] = {}
-        changes = 0
-        for one in result.segments:
-            changes += bool(one.gpus) and last.get(one.job, 0) not in (0, one.gpus)
-            last[one.job] = one.gpus
-        return changes
-
-    def _arguments(self) -> dict[str, Mapping[str, Any]]:
-        return {"afs-p": {"quantum": HOURS["afs-p"]["quantum"] / self.drawing().speed}}
-
-
-MIXED = {"experiment": "mixed-30"}
-CNNS = {"span": 900.0}
-GAVEL = (
-    "isolation",
-    "fifo",
-    *(f"{policy}{perf}" for policy in ("max-min", "ftf", "min-total-duration") for perf in ("", "-perf")),
-)
-PAPERS = {
-    one.profile: one
-    for one in (
-        Paper("specon", "specon", MIXED, 8.0),
-        Paper("specon-default", "specon", MIXED, 8.0),
-        Paper("similarity", "similarity", CNNS, 20.0),
-        *(Paper(f"gavel-{policy}", "similarity", CNNS, 8.0) for policy in GAVEL),
-        Paper("coach", "coach", {"experiment": "dynamic"}, 1.5, places=4),
-        InPlace("coddl", "drawn", {"jobs": 24, "gpus": 16, "speed": 6.0, "longest": 2400.0}),
-    )
-}
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,9 @@ from typing import Any
 from e2e.bench import papers_in_place as in_place
 from e2e.bench import papers_live as live
 from e2e.bench.live import Going, Run, side_by_side
-from e2e.bench.paper import PAPERS, InPlace, Paper, Releases, foretold
+from e2e.bench.paper import Paper, Releases, foretold
+from e2e.bench.paper_in_place import InPlace, Packed
+from e2e.bench.paper_profiles import PAPERS
 from e2e.bench.policies import Kept, replayed
 from e2e.bench.predicted import SEEDS, Side
 from e2e.bench.report import OUT, Progress, Result
@@ -62,7 +64,7 @@ def _arguments(paper: Paper) -> dict[str, Any]:
         "parameters": dict(paper.parameters),
         "speed": paper.speed,
         "places": paper.places,
-    }
+    } | ({"shorter": paper.shorter} if isinstance(paper, Packed) else {})
 
 
 def _wave(

@@ -13,7 +13,8 @@ import yaml
 from e2e.bench.by_physics import WORKER, ByPhysics
 from e2e.bench.live import Dumping, Going, Run, finish, seen, told_of, trains
 from e2e.bench.on_devices import DEVICES
-from e2e.bench.paper import InPlace, Paper
+from e2e.bench.paper import Paper
+from e2e.bench.paper_in_place import InPlace
 from e2e.bench.trainings import Seen, Trained, Trainings
 from e2e.cluster import Cluster, Json, Pod
 from e2e.demo.drive import under_way

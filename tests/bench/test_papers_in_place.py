@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
-from e2e.bench import paper as paper_module
+from e2e.bench import paper_in_place
 from e2e.bench.by_physics import WORKER
 from e2e.bench.on_devices import BY_DEVICES, Agents
-from e2e.bench.paper import MEASURE, PAPERS, InPlace, OnePod, Releases, foretold
+from e2e.bench.paper import Releases, foretold
+from e2e.bench.paper_in_place import MEASURE, InPlace, OnePod
+from e2e.bench.paper_profiles import PAPERS
 from e2e.bench.papers_in_place import OnDevices, manifest
 from e2e.bench.papers_live import trained
 from e2e.bench.trainings import Seen, Trained, away
@@ -29,7 +31,7 @@ CURVES = {
 
 @pytest.fixture(autouse=True)
 def curves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paper_module, "measured", lambda: CURVES)
+    monkeypatch.setattr(paper_in_place, "measured", lambda: CURVES)
 
 
 @pytest.fixture
@@ -55,7 +57,7 @@ def looks(counting: OnDevices, now: float, job: str, *devices: str, over: bool =
 def test_jobs_tell_only_on_how_many_gpus_they_can_train(paper: InPlace) -> None:
     jobs = trained(paper.workload(), paper.speed)
     assert not any(one.known for one in paper.workload().submissions)
-    meta = manifest(jobs[0])["spec"]["template"]["metadata"]
+    meta = manifest(jobs[0], paper.workload().submissions[0])["spec"]["template"]["metadata"]
     assert {key for key in meta["annotations"] if key.startswith("muster.dev/")} == {"muster.dev/gpus"}
     assert meta["annotations"]["muster.dev/gpus"] == f"1-{jobs[0].most}"
     assert meta["labels"][BY_DEVICES] == jobs[0].name
@@ -158,13 +160,13 @@ class AtOnce:
 
 
 @pytest.fixture
-def agents(monkeypatch: pytest.MonkeyPatch) -> tuple[Agents, Played, list[tuple[str, Pod]]]:
+def agents(monkeypatch: pytest.MonkeyPatch) -> tuple[Agents, Played, list[tuple[str, Pod, bool]]]:
     monkeypatch.setattr("e2e.bench.on_devices.token", lambda *_: "token")
     monkeypatch.setattr("e2e.bench.on_devices.delete_job", lambda *_: None)
-    played, pods = Played(), list[tuple[str, Pod]]()
+    played, pods = Played(), list[tuple[str, Pod, bool]]()
 
     class Watched:
-        def seen(self) -> list[tuple[str, Pod]]:
+        def seen(self) -> list[tuple[str, Pod, bool]]:
             found = list(pods)
             pods.clear()
             return found
@@ -183,13 +185,13 @@ def pod(uid: str, node: str = "n0") -> Pod:
 
 
 def test_a_job_has_the_agent_of_its_newest_pod_and_none_once_it_is_done(
-    agents: tuple[Agents, Played, list[tuple[str, Pod]]], counting: OnDevices
+    agents: tuple[Agents, Played, list[tuple[str, Pod, bool]]], counting: OnDevices
 ) -> None:
     of, played, pods = agents
     counting.submitted(Trained("a", 0.0, 1, 1, 2, 9.0, (), "little"), 0.0)
-    pods.append(("a", pod("first")))
+    pods.append(("a", pod("first"), True))
     of.meanwhile(0.0, counting)
-    pods.append(("a", pod("second", "n1")))
+    pods.append(("a", pod("second", "n1"), True))
     of.meanwhile(1.0, counting)
     assert (list(played.running), played.ended) == (["second"], ["first"])
     of._play("a", pod("first"))  # its token came late
@@ -197,3 +199,22 @@ def test_a_job_has_the_agent_of_its_newest_pod_and_none_once_it_is_done(
     of.finish("a")
     of._play("a", pod("second"))
     assert not played.running
+
+
+def test_a_job_whose_pod_ends_trains_on_nothing_until_it_has_another(
+    agents: tuple[Agents, Played, list[tuple[str, Pod, bool]]], counting: OnDevices
+) -> None:
+    of, played, pods = agents
+    pods.append(("job-00", pod("first"), True))
+    of.meanwhile(0.0, counting)
+    played.running["first"].devices = ("d0",)
+    of.meanwhile(1.0, counting)
+    assert counting.jobs["job-00"].on == {"job-00/d0": "n0"}
+    pods.append(("job-00", pod("first"), False))
+    of.meanwhile(2.0, counting)
+    assert (counting.jobs["job-00"].on, played.ended) == ({}, ["first"])
+    of._play("job-00", pod("first"))  # its token came late
+    assert not played.running
+    pods.append(("job-00", pod("second", "n1"), True))
+    of.meanwhile(3.0, counting)
+    assert list(played.running) == ["second"]

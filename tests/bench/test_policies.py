@@ -10,7 +10,8 @@ import yaml
 
 from e2e.bench import policies
 from e2e.bench.live import replays
-from e2e.bench.paper import PAPERS, InPlace
+from e2e.bench.paper_in_place import InPlace
+from e2e.bench.paper_profiles import PAPERS
 from e2e.bench.policies import Kept
 from e2e.bench.predicted import HOURS, Side
 from e2e.bench.report import Progress
@@ -57,9 +58,9 @@ def test_jobs_keep_the_size_that_they_ask_for_where_nothing_is_shared() -> None:
 
 
 def test_every_profile_that_runs_on_a_cluster_can_be_measured() -> None:
-    """Here, or on jobs of its paper; but for pairs, which are tried in place."""
-    live = {name for name, one in profiles.NAMED.items() if not one.simulation_only and not one.pairs}
-    assert live == {*policies.ALL, *PAPERS, *PROFILES, "coddl"}
+    """Here, or on jobs of its paper."""
+    live = {name for name, one in profiles.NAMED.items() if not one.simulation_only}
+    assert live == {*policies.ALL, *PAPERS, *PROFILES}
 
 
 def dumped(tmp_path: Path) -> Path:
