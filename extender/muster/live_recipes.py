@@ -27,6 +27,10 @@ SWEEP = "sweep"
 RESTARTS = "is for simulations only: on a cluster jobs in place (muster.dev/gpus) alone are measured at smaller sizes"
 ESTIMATES = ("reported", "measured")
 """What the setting `estimate` puts into profiles that name none, and has parameters."""
+KEEPS = (
+    "on a cluster a job keeps its pods when it changes in place only (muster.dev/gpus): set devices.enabled, or "
+    "leave it out"
+)
 MEASURED = "sweep measures jobs in place alone (muster.dev/gpus) on a cluster: set devices.enabled, or"
 SHARED = "must be backfill where a policy shares GPUs, since that says who waits"
 
@@ -109,6 +113,9 @@ def not_on_a_cluster(
         instead = by_restarts if by_restarts in NAMED else "resize restart or in-place"
         faults.append(f"profile: {name!r} has resize hand-over: {HAND_OVER} {instead}")
     asked = {*known.shares} & {*arguments, *known.arguments} & {*points.installed()} if not devices else set()
+    reshape = arguments.get("reshape", {}) if "reshape" in asked.difference(answered) else {}
+    if reshape.get("restart") is False and reshape.get("measured") is not False:
+        faults.append(f"pluginArgs.reshape.restart: {KEEPS}; found False")
     for plugin in sorted(asked.difference(answered)):
         given = {**known.arguments.get(plugin, {}), **arguments.get(plugin, {})}
         known_here = {f.name for f in fields(points.installed()[plugin].load())}

@@ -108,19 +108,17 @@ class Estimation:
 
     remaining: seconds of work on one replica, nan = unknown. speeds: speed relative to one replica at 0, 1, 2 ...
     replicas of the elastic role (empty: linear). speed: iterations/s (or relative, where nothing is measured) in
-    any configuration, for policies that look at more than a number; cost: seconds lost by a change between
-    two configurations. None where the estimate says nothing of it.
+    any configuration, for policies that look at more than a number; None where the estimate says nothing of it.
     """
 
     remaining: float = math.nan
     speeds: tuple[float, ...] = ()
     speed: Callable[[Config], float] | None = None
-    cost: Callable[[Config | None, Config], float] | None = None
 
 
 @runtime_checkable
 class Estimate(Protocol):
-    """Speed, remaining work and cost of changes; without one, what owners declare (linear, unknown length)."""
+    """Speed and remaining work; without one, what owners declare (linear, unknown length)."""
 
     def estimate(self, job: Job, snapshot: Snapshot) -> Estimation: ...
 

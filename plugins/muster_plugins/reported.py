@@ -21,8 +21,6 @@ once the step is beyond its total) over the speed on one replica, or as a part o
 known; those that the loss curve (`reported_loss`) needs until the job's `target` (none left once it was there RUNNING
 points in a row); declared work less progress; the iterations that such jobs took before; unknown.
 
-**Cost** of a change: measured of this job, else of such jobs before, else `cost`.
-
 `observe` keeps (bounded, and changed seldom since each change is written): `losses`, 64 points of the loss series,
 ever wider apart, and `batch`, samples of an iteration.
 """
@@ -45,29 +43,25 @@ from muster_plugins.reported_speed import believed, speed_at
 @dataclass(frozen=True, slots=True)
 class Reported:
     """fair: whether a job that reports is bounded by its fair part until it is measured, where nothing else is known.
-    cost: s of a change where none was measured. ceiling: what evaluations rise towards where they rise (1.0:
-    accuracies).
+    ceiling: what evaluations rise towards where they rise (1.0: accuracies).
     """
 
     fair: bool = True
-    cost: float = 30.0
     ceiling: float = 1.0
     memory: Memory[Kept] = remembers(Kept.read)
 
     def estimate(self, job: Job, snapshot: Snapshot) -> Estimation:
-        """Relative speeds at 0, 1 ... replicas of the elastic role, remaining work, and speed and cost of changes."""
+        """Relative speeds at 0, 1 ... replicas of the elastic role, remaining work, and speed anywhere."""
         lesson = learned_of(job)
         if not job.samples and job.report is None and job.speed and lesson is None:
             return declared(job, snapshot.now)
         found = believed(job, snapshot, lesson, fair=self.fair)
         speeds = found.speeds
         one = speeds[1] if len(speeds) > 1 else 1.0
-        cost = job.facts.last_cost or (lesson.cost if lesson is not None else 0.0) or self.cost
         return Estimation(
             remaining=remaining(job, self.memory.of(job), snapshot.now, found.one, lesson, self.ceiling),
             speeds=tuple([s / one for s in speeds]),
             speed=lambda config: speed_at(job, config, speeds),
-            cost=lambda before, after: 0.0 if before is None or before == after else cost,
         )
 
     def observe(self, job: Job, snapshot: Snapshot) -> Mapping[str, object] | None:

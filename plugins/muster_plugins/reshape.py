@@ -43,7 +43,7 @@ from muster.core.progress.learned import learned_of
 from muster.memory import Memory, remembers
 from muster.points import Estimation
 from muster.policylib.completion import Forecast, Overheads, Terms, forecast
-from muster.types import PRODUCT, Config, Grants, Job, SharingSnapshot, Snapshot, elastic_role
+from muster.types import PRODUCT, Grants, Job, SharingSnapshot, Snapshot, elastic_role
 from muster_plugins.reshape_scene import Scene, Standing, ending, homes_of, where
 
 POINTS = 48
@@ -88,6 +88,10 @@ class Reshape(Terms):
     def __post_init__(self) -> None:
         if min(*self.terms, self.settling) < 0.0 or self.period <= 0.0:
             raise ValueError("expected times of at least 0 s and a period above")
+        if not isinstance(self.accuracy, Mapping) or not all(map(_curve, self.accuracy.values())):
+            raise ValueError(
+                f"accuracy: expected [[iterations, accuracy], ...] by model, found {self.accuracy!r}"
+            )
 
     # ---- Share ----
 
@@ -158,27 +162,18 @@ class Reshape(Terms):
         return forecast(job, now, self.points(job), self.ceiling)
 
     def estimate(self, job: Job, snapshot: Snapshot) -> Estimation:
-        """Remaining seconds on one replica, speeds from the profile, cost of a change by its terms."""
+        """Remaining seconds on one replica, and speeds from the profile."""
         believed = self.believe(job, snapshot.now)
         products = sorted(p for p, n in believed.rates if n == 1) or [""]
         best = max(products, key=lambda p: (believed.rate(1, p), p))
         one = believed.rate(1, best)
         max_count = min(elastic_role(job).max, 1024)
-        terms = self.overheads(job)
-
-        def cost(before: Config | None, after: Config) -> float:
-            if before is None:
-                return terms.beginning
-            moved = before.product != after.product
-            return terms.change(grows=after.replicas > before.replicas, restart=self.restarts(job) or moved)
-
         return Estimation(
             remaining=believed.training(1, best),
             speeds=(0.0, *(believed.rate(n, best) / one for n in range(1, max_count + 1)))
             if one > 0.0
             else (),
             speed=lambda config: believed.rate(config.replicas, config.product),
-            cost=cost,
         )
 
     def observe(self, job: Job, snapshot: Snapshot) -> Mapping[str, object] | None:  # noqa: ARG002
@@ -216,6 +211,16 @@ class Reshape(Terms):
     def points(self, job: Job) -> Points:
         profile = [(float(k), float(a)) for k, a in self.accuracy.get(job.model, ())]
         return (*profile, *self.memory.of(job))
+
+
+def _curve(points: object) -> bool:
+    """Whether these are pairs of numbers."""
+    if not isinstance(points, Sequence) or isinstance(points, str):
+        return False
+    return all(
+        isinstance(pair, Sequence) and len(pair) == 2 and all(type(x) in (int, float) for x in pair)
+        for pair in points
+    )
 
 
 def incoming(scene: Scene, new: Standing, *, down: bool) -> bool:

@@ -87,10 +87,9 @@ class Seen(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class SpeCon:
     """alpha: threshold of the gain (of normalised E) in an interval. interval: s. w_pc > w_wc > w_cc: weights of a
-    container in its node's score. cost: s to save and resume (for the words only). most_moves: how often one
-    container may be moved, by both algorithms together. rebalance: whether Algorithm 3 runs. across: whether
-    line 15 counts the whole cluster (as printed) or the container's own node. smoothing: time constant (s) with which
-    reported values are averaged, 0 = as they are.
+    container in its node's score. most_moves: how often one container may be moved, by both algorithms together.
+    rebalance: whether Algorithm 3 runs. across: whether line 15 counts the whole cluster (as printed) or the
+    container's own node. smoothing: time constant (s) with which reported values are averaged, 0 = as they are.
     """
 
     READS_USE: ClassVar[bool] = True
@@ -101,7 +100,6 @@ class SpeCon:
     w_pc: float = 2.0
     w_wc: float = 1.5
     w_cc: float = 1.0
-    cost: float = 5.0
     most_moves: int = 1
     rebalance: bool = True
     across: bool = True
@@ -177,7 +175,7 @@ class SpeCon:
                 if found is not None:
                     to, words = found
                     why = f"its gain has stayed below {self.alpha:g}; {words}"
-                    result.append(board.move(job, to, self.cost, why))
+                    result.append(board.move(job, to, why))
         if self.rebalance:
             result += self._rebalanced(snapshot, board)
         return result
@@ -203,7 +201,7 @@ class SpeCon:
             for position, (_, key, job) in enumerate(marked):
                 if board.count[board.row[key]] > board.count[row] + 1 and board.fits(job.roles[0].shape)[row]:
                     words = f"{board.name(row)} has {board.count[row]} of {even} jobs that would be even"
-                    result.append(board.move(job, row, self.cost, words))
+                    result.append(board.move(job, row, words))
                     del marked[position]
                     break
         return result

@@ -117,7 +117,7 @@ class Board:
         asked = requested.get(CPU, 0), requested.get(MEMORY, 0)
         return self.of_pods.get((job.key.namespace, pods[0]), asked) if pods else asked
 
-    def move(self, job: Job, to: int, cost: float, why: str) -> Move:
+    def move(self, job: Job, to: int, why: str) -> Move:
         here, shape = self.row[job.key], job.roles[0].shape
         for row, sign in ((here, 1), (to, -1)):
             self.count[row] -= sign
@@ -127,4 +127,4 @@ class Board:
             self.use[row] -= sign * np.array(self._used_by(job, shape))
         self.row[job.key] = to
         self.moved.add(job.key)
-        return Move(job.key, job.roles[0].name, (self.name(to),), cost=cost, why=why)
+        return Move(job.key, job.roles[0].name, (self.name(to),), why=why)

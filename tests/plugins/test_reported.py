@@ -98,8 +98,6 @@ def test_a_job_like_one_before_starts_with_what_was_learned_and_its_own_reports_
     found = believed(train(0, memory=memory))
     assert found.speeds[:5] == pytest.approx((0.0, 1.0, 1.5, 1.714, 2.0), rel=1e-3)
     assert found.remaining == pytest.approx(100.0)
-    assert found.cost is not None
-    assert found.cost(on(2), on(4)) == 25.0
     own = believed(train(2, memory=memory, samples={on(2): 60.0}))
     assert own.speeds[2] == pytest.approx(1.5)
     assert own.speeds[4] == pytest.approx(2.0)
@@ -238,18 +236,6 @@ def test_losses_after_a_checkpoint_that_was_gone_back_to_are_forgotten() -> None
     kept = REPORTED.observe(back, snapshot(A100, jobs=[back]))
     assert kept is not None
     assert [k for k, _ in kept["losses"]] == [100.0, 200.0, 300.0, 400.0, 450.0]  # type: ignore[attr-defined]
-
-
-# ---- cost ----
-
-
-def test_a_change_costs_what_was_measured_else_what_is_assumed_and_a_start_nothing() -> None:
-    found = believed(train(2, samples={on(2): 20.0}, facts=Facts(last_cost=12.0))).cost
-    assert found is not None
-    assert (found(on(2), on(4)), found(on(2), on(2)), found(None, on(4))) == (12.0, 0.0, 0.0)
-    assumed = believed(train(2, samples={on(2): 20.0})).cost
-    assert assumed is not None
-    assert assumed(on(2), on(4)) == 30.0
 
 
 # ---- whatever a job is ----

@@ -241,19 +241,9 @@ def test_where_a_change_of_a_job_was_measured_its_seconds_take_the_place_of_the_
 def test_on_a_cluster_a_job_that_requests_its_gpus_restarts_and_one_in_place_does_not() -> None:
     requests = training("t", on=["n0"])
     in_place = replace(requests, roles=tuple(replace(one, devices=True) for one in requests.roles))
-    before, after = (Config((("worker", n),), (n,), "") for n in (1, 2))
-
-    def costs(plugin: Reshape, of: Job) -> float:
-        cost = plugin.estimate(of, snapshot([node("n0", 4)], jobs=[of])).cost
-        assert cost is not None
-        return cost(before, after)
-
-    paper = Overheads()
-    assert costs(Reshape(measured=True), requests) == paper.change(grows=True, restart=True)
-    assert costs(Reshape(measured=True), in_place) == paper.change(grows=True, restart=False)
-    assert costs(Reshape(), requests) == paper.change(grows=True, restart=False), (
-        "as the simulator hands over"
-    )
+    assert Reshape(measured=True).restarts(requests)
+    assert not Reshape(measured=True).restarts(in_place)
+    assert not Reshape().restarts(requests), "as the simulator hands over"
 
 
 def test_termination_predicts_with_measured_seconds_on_a_cluster() -> None:

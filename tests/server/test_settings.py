@@ -322,6 +322,10 @@ def is_refused(text: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ("text", "says"),
     [
         (
+            "profile: reshape-restart\npluginArgs: {reshape: {restart: false}}",
+            f"pluginArgs.reshape.restart: {live_recipes.KEEPS}; found False",
+        ),
+        (
             "profile: similarity\npluginArgs: {similarity: {jp: true}}",
             f"pluginArgs.similarity.jp: {live_recipes.PAIRS} false",
         ),
@@ -435,9 +439,9 @@ def test_a_policy_may_be_followed_by_several_that_adjust_or_be_one_of_those_alon
             "resize-cost with resizeCost: true; found {'horizon': 10}",
         ),
         (
-            "profile: max-min\nestimate: declared\npluginArgs: {reported: {cost: 10}}",
+            "profile: max-min\nestimate: declared\npluginArgs: {reported: {ceiling: 10}}",
             "pluginArgs.reported: must be of a plugin that profile 'max-min' uses: declared, max-min, pack, "
-            "resize-cost, reported with estimate: reported; found {'cost': 10}",
+            "resize-cost, reported with estimate: reported; found {'ceiling': 10}",
         ),
         (
             f"profile: fifo\n{OWN}\npluginArgs: {{tide: {{p: 0.3}}}}",
@@ -530,12 +534,14 @@ def test_without_reports_a_profile_goes_by_what_owners_declare(
     [
         f"profile: plain\n{OWN}\npluginArgs: {{max-min: {{}}, resize-cost: {{cost: 9}}}}",
         "profile: gavel-ftf-perf\npluginArgs: {gavel-ftf: {products: [v100]}}",
-        "profile: specon\norder: strict\npluginArgs: {reported: {cost: 9}}",
+        "profile: specon\norder: strict\npluginArgs: {reported: {ceiling: 9}}",
         "profile: fifo\npluginArgs: {tide: {}}",
         "profile: coach\npluginArgs: {coach: {static: [2, 2], timeout: 5}}",
         "profile: coach\npluginArgs: {coach: {design: [[1, 1]], budget: 600}}",
         "profile: sidecar-default\npluginArgs: {sidecar-default: {seed: 3}}",
         "profile: sidecar-default\npluginArgs: {sidecar-default: {draw: false}}",
+        "profile: reshape-restart\npluginArgs: {reshape: {restart: false, measured: false}}",
+        f"profile: reshape-restart\npluginArgs: {{reshape: {{restart: false}}}}\n{DEVICES}",
     ],
 )
 def test_arguments_count_where_any_profile_of_the_configuration_has_the_plugin(
@@ -622,6 +628,37 @@ def test_a_parameter_of_another_type_is_named(
     is_refused(
         f"profile: {profile}\npluginArgs: {{{plugin}: {{{argument}: {found}}}}}",
         f"pluginArgs.{plugin}.{argument}: expected {wanted}, found {yaml.safe_load(found)!r}",
+        monkeypatch,
+    )
+
+
+@pytest.mark.parametrize(
+    ("plugin", "has"),
+    [
+        ("reported", "ceiling, fair"),
+        ("specon", "across, alpha, interval, most_moves, rebalance, smoothing, w_cc, w_pc, w_wc"),
+    ],
+)
+def test_the_seconds_of_a_change_are_no_parameter_where_nobody_asks_for_them(
+    plugin: str, has: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_refused(
+        f"profile: specon\npluginArgs: {{{plugin}: {{cost: 9}}}}",
+        f"pluginArgs.{plugin}.cost: not a parameter of {plugin}; it has: {has}",
+        monkeypatch,
+    )
+
+
+@pytest.mark.parametrize("profile", ["reshape-restart", "termination"])
+@pytest.mark.parametrize("found", ["3", "{vgg: [1, 2]}", "{vgg: [[1, high]]}", "{vgg: ab}"])
+def test_accuracies_that_are_no_points_are_refused(
+    profile: str, found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plugin = profile.partition("-")[0]
+    is_refused(
+        f"profile: {profile}\npluginArgs: {{{plugin}: {{accuracy: {found}}}}}",
+        f"pluginArgs.{plugin}: accuracy: expected [[iterations, accuracy], ...] by model, found "
+        f"{yaml.safe_load(found)!r}",
         monkeypatch,
     )
 
