@@ -22,8 +22,9 @@ import yaml
 
 from muster.points import Profile
 from muster.serve import _reload
-from muster.settings import load_settings
+from muster.settings import load_settings, profile_of
 from tests.api_fake import Server, serving
+from tests.docs import reference
 
 if TYPE_CHECKING:
     from muster.live import Driver
@@ -197,13 +198,13 @@ class Looks(threading.Event):
 
 
 class Plans:
-    """The orders by which it was told to plan."""
+    """The profiles by which it was told to plan."""
 
     def __init__(self) -> None:
-        self.orders: list[str] = []
+        self.used: list[Profile] = []
 
     def use(self, profile: Profile) -> None:
-        self.orders.append(profile.order)
+        self.used.append(profile)
 
 
 @pytest.mark.parametrize(("order", "taken_up"), [("strict", ["strict"]), ("backfill", [])])
@@ -215,4 +216,61 @@ def test_a_configuration_that_changes_while_muster_starts_is_taken_up(
     settings, plans = load_settings(file), Plans()
     file.write_text(f"order: {order}\n")  # before the thread that looks at it has begun
     _reload(file, settings, cast("Driver", plans), Looks(3))
-    assert plans.orders == taken_up
+    assert [profile.order for profile in plans.used] == taken_up
+
+
+def reloaded(folder: Path, before: str, after: str) -> list[Profile]:
+    """Profiles that a process which was started with one configuration takes up from another."""
+    file = folder / "muster.yaml"
+    file.write_text(before)
+    settings, plans = load_settings(file), Plans()
+    file.write_text(after)
+    _reload(file, settings, cast("Driver", plans), Looks(2))
+    return plans.used
+
+
+CHANGED = {
+    "schedulerName": "gangs",
+    "mode": "observe",
+    "binder": "cluster",
+    "clusterScheduler": "theirs",
+    "namespaceSelector": {"matchLabels": {"team": "ml"}},
+    "leader": {"namespace": "elsewhere"},
+    "ports": {"service": 9090},
+    "tls": {"certificates": "/tls"},
+    "webhook": {"port": 9444},
+    "health": {"cycle": "2m"},
+    "readers": {"apiServerTokens": True},
+    "reporting": {"enabled": False},
+    "devices": {"enabled": True},
+    "deviceResources": ["*/gpu", "google.com/tpu"],
+}
+"""Another value of each setting that is read at the start only."""
+
+
+@pytest.mark.parametrize("key", CHANGED)
+def test_what_is_read_at_the_start_only_is_said_and_changes_no_plan_before(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, key: str
+) -> None:
+    used = reloaded(tmp_path, "patience: 60", yaml.safe_dump({"patience": 61, key: CHANGED[key]}))
+    assert used == [profile_of(load_settings("patience: 61"))]
+    assert caplog.messages == [f"configuration: {key} takes effect at the next start only"]
+
+
+def test_what_is_read_at_the_start_only_is_what_the_reference_says_so_of() -> None:
+    rows = reference.setting_rows().splitlines()
+    assert {row.split("`")[1] for row in rows if "At start only" in row} == {*CHANGED}
+
+
+def test_a_profile_that_needs_what_comes_with_the_next_start_waits_for_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert reloaded(tmp_path, "", "profile: coddl\ndevices: {enabled: true}") == []
+    assert caplog.messages[0] == "configuration: devices takes effect at the next start only"
+    assert "the last good one stays in force" in caplog.messages[1]
+
+
+def test_lessons_are_shared_from_a_reload_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (used,) = reloaded(tmp_path, "", "reporting: {shareLessons: true}")
+    assert used.shared_lessons
+    assert caplog.messages == []

@@ -39,7 +39,7 @@ from muster.server.stumbles import Stumbles
 from muster.server.tls import Ends
 from muster.server.web import Bounded, ForAgents, web_server
 from muster.server.webhook import Admits, make_webhook_app
-from muster.settings import Settings, load_settings, profile_of
+from muster.settings import Settings, load_settings, profile_of, until_restarted
 from muster.turns import Turns
 from muster.types import Plan
 
@@ -217,7 +217,7 @@ def _settled(settings: Settings, secured: Secured) -> Settled:
 
 def _reload(config_file: Path, settings: Settings, driver: Driver, ended: threading.Event) -> None:
     """A changed file is read again; what can't change while running, and a bad file, is said and left. It may have
-    changed since `settings` were read from it, before this thread had begun."""
+    changed since `settings`, those of the start, were read from it, before this thread had begun."""
     text = None
     while not ended.wait(RELOAD_EVERY):
         threads.beat()
@@ -233,13 +233,14 @@ def _reload(config_file: Path, settings: Settings, driver: Driver, ended: thread
             fresh = load_settings(config_file)
             if first and fresh == settings:
                 continue
-            driver.use(sendable(profile_of(fresh)))
+            profile_of(fresh)  # what is wrong with the file itself comes first
+            now, later = until_restarted(fresh, settings)
+            for key in later:
+                log.warning("configuration: %s takes effect at the next start only", key)
+            driver.use(sendable(profile_of(now)))
         except ConfigurationError as error:
             log.error("configuration: %s\nthe last good one stays in force", error)
             continue
-        for field in ("scheduler_name", "mode", "binder", "leader", "ports", "tls", "devices"):
-            if getattr(fresh, field) != getattr(settings, field):
-                log.warning("configuration: %s takes effect at the next start only", field)
         log.info("configuration: profile %s, order %s now in force", fresh.profile, fresh.order)
 
 

@@ -61,7 +61,8 @@ class _Model(BaseModel):
 
 
 class Leader(_Model):
-    """The Lease that decides which replica acts: that of the kube-scheduler in Muster's pod (design §6)."""
+    """The Lease that decides which replica acts: that of the kube-scheduler in Muster's pod (design §6). At start
+    only."""
 
     namespace: str = Field(default="muster-system", pattern=NAME)
     """Namespace of the Lease: the release's."""
@@ -73,14 +74,14 @@ class Leader(_Model):
 
 
 class Ports(_Model):
-    """Where muster listens. Change one where the host's network is shared."""
+    """Where muster listens. Change one where the host's network is shared. At start only."""
 
     address: str = "0.0.0.0"
     """Address of the service port and the webhook. 127.0.0.1 where a proxy stands before them."""
     service: int = Field(default=8080, ge=1, le=65535)
     """TCP port of probes, metrics and the API."""
     extender: int = Field(default=8081, ge=1, le=65535)
-    """TCP port of the extender verbs, on 127.0.0.1 only: they have no authentication."""
+    """With binder own: TCP port of the extender verbs, on 127.0.0.1 only: they have no authentication."""
 
     @model_validator(mode="after")
     def _differ(self) -> Ports:
@@ -127,7 +128,7 @@ class Tls(_Model):
 
 
 class Reporting(_Model):
-    """Reports of training: POST /v1/report on the service port."""
+    """Reports of training: POST /v1/report on the service port. At start only, but for shareLessons."""
 
     enabled: bool = True
     """false: Muster takes no reports; speeds and lengths are what owners declare. Profiles that do nothing without
@@ -144,7 +145,7 @@ class Reporting(_Model):
 
 
 class Readers(_Model):
-    """Who reads /v1 and /debug on the service port."""
+    """Who reads /v1 and /debug on the service port. At start only."""
 
     api_server_tokens: bool = False
     """true: tokens for the API server's own audience are accepted, too, where people have no others, such as those of
@@ -256,7 +257,7 @@ class ProfileSettings(_Model):
 
 class DeviceSettings(_Model):
     """GPUs of a running pod in place: pods with `muster.dev/gpus` get them from Muster, more and fewer of them while
-    they go on. At start only. In the chart: the value `devices`."""
+    they go on. Without `enabled` the others have no effect. At start only. In the chart: the value `devices`."""
 
     enabled: bool = False
     """true: such pods are given devices. false: their jobs are Invalid, and say so."""
@@ -281,7 +282,7 @@ class DeviceSettings(_Model):
 
 
 class HealthSettings(_Model):
-    """When /healthz fails, so that the kubelet starts muster again."""
+    """When /healthz fails, so that the kubelet starts muster again. At start only."""
 
     cycle: Duration = 60.0
     """Time without a successful cycle although one was due. Longer where a single plan takes minutes."""
@@ -293,9 +294,9 @@ class Settings(_Model):
     api_version: Literal["muster.dev/v1alpha1"] = "muster.dev/v1alpha1"
     kind: Literal["MusterConfiguration"] = "MusterConfiguration"
     scheduler_name: str = Field(default="muster", pattern=NAME)
-    """Pods with this spec.schedulerName are Muster's."""
+    """Pods with this spec.schedulerName are Muster's. At start only."""
     mode: Literal["active", "observe"] = "active"
-    """observe: plan and explain, change nothing. For a first look at a cluster."""
+    """observe: plan and explain, change nothing. For a first look at a cluster. At start only."""
     profile: str = "fifo"
     """Which plugins decide: a named profile, or one of `profiles`."""
     order: Literal["backfill", "strict"] = "backfill"
@@ -309,7 +310,7 @@ class Settings(_Model):
     is called. Pods whose owners ask for scored placement are pinned then; those that the planner does not model are
     nominated (extender/README.md). At start only."""
     cluster_scheduler: str = Field(default="default-scheduler", pattern=NAME)
-    """With binder cluster: the schedulerName that admission gives our pods."""
+    """With binder cluster: the schedulerName that admission gives our pods. At start only."""
     preemption: bool = False
     """Whether the head of the queue may send gangs of lower priority back to the gate, each whole. Their pods
     end as at any eviction and come back gated; off, because work since the last checkpoint is lost."""
@@ -322,7 +323,7 @@ class Settings(_Model):
     tls: Tls | None = None
     """Absent: the service port speaks plain HTTP. At start only."""
     webhook: Webhook | None = None
-    """Absent: no webhook is served."""
+    """Absent: no webhook is served. At start only."""
     gang: GangSettings = GangSettings()
     health: HealthSettings = HealthSettings()
     readers: Readers = Readers()
@@ -331,7 +332,8 @@ class Settings(_Model):
     devices: DeviceSettings = DeviceSettings()
     resize_cost: bool = True
     """Shares of running jobs change only where that gains more than it costs (plugin resize-cost, last of the chain);
-    false: as the profile's own plugins say, however often."""
+    false: as the profile's own plugins say, however often. Of no effect where the profile shares nothing (`fifo`,
+    `specon`)."""
     estimate: str = "reported"
     """Estimate of profiles that share or move jobs and name none: what training reports and owners declare.
     `declared`: annotations only. Refused where the profile in force has an estimate of its own; of no effect where it
@@ -547,6 +549,32 @@ def namespaces_of(settings: Settings) -> Namespaces:
     if settings.devices.enabled:
         left_out.add(settings.devices.namespace)
     return Namespaces((*labels, *expressions), frozenset(left_out))
+
+
+AT_START = (
+    *(
+        "scheduler_name",
+        "mode",
+        "binder",
+        "cluster_scheduler",
+        "namespace_selector",
+        "leader",
+        "ports",
+        "tls",
+    ),
+    *("webhook", "health", "readers", "reporting", "devices", "device_resources"),
+)
+"""Settings that a process reads when it starts, and never again."""
+
+
+def until_restarted(fresh: Settings, started: Settings) -> tuple[Settings, list[str]]:
+    """A changed configuration as it counts for a process that was started with another one, and what of it counts
+    from the next start on, by its name in YAML."""
+    kept = {name: getattr(started, name) for name in AT_START}
+    lessons = {"share_lessons": fresh.reporting.share_lessons}
+    kept["reporting"] = started.reporting.model_copy(update=lessons)
+    later = [to_camel(name) for name in AT_START if getattr(fresh, name) != kept[name]]
+    return fresh.model_copy(update=kept), later
 
 
 # ---- problems, one line each: field, what is allowed, what was found ----
