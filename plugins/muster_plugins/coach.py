@@ -46,6 +46,7 @@ import numpy as np
 
 from muster.core.placement.reservations import placed
 from muster.core.progress.fits import Surface
+from muster.core.reasons.words import plural
 from muster.memory import Memory, remembers
 from muster.points import Estimation
 from muster.types import (
@@ -123,7 +124,7 @@ class Coach:
             if granted is None or (row in until and granted != ideal):
                 replicas[row] = 0
                 why[row] = (
-                    f"it waits for room for {ideal[0]} workers and {ideal[1]} servers, {self.timeout:g} s at most"
+                    f"it waits for room for {_counted(ideal)}, {self.timeout:g} s at most"
                     if granted
                     else "there is no room for one of each of its roles"
                 )
@@ -134,7 +135,7 @@ class Coach:
             grants[row] = Grant(roles=self.roles(job, granted))
             take(free, self.roles(job, granted), job, snapshot.nodes)
             if runs and granted != have:
-                why[row] = f"{granted[0]} workers and {granted[1]} servers from this epoch on"
+                why[row] = f"{_counted(granted)} from this epoch on"
         # One that was scaled down is cut to its most; one that lost replicas goes on as the table has it.
         replicas = np.minimum(replicas, table.max)
         replicas = np.where((replicas > 0) & (replicas < table.min), table.have, replicas)
@@ -283,3 +284,7 @@ def gain(surface: Surface, now: Counts, then: Counts) -> float:
 
 def at_boundary(job: Job) -> bool:
     return job.report is not None and job.report.boundary
+
+
+def _counted(counts: Counts) -> str:
+    return f"{plural(counts[0], 'worker')} and {plural(counts[1], 'server')}"

@@ -40,6 +40,7 @@ from typing import ClassVar
 import numpy as np
 
 from muster.core.progress.learned import learned_of
+from muster.core.reasons.words import plural
 from muster.memory import Memory, remembers
 from muster.points import Estimation
 from muster.policylib.completion import Forecast, Overheads, Terms, forecast
@@ -256,7 +257,8 @@ def incoming(scene: Scene, new: Standing, *, down: bool) -> bool:
     if donor is not None:
         scene.give(donor, donor.count - removed // donor.unit, node)
         donor.movable = False
-        donor.why = f"{removed} of its GPUs go to {new.job.key}, which arrives"
+        goes = "goes" if removed == 1 else "go"
+        donor.why = f"{removed} of its GPUs {goes} to {new.job.key}, which arrives"
     new.fresh = True
     scene.give(new, count, node)
     return True
@@ -292,5 +294,11 @@ def grow_one(scene: Scene, *, worthwhile: bool) -> bool:
     standing, count, node = chosen
     scene.give(standing, count, node)
     if not standing.fresh:
-        standing.why = f"{count - standing.had} idle GPUs are added"
+        standing.why = added(standing, count)
     return True
+
+
+def added(standing: Standing, count: int) -> str:
+    """ "2 idle GPUs are added", of a job that is to have so many replicas."""
+    gpus = (count - standing.had) * standing.unit
+    return f"{plural(gpus, 'idle GPU')} {'is' if gpus == 1 else 'are'} added"

@@ -19,6 +19,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from muster.core.reasons.words import plural
 from muster.types import Grant, Grants, JobKey, SharingSnapshot
 from muster_plugins.reshape import Reshape
 
@@ -45,7 +46,7 @@ class SidecarDefault:
                 node = min(scene.idle, key=lambda n: (-scene.idle[n], n), default="")
                 if not node or scene.idle[node] < count * standing.unit:
                     grants[standing.row] = Grant(max_nodes=1)
-                    why[standing.row] = f"no node has {count * standing.unit} idle GPUs"
+                    why[standing.row] = f"no node has {plural(count * standing.unit, 'idle GPU')}"
                     continue
                 scene.give(standing, count, node)
             replicas[standing.row] = standing.count

@@ -21,7 +21,7 @@ from muster.memory import Memory, hand_in, remembers
 from muster.points import Estimation
 from muster.policylib.completion import Terms
 from muster.types import Grants, Job, SharingSnapshot, Snapshot
-from muster_plugins.reshape import Points, Reshape, kept_points
+from muster_plugins.reshape import Points, Reshape, added, kept_points
 from muster_plugins.reshape_scene import Scene, Standing, homes_of
 
 
@@ -113,5 +113,5 @@ def add_one(scene: Scene) -> bool:
     standing, count, node = chosen
     scene.give(standing, count, node)
     standing.movable = False
-    standing.why = f"{count - standing.had} idle GPUs are added by a restart"
+    standing.why = f"{added(standing, count)} by a restart"
     return True

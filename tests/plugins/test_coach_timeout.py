@@ -23,6 +23,9 @@ def test_fixed_counts_wait_for_room_until_the_timeout_then_take_what_there_is(li
     )
     says = waits.statuses[key("new")].message
     assert says == "it waits for room for 2 workers and 2 servers, 60 s at most"
+    one = planned(learner("new"), cpu=3, coach=load("coach", {"static": (2, 1), "timeout": 60.0}), live=live)
+    told = one.statuses[key("new")].message
+    assert told == "it waits for room for 2 workers and 1 server, 60 s at most"
     starts = planned(learner("new", submitted=NOW - 60.0), cpu=4, coach=static, live=live)
     assert (counts(starts, "new"), len(starts.reservations[key("new")])) == ((2, 1), 4)
     assert counts(planned(learner("new"), coach=static, live=live), "new") == (2, 2)

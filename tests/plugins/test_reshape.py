@@ -175,6 +175,18 @@ def test_idle_gpus_go_to_the_job_that_ends_last() -> None:
     assert shares(planned(jobs, [node("n0", 5)])) == {"short": 1, "long": 4}
 
 
+def test_gpus_that_are_added_or_go_are_counted_as_gpus_and_one_is_one() -> None:
+    report = Report(at=NOW, step=0.0, total=9000.0, speed=1.0)
+    pairs = job("pairs", roles=[role("worker", 2, gpus=2, least=1, sizes=(1, 2), on=["n0"], job="pairs")],
+                samples={Config((("worker", n),), (n,)): float(n) for n in (1, 2)}, report=report,
+                facts=Facts(first_start=NOW - 1000.0, run_start=NOW - 1000.0))  # fmt: skip
+    assert planned([pairs]).whys[key("pairs")] == "2 idle GPUs are added; at its maximum"
+    one = planned([training("one", sizes=(3, 4), on=["n0"] * 3)])
+    assert one.whys[key("one")] == "1 idle GPU is added; at its maximum"
+    gives = planned([training("old", on=["n0"] * 4, sizes=(3, 4)), training("new", sizes=(1,), speeds={1: 1.0})])
+    assert gives.shrinks[0].cause == "1 of its GPUs goes to team/new, which arrives"
+
+
 def test_idle_gpus_are_not_added_while_a_job_waits() -> None:
     jobs = [training("old", sizes=(1, 2, 4), on=["n0"]), training("big", sizes=(8,), speeds={8: 4.0})]
     assert shares(planned(jobs, [node("n0", 4)])) == {"old": 1, "big": 0}
@@ -360,6 +372,8 @@ def test_the_default_s_job_waits_for_a_node_of_its_own_size_also_where_no_gpu_is
     plan = planned([big, small], nodes, profile=replace(request, conserving=True))
     assert shares(plan) == {"big": 0, "small": 2}
     assert plan.statuses[key("big")].message == "no node has 6 idle GPUs"
+    full = [training("runs", sizes=(4,), on=["n0"] * 4), training("one", sizes=(1,), speeds={1: 1.0})]
+    assert planned(full, profile=request).statuses[key("one")].message == "no node has 1 idle GPU"
 
 
 @pytest.mark.parametrize("wrong", [{"job_start": -1.0}, {"settling": -1.0}])
