@@ -183,7 +183,9 @@ def test_gpus_that_are_added_or_go_are_counted_as_gpus_and_one_is_one() -> None:
     assert planned([pairs]).whys[key("pairs")] == "2 idle GPUs are added; at its maximum"
     one = planned([training("one", sizes=(3, 4), on=["n0"] * 3)])
     assert one.whys[key("one")] == "1 idle GPU is added; at its maximum"
-    gives = planned([training("old", on=["n0"] * 4, sizes=(3, 4)), training("new", sizes=(1,), speeds={1: 1.0})])
+    gives = planned(
+        [training("old", on=["n0"] * 4, sizes=(3, 4)), training("new", sizes=(1,), speeds={1: 1.0})]
+    )
     assert gives.shrinks[0].cause == "1 of its GPUs goes to team/new, which arrives"
 
 

@@ -22,6 +22,7 @@ from muster.core.placement.capacity import Capacity
 from muster.core.placement.cycle_state import CycleState, StumbledError
 from muster.core.progress.estimate import observed
 from muster.core.reasons import waiting as reasons
+from muster.core.sharing.fill import count_free
 from muster.core.sharing.step import share
 from muster.core.workload.whole import awaited
 from muster.points import Fifo, Profile
@@ -63,8 +64,10 @@ def _decide(run: CycleState) -> list[Job]:
         run.at = job.key
         if job.key not in run.shares and (job.started or job.key in run.reservations):
             admit_more(run, job)
-    # 7 explain: a status for every job
+    # 7 explain: a status for every job, and what fits now of the first that wait for their share
     _explain(run, order)
+    if run.profile.conserving:
+        count_free(run, queue)
     return queue
 
 

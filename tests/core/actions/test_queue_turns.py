@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from muster.core.actions.queue_turns import EVERY, WITHIN, WRITES
+from muster.core.actions.queue_turns import DRIFT, EVERY, WITHIN, WRITES
 from muster.core.views.job_status import turns
 from muster.points import Profile
+from muster.profiles import build
 from muster.types import (
     BEHIND,
     NEVER,
@@ -43,7 +46,8 @@ def look(muster: Muster) -> None:
     ledger, now = muster.ledger, muster.cluster.now
     snapshot = ledger.snapshot(now)
     view = ledger.view(snapshot, ledger.plan(snapshot), leading=True, synced=True)
-    ledger.apply(TurnsSeen(turns(view)), now)
+    if (found := turns(view)) != ledger.turns:
+        ledger.apply(TurnsSeen(found), now)
 
 
 def ends(cluster: FakeCluster, name: str) -> None:
@@ -264,6 +268,44 @@ def test_a_restart_and_time_that_goes_by_write_nothing() -> None:
         cluster.now += EVERY
         after.settle()
     assert [a for a in cluster.sent[sent:] if isinstance(a, WriteGang | RecordEvent)] == []
+
+
+def test_a_start_that_is_expected_does_not_stay_in_the_past_where_nothing_happens() -> None:
+    """The holder goes on for longer than it declared, and cycles are made when they are due only, as live."""
+    cluster, muster = queue(2)
+    look(muster)
+    cluster.now += EVERY
+    muster.settle()
+    quiet, early = cluster.now + 500, 0
+    while cluster.now < quiet + 1000:
+        cluster.now += 2 * EVERY
+        turn = gang(cluster, "w000").turn
+        assert turn is not None
+        assert turn.start > cluster.now - DRIFT - 4 * EVERY, f"{cluster.now - turn.start:.0f} s ago"
+        if muster.ledger.due(cluster.now):
+            early += cluster.now < quiet
+            look(muster)
+            muster.settle()
+    assert early < 5, "before that time there is nothing to look at"
+
+
+def test_a_job_whose_share_is_0_is_told_what_fits_and_who_has_what_it_needs_as_all_others() -> None:
+    share = replace(build("max-min"), conserving=True)
+    cluster = FakeCluster(nodes=1)
+    cluster.job("holder", 6, remaining_work="600")
+    muster = Muster(cluster, share)
+    muster.settle()
+    cluster.job("waits", 3, remaining_work="60")
+    muster.settle()
+    look(muster)
+    cluster.now += EVERY
+    muster.settle()
+    turn = gang(cluster, "waits").turn
+    assert gang(cluster, "waits").reason == "Share"
+    assert turn is not None
+    assert (turn.position, turn.fits) == (1, "2 of 3 replicas fit now")
+    assert turn.blocker == "6 GPUs that it could use are held by team/job-holder"
+    assert columns(cluster, "waits")[0] == "2/3"
 
 
 def test_a_write_that_is_refused_is_made_again_and_counts() -> None:

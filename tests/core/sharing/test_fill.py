@@ -72,6 +72,13 @@ def test_what_is_kept_for_the_head_is_in_the_way_only_of_who_would_fit_there_as_
     )
 
 
+def test_who_waits_for_its_share_is_told_what_fits_now_of_what_it_needs_as_all_others() -> None:
+    runs = rigid("runs", 6, on=["n0"] * 4 + ["n1"] * 2)
+    full = snapshot(nodes=2, gpus=4, jobs=[runs, rigid("late", 3)])
+    others = "Waiting Share: its share is 0: GPUs that would take it go to others first"
+    assert told(full, {"runs": 6, "late": 0}, {}) == f"{others}; 2 of 3 replicas fit now"
+
+
 def test_a_job_that_its_policy_has_wait_until_a_time_starts_on_idle_gpus_no_sooner() -> None:
     """What it is granted finds no place, or it is granted nothing; its least would find one."""
     jobs = [job("late", worker=3, gpus=4, least=1), job("other", worker=1, gpus=4, least=1)]

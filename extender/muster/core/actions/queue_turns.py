@@ -3,8 +3,9 @@
 All of it changes whenever another job starts, so the Gang is not written for it as for what is compared in
 core.actions.reconcile_gang: it goes along with every other write, and is rewritten for the first QUEUE_TOLD of the
 queue at most, WRITES times in WITHIN seconds however long the queue is, and not while requests of starts wait to be
-sent. It is never a reason for an Event. A job behind the first QUEUE_TOLD has no position, and its message says so;
-one that can never fit has none, either.
+sent. Where nothing happens at all, a cycle is due when a start that is told has come and gone. It is never a reason
+for an Event. A job behind the first QUEUE_TOLD has no position, and its message says so; one that can never fit has
+none, either.
 """
 
 from __future__ import annotations
@@ -41,6 +42,9 @@ def turns_told(state: LedgerState, plan: Plan, decided: Sequence[Action], now: f
     time. decided: what this cycle does beside."""
     if not plan.order and not state.turns_told:
         return
+    # A start that was expected, and has not come, is another one now, also where nothing else happens.
+    if first := min((turn.start for turn in state.turns.values() if turn.start), default=0.0):
+        state.requeue_at.add(max(first, now + EVERY))
     if now < state.turns_at:
         if state.turns_seen != (plan.order, state.turns):
             state.requeue_at.add(state.turns_at)

@@ -42,6 +42,16 @@ def refusal(
         words_of_plugin = _plugin_words(plugin, capacity, job, needs, snapshot)
         if words_of_plugin:
             return Status(State.WAITING, Reason.PLUGIN, words_of_plugin)
+    return Status(State.WAITING, Reason.RESOURCES, words, _fit_now(capacity, needs) or _apart(job, snapshot))
+
+
+def fits_now(capacity: Capacity, job: Job, needs: Sequence[Need]) -> str:
+    """How much of what a job needs fits on a room now; "" where all of it does."""
+    needs = _with_gpus(job, needs)
+    return _best_domain(capacity, job, needs) if job.topology_required else _fit_now(capacity, needs)
+
+
+def _fit_now(capacity: Capacity, needs: Sequence[Need]) -> str:
     parts = []
     for need in needs:
         fits = min(capacity.total_fits(need.role.shape), need.count)
@@ -50,12 +60,7 @@ def refusal(
             parts.append(
                 f"{fits} of {need.count}{name} {'replica fits' if need.count == 1 else 'replicas fit'} now"
             )
-    return Status(
-        State.WAITING,
-        Reason.RESOURCES,
-        words,
-        "; ".join(parts) or _apart(job, snapshot),
-    )
+    return "; ".join(parts)
 
 
 def never_fits(

@@ -12,11 +12,11 @@ import numpy as np
 from muster.core.gang.admit import ends_in_time, fits_without_reservation, kind_of, start
 from muster.core.placement.cycle_state import CycleState
 from muster.core.placement.statement import Statement
-from muster.core.reasons import waiting
+from muster.core.reasons import refusals, waiting
 from muster.core.sharing.found import got
 from muster.core.sharing.grants import waits
 from muster.core.sharing.work_conserving import least_needs
-from muster.types import Grant, Grants, Job, JobKey, Reason, Status, Table
+from muster.types import QUEUE_TOLD, Grant, Grants, Job, JobKey, Reason, State, Status, Table
 
 
 def fill(
@@ -65,6 +65,21 @@ def fill(
         if status.reason is not Reason.SHARE:
             why[rows[key]] = status.message
     return replace(shares, replicas=replicas, why=why)
+
+
+def count_free(run: CycleState, queue: Sequence[Job]) -> None:
+    """The first of the queue that wait for their share are told what fits now of what they need, as all others."""
+    left = QUEUE_TOLD
+    for job in queue:
+        status = run.statuses.get(job.key)
+        if status is None or status.state is not State.WAITING or status.reason is Reason.NEVER_FITS:
+            continue
+        if status.reason is Reason.SHARE and not status.detail:
+            free = refusals.fits_now(run.capacity, job, least_needs(job))
+            run.statuses[job.key] = status._replace(detail=free)
+        left -= 1
+        if not left:
+            return
 
 
 def _counts(run: CycleState, table: Table, row: int, shares: Grants) -> Sequence[int]:

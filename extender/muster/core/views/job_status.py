@@ -36,7 +36,7 @@ from muster.types import (
 
 NAMED = 3
 """Holders that a sentence names; the rest is a count."""
-FREED_BY_OTHERS = frozenset({Reason.RESOURCES, Reason.TOPOLOGY, Reason.NODES})
+FREED_BY_OTHERS = frozenset({Reason.RESOURCES, Reason.TOPOLOGY, Reason.NODES, Reason.SHARE})
 """Reasons of jobs that start when other jobs give something back."""
 
 SURE = "by the run times that jobs declare or report; it may start sooner"
@@ -205,8 +205,8 @@ def _role(role: Role, reservations: Sequence[Reservation]) -> RoleStanding:
 
 def _sentence(reading: _Reading, job: Job, status: Status, position: int | None) -> str:
     """What it waits for, what stands in the way, how many are ahead, and who holds what it needs."""
-    words = f"{status.message}: {status.detail}" if status.detail else status.message
-    parts = [words]
+    joint = "; " if status.reason is Reason.SHARE else ": "
+    parts = [joint.join(part for part in (status.message, status.detail) if part)]
     if position is not None and status.reason is not Reason.NEVER_FITS:
         parts.append("first in the queue" if position == 1 else f"{plural(position - 1, 'job')} ahead")
         if status.reason in FREED_BY_OTHERS:
