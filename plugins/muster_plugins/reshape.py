@@ -43,7 +43,7 @@ from muster.core.progress.learned import learned_of
 from muster.core.reasons.words import plural
 from muster.memory import Memory, remembers
 from muster.points import Estimation
-from muster.policylib.completion import Forecast, Overheads, Terms, forecast
+from muster.policylib.completion import Forecast, Overheads, Terms, forecast, is_curve
 from muster.types import PRODUCT, Grants, Job, SharingSnapshot, Snapshot, elastic_role
 from muster_plugins.reshape_scene import Scene, Standing, ending, homes_of, where
 
@@ -89,7 +89,7 @@ class Reshape(Terms):
     def __post_init__(self) -> None:
         if min(*self.terms, self.settling) < 0.0 or self.period <= 0.0:
             raise ValueError("expected times of at least 0 s and a period above")
-        if not isinstance(self.accuracy, Mapping) or not all(map(_curve, self.accuracy.values())):
+        if not isinstance(self.accuracy, Mapping) or not all(map(is_curve, self.accuracy.values())):
             raise ValueError(
                 f"accuracy: expected [[iterations, accuracy], ...] by model, found {self.accuracy!r}"
             )
@@ -212,16 +212,6 @@ class Reshape(Terms):
     def points(self, job: Job) -> Points:
         profile = [(float(k), float(a)) for k, a in self.accuracy.get(job.model, ())]
         return (*profile, *self.memory.of(job))
-
-
-def _curve(points: object) -> bool:
-    """Whether these are pairs of numbers."""
-    if not isinstance(points, Sequence) or isinstance(points, str):
-        return False
-    return all(
-        isinstance(pair, Sequence) and len(pair) == 2 and all(type(x) in (int, float) for x in pair)
-        for pair in points
-    )
 
 
 def incoming(scene: Scene, new: Standing, *, down: bool) -> bool:

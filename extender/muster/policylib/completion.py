@@ -14,7 +14,7 @@ product of GPUs), which is `Job.samples` here; what the profile lacks follows th
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from muster.cached import MIB, cached
@@ -157,3 +157,13 @@ def _end(points: tuple[tuple[float, float], ...], ceiling: float, target: float)
     """The iteration at which the curve through `points` is at `target`; nan where there is no curve."""
     fitted = fit_convergence([k for k, _ in points], [a for _, a in points], ceiling, target)
     return math.nan if fitted is None else fitted.step_at(target)
+
+
+def is_curve(points: object) -> bool:
+    """Whether these are pairs of numbers, as (iterations, accuracy)."""
+    if not isinstance(points, Sequence) or isinstance(points, str):
+        return False
+    return all(
+        isinstance(pair, Sequence) and len(pair) == 2 and all(type(x) in (int, float) for x in pair)
+        for pair in points
+    )

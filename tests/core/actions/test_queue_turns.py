@@ -1,3 +1,4 @@
+# Over 300 lines: all that is told of a turn, on one queue.
 """What a waiting job's Gang tells of its turn, and how many writes that costs: counted, however long the queue is."""
 
 from __future__ import annotations
