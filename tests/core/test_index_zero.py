@@ -105,7 +105,8 @@ def test_a_share_that_falls_again_while_index_0_is_on_its_way_leaves_the_job_wit
     hall.told.gpus = 4
     hall.told.replicas["a"] = 2
     hall.turns(falls)
-    assert hall.runs("a") in ([], [0], [0, 1]), "no higher one goes on alone"
+    untouched = [[0, 1, 2, 3]] if falls == 1 else []  # they leave once that is recorded
+    assert hall.runs("a") in ([], [0], [0, 1], *untouched), "no higher one goes on alone"
     hall.told.replicas["a"] = 1
     hall.turns(150)
     assert hall.runs("a") == [0]

@@ -11,9 +11,9 @@ import pytest
 from muster import live_recipes, profiles
 from muster.core.gang_object import gang_codec
 from muster.points import Profile
-from muster.types import GangGone, Grants, Job, Phase, SharingSnapshot, WriteGang
+from muster.types import Evict, GangGone, Grants, Job, Outcome, Phase, SharingSnapshot, WriteGang
 from muster_plugins.pack import Pack
-from tests.cluster_fake import Muster, node
+from tests.cluster_fake import FakeCluster, Muster, node
 from tests.core.test_index_zero import Hall
 
 
@@ -179,3 +179,65 @@ def at_the_end(name: str, requests: int | None) -> dict[str, list[int]]:
 def test_of_a_policy_of_the_catalogue_shares_are_the_same_at_the_end_whenever_muster_dies(name: str) -> None:
     expected = at_the_end(name, None)
     assert [at_the_end(name, requests) for requests in (1, 3, 5, 8)] == [expected] * 4
+
+
+def _called_back(hall: Restarts, action: Evict) -> None:
+    """An eviction that has not begun is called back, as `ActionExecutor.call_back` does it."""
+    hall.muster.ledger.apply(Outcome(action, -1, "not wanted any more"), hall.cluster.now)
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 4), (4, 2)])
+def test_who_starts_again_is_not_called_back_by_the_next_plan(before: int, after: int) -> None:
+    """The write was not answered before it: to a plan the job has nothing left, so it grows."""
+    hall = Restarts(3, 4, before, after)
+    hall.turns(1)
+    assert sum(map(len, hall.muster.ledger.held_back.values())) == before
+    hall.turns(1)
+    assert hall.muster.ledger.overtaken == frozenset()
+    assert hall.evicted() == before
+
+
+def test_of_who_starts_again_a_later_write_still_tells_who_leaves() -> None:
+    """Else a leader that dies among the evictions leaves a part of the job."""
+    hall = Restarts(ends=20, comes=4)
+    hall.turns(2)
+    at = next(at for at, gang in hall.cluster.gangs.items() if gang.key.name == "job-a")
+    recorded = hall.cluster.gangs[at].leaves_whole
+    assert len(recorded) == 2
+    gone = hall.cluster.gangs.pop(at)
+    hall.muster.ledger.apply(GangGone(*at, gone.object_uid), hall.cluster.now)
+    hall.turns(2)
+    assert hall.cluster.gangs[at].leaves_whole == recorded
+
+
+def test_who_is_not_evicted_after_all_is_not_ended_by_the_next_leader() -> None:
+    """A job that goes on with a state that is not Running: its Gang must not tell that all of it leaves."""
+    hall = Restarts(ends=3, comes=4)
+    hall.turns(1)
+    held = [action for each in hall.muster.ledger.held_back.values() for action in each]
+    hall.muster.ledger.held_back.clear()
+    for action in held:
+        _called_back(hall, action)
+    hall.keeps.replicas = {"a": 2}
+    for pod in [pod for pod in hall.cluster.pods.values() if pod.name.startswith("a-")]:
+        hall.cluster.update(pod, annotations={**pod.annotations, "muster.dev/min-replicas": "many"})
+    hall.turns(5)
+    hall.dies_after(0)
+    hall.turns(5)
+    assert (hall.runs("a"), hall.evicted()) == ([0, 1], 0)
+
+
+def test_who_can_not_be_evicted_goes_on_whatever_the_gang_tells() -> None:
+    """Nobody would ever end it, and its places would be taken for such as are about to come free."""
+    cluster = FakeCluster(nodes=1)
+    pods = [cluster.bare(f"c-{index}", "c", min_replicas="2", max_replicas="2") for index in range(2)]
+    for pod in pods:
+        cluster.update(pod, phase=Phase.BOUND, node="n0", pin="n0")
+    muster = Muster(cluster)
+    muster.settle()
+    ((at, gang),) = cluster.gangs.items()
+    cluster.gangs[at] = replace(gang, state="Resizing", leaves_whole=frozenset(pod.uid for pod in pods))
+    muster = Muster(cluster)
+    muster.turn()
+    assert muster.state("c") == "Running"
+    assert not any(isinstance(action, Evict) for action in cluster.sent)

@@ -79,6 +79,7 @@ class Part(enum.Enum):
     RECREATED = "status.ledger.recreated"
     KEEPS = "status.keeps"
     SILENT = "status.shareReason"
+    STAYS = "status.ledger.elastic: leavesWhole"
     OBSERVED = "status.ledger.elastic"
 
 
@@ -111,6 +112,8 @@ def _stale(
         return Part.KEEPS
     if job.silent != recorded.silent:
         return Part.SILENT
+    if any(uid in job_state.pods for uid in recorded.gang.leaves_whole - job_state.desired.leaves_whole):
+        return Part.STAYS  # else the next leader would end a job that goes on
     return Part.OBSERVED if _lived_on(state, job_state, now) else None
 
 

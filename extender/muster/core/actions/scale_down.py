@@ -64,7 +64,8 @@ def keep_grants(state: LedgerState, snapshot: Snapshot, plan: Plan) -> None:
         job, going = snapshot.jobs[key], leaving.get(key, ())
         grant, on = next_run(job, plan, len(going), rounds=state.profile.round > 0.0)
         desired = job_state.desired
-        desired.leaves_whole = frozenset(going if _starts_again(job, plan, going) else ())
+        again = frozenset(going if _starts_again(job, plan, going) else ())
+        desired.leaves_whole = again | (desired.leaves_whole & desired.leaving)
         desired.tells(grant, snapshot.now)
         if (desired.grant, desired.restart_on) != (grant, on):
             desired.grant, desired.restart_on = grant, on
@@ -119,16 +120,21 @@ def out_of_round(state: LedgerState, plan: Plan) -> None:
 
 def overtake(state: LedgerState, plan: Plan) -> None:
     """Evictions that an earlier plan decided and that have not begun are called back where this plan makes the job
-    larger again."""
-    found = ((key, state.entries.get(key)) for key in state.shrinking)
-    shrinking = {
-        key: job_state for key, job_state in found if job_state is not None and job_state.desired.leaving
-    }
+    larger again. Not of one that starts again: without those that leave it has nothing, so any plan makes it larger,
+    and a part called back would be old and new places together."""
+    shrinking: dict[JobKey, JobState] = {}
+    for key in state.shrinking:
+        job_state = state.entries.get(key)
+        if job_state is None:
+            continue
+        job_state.desired.leaves_whole &= job_state.desired.leaving
+        if job_state.desired.leaving:
+            shrinking[key] = job_state
     state.shrinking = set(shrinking)
     state.overtaken = frozenset(
         uid
         for key, job_state in shrinking.items()
-        if _grows(state, key, plan)
+        if not job_state.desired.leaves_whole and _grows(state, key, plan)
         for uid in job_state.desired.leaving
         if job_state.in_flight.of(uid).sent is Evict
     )

@@ -281,7 +281,7 @@ class JobBuilder:
             )
         return tuple(roles), rigid
 
-    def _evictable(self, pod: PodRecord) -> bool:
+    def evictable(self, pod: PodRecord) -> bool:
         """Whether we may end it: it is made again, and its owner survives that (one that never ran fails nobody)."""
         if pod.controller is None:
             return pod.annotations.get(identity.EVICTABLE) == "true"
@@ -308,7 +308,7 @@ class JobBuilder:
             created=pod.created,
             refused_at=self.refused_at.get(pod.uid, 0.0),
             refusal=pod.refusal,
-            evictable=self._evictable(pod),
+            evictable=self.evictable(pod),
             pinned=pinned,
             nominated=pod.nominated,
             revision=identity.revision_of(pod),

@@ -161,8 +161,12 @@ def _awaited(state: LedgerState, job_state: JobState, now: float) -> None:
         return
     if all(node in state.charges.nodes for node in gang.restart_on):
         desired.restart_on = gang.restart_on
-    pods = job_state.pods.items()
-    desired.leaving = frozenset(uid for uid, pod in pods if pod.deleting or uid in gang.leaves_whole)
+    told = frozenset(
+        uid for uid in gang.leaves_whole & job_state.pods.keys() if state.made.evictable(job_state.pods[uid])
+    )  # nobody would ever end another
+    desired.leaving = told | {uid for uid, pod in job_state.pods.items() if pod.deleting}
+    desired.leaves_whole = gang.leaves_whole & desired.leaving
+    state.shrinking.add(job_state.key)
     if job_state.started_at:
         job_state.returning, desired.evicted = now, True
 
