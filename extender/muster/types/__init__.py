@@ -62,6 +62,7 @@ from muster.types.plan import Grants, Move, Plan, Shrink, Unpin
 from muster.types.records import GangRecord, Recreation
 from muster.types.snapshot import Nodes, SharingSnapshot, Snapshot, Table
 from muster.types.status import (
+    AS_QUEUED,
     BEHIND,
     NEVER,
     NEVER_RAN,
@@ -108,6 +109,7 @@ from muster.types.values import (
 )
 
 __all__ = [
+    "AS_QUEUED",
     "BEHIND",
     "DEVICES",
     "GATE",

@@ -76,6 +76,8 @@ QUEUE_TOLD = 100
 """Of so many jobs of the queue, the first, the Gang tells the position and the expected start."""
 BEHIND = f"behind the first {QUEUE_TOLD}"
 NEVER = "never, as the cluster is now"
+AS_QUEUED = "by the run times that jobs declare or report, in the queue's order; it may start sooner or later"
+"""How sure an expected start is where a policy decides who has GPUs: its order is not the queue's."""
 
 
 class Turn(NamedTuple):

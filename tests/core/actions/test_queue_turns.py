@@ -12,6 +12,7 @@ from muster.core.views.job_status import turns
 from muster.points import Profile
 from muster.profiles import build
 from muster.types import (
+    AS_QUEUED,
     BEHIND,
     NEVER,
     QUEUE_TOLD,
@@ -288,6 +289,29 @@ def test_a_start_that_is_expected_does_not_stay_in_the_past_where_nothing_happen
             look(muster)
             muster.settle()
     assert early < 5, "before that time there is nothing to look at"
+
+
+def test_where_a_policy_has_another_order_than_the_queue_a_start_is_not_said_to_be_the_latest() -> None:
+    """The first of the queue is expected to start when the holder ends; then it is the shorter one's turn."""
+    cluster = FakeCluster(nodes=1)
+    cluster.job("holder", 1, gpus=8, remaining_work="600")
+    muster = Muster(cluster, replace(build("srtf"), conserving=True))
+    muster.settle()
+    for name, work in (("long", "6000"), ("short", "60")):
+        cluster.now += 1.0
+        cluster.job(name, 1, gpus=8, remaining_work=work)
+    muster.settle()
+    look(muster)
+    cluster.now += EVERY
+    muster.settle()
+    turn = gang(cluster, "long").turn
+    assert turn is not None
+    assert (turn.position, turn.expected) == (1, AS_QUEUED)
+    assert str(columns(cluster, "long")[1]).startswith("about ")
+    cluster.now = turn.start
+    ends(cluster, "holder")
+    muster.settle()
+    assert (muster.state("job-long"), muster.state("job-short")) == ("Waiting", "Running")
 
 
 def test_a_job_whose_share_is_0_is_told_what_fits_and_who_has_what_it_needs_as_all_others() -> None:

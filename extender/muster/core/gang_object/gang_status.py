@@ -17,6 +17,7 @@ from muster.core.state.job_state import NO_MEMORY, UNTOUCHED, JobState, Untold
 from muster.core.state.state import LedgerState
 from muster.core.workload.job_events import told, told_gang
 from muster.types import (
+    AS_QUEUED,
     BEHIND,
     NEVER,
     EndReason,
@@ -96,9 +97,10 @@ def _turn(turn: Turn | None, now: float) -> dict[str, object]:
 
 def _start(turn: Turn, now: float) -> str:
     """When it is expected to start and how sure that is, as a column has room for it: by the run times of others it
-    may be sooner; "" where nobody knows yet, and behind the first of the queue."""
+    may be sooner, where a policy shares GPUs also later; "" where nobody knows yet, and behind the first of the
+    queue."""
     if turn.start:
-        return f"by {clock(turn.start, now)}"
+        return f"{'about' if turn.expected == AS_QUEUED else 'by'} {clock(turn.start, now)}"
     if turn.expected == NEVER:
         return "never"
     return "unknown" if turn.expected and turn.expected != BEHIND else ""

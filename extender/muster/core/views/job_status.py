@@ -20,6 +20,7 @@ from muster.core.reasons.words import plural
 from muster.core.views.queue_eta import Expected, forecast
 from muster.core.views.view import View
 from muster.types import (
+    AS_QUEUED,
     NEVER,
     QUEUE_TOLD,
     BoolArray,
@@ -60,8 +61,8 @@ class Standing:
     """One job, for a reader. position counts from 1 and is None unless it waits; times are Unix seconds.
 
     gpus: of the replicas granted; while it has none, those that it needs to start. eta: when it is expected
-    to start by the run times that owners declare, None where it does not wait or that can't be known; eta_unknown:
-    why not, where it waits.
+    to start by the run times that owners declare, None where it does not wait or that can't be known; sure: how sure
+    that is; eta_unknown: why it is not known, where it waits.
     """
 
     key: JobKey
@@ -74,12 +75,13 @@ class Standing:
     roles: Mapping[str, RoleStanding]
     eta: float | None = None
     eta_unknown: str = ""
+    sure: str = SURE
 
     @property
     def expected(self) -> str:
         """How sure `eta` is, or why it is not known, or that it never starts; "" where it does not wait."""
         if self.eta is not None:
-            return SURE
+            return self.sure
         known = self.eta_unknown in ("", NEVER)
         return self.eta_unknown if known else f"not known: {self.eta_unknown}"
 
@@ -123,7 +125,7 @@ def turns(view: View) -> dict[JobKey, Turn]:
         found[key] = Turn(
             blocker=_holders(readings[space], job) if freed else "",
             start=start.start or 0.0,
-            expected=SURE if start.start is not None else f"not known: {start.unknown}",
+            expected=_sure(view) if start.start is not None else f"not known: {start.unknown}",
         )
     return found
 
@@ -191,7 +193,12 @@ def _standing(reading: _Reading, job: Job) -> Standing:
         roles={role.name: every[role.name] for role in job.roles if not role.devices},
         eta=expected.start,
         eta_unknown=expected.unknown,
+        sure=_sure(view),
     )
+
+
+def _sure(view: View) -> str:
+    return AS_QUEUED if view.profile.shares else SURE
 
 
 def _role(role: Role, reservations: Sequence[Reservation]) -> RoleStanding:
