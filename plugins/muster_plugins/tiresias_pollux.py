@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from muster.core.reasons.words import plural
 from muster.memory import Memory, remembers
 from muster.policylib.greedy import in_order
 from muster.types import Grants, Job, SharingSnapshot, Snapshot
@@ -57,7 +58,7 @@ class TiresiasPollux:
         jobs = [snapshot.jobs[key] for key in table.keys]
         order = sorted(range(len(table)), key=lambda row: (self.sort_key(jobs[row], snapshot), row))
         granted = in_order(table, np.array(order, dtype=np.int64), table.request)
-        waits = "its {} GPUs are not left by the jobs before it, which have had less service or came first"
+        waits = "the jobs before it, which have had less service or came first, do not leave its {}"
         need = (table.request * table.unit).tolist()
-        why = {row: waits.format(need[row]) for row in np.flatnonzero(granted == 0).tolist()}
+        why = {row: waits.format(plural(need[row], "GPU")) for row in np.flatnonzero(granted == 0).tolist()}
         return Grants(granted, why=why, whole=True, order=tuple(order), settled=True)
