@@ -68,7 +68,7 @@ def lived(state: LedgerState, job_state: JobState, job: Job, now: float) -> Job:
     if job.expects and now < until:
         state.again(job_state.key, until)
         job = replace(job, returning=True)
-    elif job.expects and not job.restarting and not any(role.members for role in job.roles):
+    elif job.expects and not job.restarting and not _is_here(job):
         job = replace(job, expects=False)  # its places have waited long enough for them
     if job_state.desired.restart_on:
         job = _starts_again(state, job_state, job, until, now)
@@ -103,12 +103,20 @@ def lived(state: LedgerState, job_state: JobState, job: Job, now: float) -> Job:
     return Job(**known)
 
 
+def _is_here(job: Job) -> bool:
+    """Whether it has a pod that another gate does not keep out of our queue."""
+    return any(len(role.members) > role.held for role in job.roles)
+
+
 def _starts_again(state: LedgerState, job_state: JobState, job: Job, until: float, now: float) -> Job:
     """A job of which all leaves to start again: in the queue with what is kept for it, also while none of its pods is
-    there. until: its next ones are waited for so long, where no other is left (Unix s)."""
-    comes = job.expects or now < until or any(role.members for role in job.roles)
-    comes = comes or any(uid in job_state.pods for uid in job_state.desired.leaving)
-    if job.suspended or job.over or job.bound or not comes:
+    there. until: its next ones are waited for so long, where no other is left (Unix s). One that the last plan had no
+    share for is out of the queue: when it is back, others run there."""
+    leaves = any(uid in job_state.pods for uid in job_state.desired.leaving)
+    comes = job.expects or now < until or _is_here(job) or leaves
+    queued = job.key in state.shares or not state.shares
+    until = max(until, job_state.newest_pod + CREATING)
+    if job.suspended or job.over or job.bound or not comes or not (queued or leaves or now < until):
         job_state.desired.restart_on = ()
         return job
     described = any(role.shape.requests for role in job.roles)

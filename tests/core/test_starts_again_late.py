@@ -1,0 +1,77 @@
+"""All of a job leaves to start again elsewhere, and does not come: its places are not kept for it for ever."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from muster.types import Phase, PodRecord
+from tests.core.test_starts_again import Restarts
+
+
+class Leaves(Restarts):
+    """a has been told to leave, and its owner makes only what the scenario has it make."""
+
+    def __init__(self, waiting: bool) -> None:
+        super().__init__(ends=3, comes=4)
+        if not waiting:
+            for pod in [pod for pod in self.of_a() if pod.phase is Phase.GATED]:
+                del self.cluster.pods[pod.uid]
+        while self.evicted() < 2:
+            self.turns(1)
+        self.recreate = self.cluster.recreate
+
+    def of_a(self) -> list[PodRecord]:
+        return [pod for pod in self.cluster.pods.values() if pod.name.startswith("a-")]
+
+    def holds(self, pod: PodRecord) -> None:
+        """Its owner makes it again, and somebody else's webhook adds a gate."""
+        before = set(self.cluster.pods)
+        self.recreate(pod)
+        for uid in set(self.cluster.pods) - before if pod.name.startswith("a-") else ():
+            self.cluster.update(self.cluster.pods[uid], phase=Phase.HELD)
+
+    def leaves_out(self, pod: PodRecord) -> None:
+        """Its owner makes no more of them."""
+        if not pod.name.startswith("a-"):
+            self.recreate(pod)
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["same leader", "next leader"])
+@pytest.mark.parametrize("makes", ["holds", "leaves_out"])
+def test_places_of_who_does_not_come_are_free_after_a_while(
+    monkeypatch: pytest.MonkeyPatch, makes: str, lost: bool
+) -> None:
+    hall = Leaves(waiting=False)
+    monkeypatch.setattr(hall.cluster, "recreate", getattr(hall, makes))
+    if lost:
+        hall.dies_after(0)
+    began = hall.cluster.now
+    while not hall.runs("b") and hall.cluster.now < began + 60.0:
+        hall.turns(1)
+    assert hall.runs("b")
+    assert hall.cluster.now - began < 15.0
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["same leader", "next leader"])
+@pytest.mark.parametrize("away", ["another gate", "scaled to 0"])
+def test_who_comes_long_after_ends_nobody_for_places_that_were_kept_for_it(
+    monkeypatch: pytest.MonkeyPatch, away: str, lost: bool
+) -> None:
+    hall = Leaves(waiting=True)
+    cluster = hall.cluster
+    (owner,) = [record for record in cluster.owners.values() if record.owner.name == "a"]
+    monkeypatch.setattr(cluster, "recreate", hall.holds)
+    if away == "scaled to 0":
+        cluster.owners[owner.owner.uid] = replace(owner, size=0)
+    if lost:
+        hall.dies_after(0)
+    hall.turns(200)
+    assert hall.runs("b") == [0, 1, 2, 3]
+    before = hall.evicted()
+    cluster.owners[owner.owner.uid] = owner
+    for pod in [pod for pod in hall.of_a() if pod.phase is Phase.HELD]:
+        cluster.update(pod, phase=Phase.GATED)
+    hall.turns(30)
+    assert (hall.runs("b"), hall.evicted()) == ([0, 1, 2, 3], before)
