@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from muster.types import Phase, PodRecord
+from muster.types import Action, Event, NodeBackoff, Outcome, Phase, PodRecord, WriteGang
 from tests.core.test_starts_again import Restarts
 
 
@@ -75,3 +75,65 @@ def test_who_comes_long_after_ends_nobody_for_places_that_were_kept_for_it(
         cluster.update(pod, phase=Phase.GATED)
     hall.turns(30)
     assert (hall.runs("b"), hall.evicted()) == ([0, 1, 2, 3], before)
+
+
+def test_what_is_not_kept_any_more_is_not_recorded_for_the_next_leader(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else it would end who has started there."""
+    hall = Leaves(waiting=True)
+    cluster = hall.cluster
+    monkeypatch.setattr(cluster, "recreate", hall.holds)
+    while not hall.runs("b"):
+        hall.turns(1)
+    hall.turns(100)
+    before = hall.evicted()
+    hall.dies_after(0)
+    hall.turns(2)
+    for pod in [pod for pod in hall.of_a() if pod.phase is Phase.HELD]:
+        cluster.update(pod, phase=Phase.GATED)
+    hall.turns(30)
+    assert (len(hall.runs("b")), hall.evicted()) == (4, before)
+
+
+@pytest.mark.parametrize("answer", [200, 403, 404, 409, 500, 0])
+def test_an_earlier_write_under_way_is_not_the_one_that_evictions_wait_for(
+    monkeypatch: pytest.MonkeyPatch, answer: int
+) -> None:
+    """It tells nothing of who starts again: a leader that died after it would leave a part of the job."""
+    hall = Restarts(ends=3, comes=4)
+    ledger, cluster, carry_out = hall.muster.ledger, hall.cluster, hall.cluster.carry_out
+    under_way: list[WriteGang] = []
+
+    def slow(action: Action) -> list[Event]:
+        if not isinstance(action, WriteGang) or action.job.name != "job-a":
+            return carry_out(action)
+        under_way.append(action)
+        return []
+
+    monkeypatch.setattr(cluster, "carry_out", slow)
+    (job_state,) = [each for key, each in ledger.entries.items() if key.name == "job-a"]
+    goes_on, hall.keeps.replicas = hall.keeps.replicas, {}
+    ledger.back_off_node(job_state, NodeBackoff("worker", "n9", cluster.now + 1000.0, 5.0))
+    ledger.dirty.add(job_state.key)
+    hall.turns(1)
+    hall.keeps.replicas = goes_on
+    hall.turns(3)
+    (first,) = under_way
+    assert (first.leaves_whole, hall.evicted()) == (frozenset(), 0)
+    for event in carry_out(first) if answer == 200 else [Outcome(first, answer)]:
+        ledger.apply(event, cluster.now)
+    assert ledger.proceed(cluster.now) == ()
+    hall.turns(1)
+    if answer == 200:
+        (_, second) = under_way
+        assert (len(second.leaves_whole), hall.evicted()) == (2, 0)
+        hall.turns(2)
+        ledger.apply(Outcome(second, 500), cluster.now)
+        hall.turns(1)
+    assert hall.evicted() == 2
+    for action in under_way:
+        ledger.apply(Outcome(action, 500), cluster.now)
+    monkeypatch.setattr(cluster, "carry_out", carry_out)
+    hall.turns(40)
+    assert (hall.runs("a"), hall.evicted()) == ([0, 1, 2, 3], 2)

@@ -119,7 +119,7 @@ class Ledger(LedgerState):
                 plan = left_out(plan, self.in_place.sizes)
         self.believed = believed(snapshot, self.profile, [])
         self.rest(now, plan)
-        steps, evictions = Adoption(self, now), let_out(self)
+        steps, evictions, behind = Adoption(self, now), let_out(self), let_out(self, told=False)
         for uid in self.unsaid:
             if (key := self.job_of.get(uid)) is not None:
                 steps.of(key, partial(ungated_at_birth, self, key, uid))
@@ -163,7 +163,7 @@ class Ledger(LedgerState):
         self._tell_all(steps, snapshot, plan)
         self.recorded.clear()
         blockers.forget_quotas(self, now)
-        return (*evictions, *recorded_first(self, steps.actions))
+        return (*evictions, *recorded_first(self, (*behind, *steps.actions)))
 
     def _tell_all(self, steps: Adoption, snapshot: Snapshot, plan: Plan) -> None:
         """What is to be done beside the plan: told, put back, asked for."""

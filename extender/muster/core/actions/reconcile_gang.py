@@ -79,7 +79,7 @@ class Part(enum.Enum):
     RECREATED = "status.ledger.recreated"
     KEEPS = "status.keeps"
     SILENT = "status.shareReason"
-    STAYS = "status.ledger.elastic: leavesWhole"
+    STAYS = "status.ledger.elastic: leavesWhole, restartOn"
     OBSERVED = "status.ledger.elastic"
 
 
@@ -114,6 +114,8 @@ def _stale(
         return Part.SILENT
     if any(uid in job_state.pods for uid in recorded.gang.leaves_whole - job_state.desired.leaves_whole):
         return Part.STAYS  # else the next leader would end a job that goes on
+    if recorded.gang.restart_on and not (job_state.desired.restart_on or job_state.planned):
+        return Part.STAYS  # else it would end who has started there
     return Part.OBSERVED if _lived_on(state, job_state, now) else None
 
 
@@ -217,7 +219,7 @@ def _write(
         state.requeue_at.add(until)
         return
     job_state.in_flight.gang = job_state.in_flight.gang.sends(WriteGang)
-    job_state.in_flight.told = telling
+    job_state.in_flight.told, job_state.in_flight.leaves = telling, job_state.desired.leaves_whole
     job_state.desired.why = state.whys.get(job_state.key, "")
     reservations = job_state.planned
     turn = state.turn(job_state.key, status)

@@ -81,22 +81,38 @@ def told_to_leave(state: LedgerState, job_state: JobState, job: Job, now: float)
 
 
 def recorded_first(state: LedgerState, actions: Iterable[Action]) -> Iterator[Action]:
-    """Without evictions of jobs that are to start again, where that is about to be written: they wait for the answer
-    (`let_out`), or a leader who dies in between would leave a part of a job, and places that nobody keeps for it."""
-    found = list(actions)
-    writes = {action.job: action.leaves_whole for action in found if isinstance(action, WriteGang)}
-    for action in found:
-        if isinstance(action, Evict) and action.uid in writes.get(action.job, ()):
+    """Without evictions of jobs that are to start again, where a write of the Gang is under way, or about to be, and
+    it does not tell that yet: they wait for the answer (`let_out`), or a leader who dies in between would leave a
+    part of a job, and places that nobody keeps for it."""
+    for action in actions:
+        one = state.entries.get(action.job) if isinstance(action, Evict) else None
+        if isinstance(action, Evict) and one is not None and _to_be_told(one, action.uid):
             state.held_back.setdefault(action.job, []).append(action)
         else:
             yield action
 
 
-def let_out(state: LedgerState) -> tuple[Evict, ...]:
-    """Evictions whose write is answered, whatever the answer is: it is no reason for a job not to move."""
-    states = {key: state.entries.get(key) for key in state.held_back}
-    done = [key for key, one in states.items() if one is None or one.in_flight.gang.sent is None]
-    return tuple([action for key in done for action in state.held_back.pop(key)])
+def _to_be_told(one: JobState, uid: str) -> bool:
+    gang = one.recorded.gang
+    known = gang is not None and uid in gang.leaves_whole
+    return one.in_flight.gang.sent is WriteGang and uid in one.desired.leaves_whole and not known
+
+
+def let_out(state: LedgerState, *, told: bool = True) -> tuple[Evict, ...]:
+    """Evictions whose write is answered, whatever the answer is: it is no reason for a job not to move. told:
+    False for those for which an earlier write was under way: it told nothing of them, theirs comes with a plan."""
+    found: list[Evict] = []
+    for key, held in list(state.held_back.items()):
+        one = state.entries.get(key)
+        if one is not None and one.in_flight.gang.sent is not None:
+            continue
+        del state.held_back[key]
+        for each in held:
+            if (one is None or each.uid in one.in_flight.leaves) == told:
+                found.append(each)
+            else:
+                state.held_back.setdefault(key, []).append(each)
+    return tuple(found)
 
 
 def _finds(job: Job, plan: Plan) -> bool:

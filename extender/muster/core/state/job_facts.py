@@ -119,11 +119,11 @@ def _starts_again(state: LedgerState, job_state: JobState, job: Job, until: floa
     if job.suspended or job.over or job.bound or not comes or not (queued or leaves or now < until):
         job_state.desired.restart_on = ()
         return job
+    if now < until:
+        state.again(job_state.key, until)
     described = any(role.shape.requests for role in job.roles)
     if not described or any(role.ready for role in job.roles):
         return job
-    if now < until:
-        state.again(job_state.key, until)
     return replace(job, returning=True, restarting=True, expects=not job.quota[0])
 
 

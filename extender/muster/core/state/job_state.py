@@ -152,9 +152,9 @@ class InFlight:
     """About its ProvisioningRequest: an autoscaler is asked for nodes, or told that none are needed."""
     start: bool = False
     """The patch of its first pod, which carries the placement, is being sent."""
-    pods: dict[str, Request] = field(default_factory=dict)
-    """About its pods, by uid, where there is anything to say."""
+    pods: dict[str, Request] = field(default_factory=dict)  # about its pods, by uid, where any is
     told: tuple[str, str, str, str] = ("", "", "", "")  # by the write of its Gang, as `Recorded.told`
+    leaves: frozenset[str] = frozenset()  # likewise, `Desired.leaves_whole`
     again: bool = False  # something else was wanted since that was sent
 
     def of(self, uid: str) -> Request:
