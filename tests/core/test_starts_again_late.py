@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from muster.types import Action, Event, NodeBackoff, Outcome, Phase, PodRecord, WriteGang
+from muster.types import Action, Event, Evict, NodeBackoff, Outcome, Phase, PodRecord, WriteGang
 from tests.core.test_starts_again import Restarts
 
 
@@ -137,3 +137,20 @@ def test_an_earlier_write_under_way_is_not_the_one_that_evictions_wait_for(
     monkeypatch.setattr(cluster, "carry_out", carry_out)
     hall.turns(40)
     assert (hall.runs("a"), hall.evicted()) == ([0, 1, 2, 3], 2)
+
+
+def test_who_starts_again_is_not_ended_in_part_each_few_seconds_where_a_budget_refuses_the_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hall = Restarts(ends=3, comes=4, before=4, after=2)
+    cluster, carry_out = hall.cluster, hall.cluster.carry_out
+    kept = max(pod.uid for pod in cluster.pods.values() if pod.name.startswith("a-"))
+
+    def guarded(action: Action) -> list[Event]:
+        if not isinstance(action, Evict) or action.uid != kept:
+            return carry_out(action)
+        return [Outcome(action, 429, "a budget allows none")]
+
+    monkeypatch.setattr(cluster, "carry_out", guarded)
+    hall.turns(600)
+    assert 0 < hall.evicted() <= 15
