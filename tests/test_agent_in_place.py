@@ -188,6 +188,27 @@ def test_a_pod_that_ends_before_it_had_devices_ends_at_once(muster: PlayedMuster
     assert agent.end() == (143, "", "")
 
 
+SIGNALLED_AS_IT_STARTS = """
+import os, subprocess
+started = subprocess.Popen.__init__
+def start(self, *args, **kwargs):
+    started(self, *args, **kwargs)
+    if os.getpid() == 1:
+        os.kill(1, 15)
+subprocess.Popen.__init__ = start
+"""
+
+
+def test_a_pod_that_ends_while_its_training_is_being_started_ends_with_it(
+    muster: PlayedMuster, start: Start, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(SIGNALLED_AS_IT_STARTS)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    agent = start()
+    muster.order(muster.ready()[0], ("GPU-a", 1))
+    assert agent.end()[0] == 143
+
+
 def test_orders_that_are_late_replayed_or_another_s_change_nothing(
     muster: PlayedMuster, start: Start
 ) -> None:

@@ -82,6 +82,7 @@ class InPlace:
         self._status: int | None = None  # of a child that ended by itself
         self._until = 0.0  # then: when what it left is waited for no more
         self._leaving: int | None = None  # the signal by which the pod was asked to end
+        self._early: int | None = None  # that signal, where the training was just being started
         self._saved = False
         self._said: set[str] = set()
         self._told: dict[str, Any] = {}
@@ -155,6 +156,9 @@ class InPlace:
                 self._child = self._preloaded.launch(told, (trainer.theirs, *self._locks.held.values()))
             if self._child is None:
                 self._child = self._launcher.launch(told)
+            early, self._early = self._early, None
+            if early is not None:
+                self._child.signal(early)
             trainer.started()
         self._devices = order.devices
         self._standing = self._standing.carried_out(order)
@@ -283,6 +287,8 @@ class InPlace:
             self._leaving = number
         if self._child is not None:
             self._child.signal(number)
+        elif number in FATAL:
+            self._early = number
 
     def _pause(self, now: float) -> float:
         """Seconds until the next look."""
