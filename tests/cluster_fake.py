@@ -14,6 +14,8 @@ from muster.cluster import decode_pods
 from muster.cluster.quantities import seconds
 from muster.core.gang_object import gang_codec
 from muster.core.ledger import Ledger
+from muster.core.views.job_status import turns
+from muster.core.views.view import View
 from muster.core.workload.owners import watched
 from muster.points import Profile
 from muster.types import (
@@ -50,6 +52,7 @@ from muster.types import (
     RestoreFinalizer,
     Shape,
     Step,
+    TurnsSeen,
     Ungate,
     WriteGang,
     WriteLearned,
@@ -413,6 +416,14 @@ class Muster:
             self.cluster.check()
             if not done and not bound:
                 return
+
+    def look(self) -> View:
+        """The queue is played forward, as muster.turns does; what was read of it."""
+        snapshot = self.ledger.snapshot(self.cluster.now)
+        view = self.ledger.view(snapshot, self.ledger.plan(snapshot), leading=True, synced=True)
+        if (found := turns(view)) != self.ledger.turns:
+            self.ledger.apply(TurnsSeen(found), self.cluster.now)
+        return view
 
     def state(self, name: str, namespace: str = "team") -> str:
         """status.state of a job by name."""

@@ -11,7 +11,7 @@ import pytest
 
 from muster import explain, gangs
 from muster.core.views.job_status import standings
-from muster.types import GPU, NEVER, Reason, Shape, State
+from muster.types import NEVER, Reason, State
 from tests.told import Played, ToldCluster, live
 
 NO_WORDS = re.compile(
@@ -19,10 +19,6 @@ NO_WORDS = re.compile(
 )
 OF_TURNS = ("position", "fits", "free", "blocker", "expectedStart", "start", "expected")
 NODES, GPUS = 2, 4
-
-
-def gpus(count: int) -> Shape:
-    return Shape(requests=(("cpu", 1000), (GPU, count)))
 
 
 def submit(cluster: ToldCluster, rng: random.Random, number: int) -> bool:
@@ -33,7 +29,8 @@ def submit(cluster: ToldCluster, rng: random.Random, number: int) -> bool:
     )
     cluster.submit(
         name,
-        {"worker": (count, gpus(size))},
+        count,
+        size,
         most=2 * count if least else 0,
         work=work,
         declared=rng.random() < 0.7,
@@ -99,11 +96,10 @@ def look(played: Played, never: dict[str, bool]) -> int:
 
 def fits(played: Played, namespace: str, name: str) -> int:
     """Replicas of its least for which there are GPUs that nobody has, by the cluster itself."""
-    cluster, (least, shape) = played.cluster, played.cluster.works[f"{namespace}/{name}"].roles["worker"]
-    free = {node.name: cluster.left(node)[GPU] for node in cluster.nodes.values()}
+    cluster, work = played.cluster, played.cluster.works[f"{namespace}/{name}"]
+    free = {node: cluster.left(node) for node in cluster.nodes}
     for key, places in played.muster.plan.reservations.items():
         for place in places:
             if place.uid not in cluster.pods or not cluster.pods[place.uid].node:
-                ((_, asked),) = cluster.works[f"{key.namespace}/{key.name}"].roles.values()
-                free[place.node] -= asked.gpus
-    return min(least, sum(max(0, left) // shape.gpus for left in free.values()))
+                free[place.node] -= cluster.works[str(key)].gpus
+    return min(work.least, sum(max(0, left) // work.gpus for left in free.values()))

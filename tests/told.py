@@ -8,21 +8,15 @@ from typing import Any
 
 from muster import live_recipes, profiles
 from muster.cluster import action_bodies
-from muster.core.views.job_status import turns
 from muster.core.views.view import View
 from muster.points import Profile
 from muster.types import (
+    GPU,
     Action,
-    DeclaredRole,
     DeleteGang,
     Event,
-    NodeRecord,
     Owner,
-    OwnerRecord,
     Phase,
-    PodRecord,
-    Shape,
-    TurnsSeen,
     WriteGang,
 )
 from tests.cluster_fake import FakeCluster, Muster
@@ -54,11 +48,11 @@ def merged(before: Any, patch: Any) -> Any:
 
 @dataclass
 class Work:
-    """A job as its owner knows it: how many replicas, with how much, and the work that is left (s of one replica)."""
+    """A job as its owner knows it: replicas at least, GPUs of each, and the work that is left (s of one replica)."""
 
     owner: Owner
-    namespace: str
-    roles: Mapping[str, tuple[int, Shape]]  # least replicas and what each asks
+    least: int
+    gpus: int
     left: float
 
 
@@ -73,50 +67,22 @@ class ToldCluster(FakeCluster):
     def submit(
         self,
         name: str,
-        roles: Mapping[str, tuple[int, Shape]],
+        least: int,
+        gpus: int,
         *,
-        most: int = 0,
-        work: float = 600.0,
-        declared: bool = True,
-        namespace: str = "team",
-        priority: int = 0,
-        exist: int | None = None,
-        suspended: bool = False,
-        **notes: str,
-    ) -> Work:
-        """A Job, or with several roles a JobSet. most: replicas at most, where it is elastic."""
-        several = len(roles) > 1
-        api, kind = ("jobset.x-k8s.io/v1alpha2", "JobSet") if several else ("batch/v1", "Job")
-        owner = Owner(api, kind, name, f"{kind}-{namespace}-{name}-{self.tick()}")
-        of_roles = tuple(DeclaredRole(role, count, shape=shape) for role, (count, shape) in roles.items())
-        ((_, (least, _)), *_) = roles.items()
-        size = max(most, least)
-        self.owners[owner.uid] = OwnerRecord(
-            owner,
-            namespace,
-            size=sum(count for count, _ in roles.values()) if several else size,
-            completions=None if several else size,
-            roles=of_roles if several else (),
-            suspended=suspended,
-            created=self.now,
-        )
-        made = self.works[f"{namespace}/{kind.lower()}-{name}"] = Work(owner, namespace, roles, work)
-        if declared:
-            notes["remaining_work"] = str(work)
+        most: int,
+        work: float,
+        declared: bool,
+        namespace: str,
+        priority: int,
+    ) -> None:
+        """A Job. most: replicas at most, where it is elastic; else 0."""
+        notes = {"remaining_work": str(work)} if declared else {}
         if most:
             notes |= {"min_replicas": str(least), "max_replicas": str(most), "speed": SPEED}
-        for role, (count, shape) in roles.items() if not suspended else ():
-            own = {**notes, "role": role} if several else notes
-            there = (size if not several else count) if exist is None else exist
-            for index in range(there):
-                pod = self.pod(owner, index, 0, namespace, priority, own)
-                self.update(pod, shape=shape)
-        return made
-
-    def recreate(self, pod: PodRecord) -> None:
-        super().recreate(pod)
-        made = next(reversed(self.pods.values()))
-        self.update(made, shape=pod.shape, annotations=pod.annotations)
+        first, *_ = self.job(name, max(most, least), gpus, namespace=namespace, priority=priority, **notes)
+        assert first.controller is not None
+        self.works[f"{namespace}/job-{name}"] = Work(first.controller, least, gpus, work)
 
     def finish(self, work: Work) -> None:
         """Its work is done: what ran has succeeded, and its owner takes the rest away and has ended."""
@@ -127,35 +93,17 @@ class ToldCluster(FakeCluster):
                 del self.pods[pod.uid]
         self.owners[work.owner.uid] = replace(self.owners[work.owner.uid], over="Complete", size=0)
 
-    def bind(self) -> int:
-        bound = 0
-        for pod in list(self.pods.values()):
-            where = pod.pin or pod.nominated
-            if pod.phase is not Phase.UNGATED or not where:
-                continue
-            room = self.left(self.nodes[where])
-            if any(room.get(resource, 0) < asked for resource, asked in pod.shape.requests):
-                self.update(pod, refusal="0/1 nodes are available")
-                continue
-            self.update(pod, phase=Phase.BOUND, node=where, refusal="")
-            bound += 1
-        return bound
-
-    def left(self, node: NodeRecord) -> dict[str, int]:
-        """What is free of a node."""
-        room = dict(node.allocatable)
-        for pod in self.pods.values():
-            if not pod.phase.ended and node.name == pod.node:
-                for resource, asked in pod.shape.requests:
-                    room[resource] = room.get(resource, 0) - asked
-        return room
+    def left(self, name: str) -> int:
+        """GPUs of a node that no pod on it has."""
+        used = sum(p.shape.gpus for p in self.pods.values() if not p.phase.ended and p.node == name)
+        return self.nodes[name].allocatable[GPU] - used
 
     def run(self, seconds: float) -> None:
         """Time goes by for what is bound: a replica does a second of work in a second."""
         for work in list(self.works.values()):
             pods = [p for p in self.pods.values() if p.controller == work.owner]
             bound = [p for p in pods if p.phase is Phase.BOUND]
-            if bound and len(bound) >= sum(least for least, _ in work.roles.values()):
+            if bound and len(bound) >= work.least:
                 work.left -= len(bound) * seconds
                 if work.left <= 0:
                     self.finish(work)
@@ -172,10 +120,6 @@ class ToldCluster(FakeCluster):
             self.gang_objects.pop((action.job.namespace, action.gang), None)
         return super().carry_out(action)
 
-    def check(self) -> None:
-        for node in self.nodes.values():
-            assert min(self.left(node).values()) >= 0, node.name
-
 
 class Played:
     """Muster over it, with the thread that plays the queue forward; `rest` lets all that is due be told."""
@@ -188,12 +132,7 @@ class Played:
         """Until everybody knows everything."""
         for _ in range(4):  # a position may be half a minute old
             self.muster.settle(turns=8, seconds=0.5)
-            self.look()
+            self.view = self.muster.look()
             self.cluster.now += 10.0
         self.muster.settle(turns=8, seconds=0.1)
-        self.look()
-
-    def look(self) -> None:
-        ledger, now = self.muster.ledger, self.cluster.now
-        self.view = ledger.view(ledger.snapshot(now), self.muster.plan, leading=True, synced=True)
-        ledger.apply(TurnsSeen(turns(self.view)), now)
+        self.view = self.muster.look()

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from muster.core.actions.queue_turns import DRIFT, EVERY, WITHIN, WRITES
-from muster.core.views.job_status import turns
 from muster.points import Profile
 from muster.profiles import build
 from muster.types import (
@@ -20,7 +19,6 @@ from muster.types import (
     GangRecord,
     Outcome,
     RecordEvent,
-    TurnsSeen,
     WriteGang,
 )
 from tests.cluster_fake import FakeCluster, Muster
@@ -43,13 +41,11 @@ def queue(length: int, gpus: int = 8, profile: Profile | None = None) -> tuple[F
     return cluster, muster
 
 
-def look(muster: Muster) -> None:
-    """The queue is played forward, as muster.turns does."""
-    ledger, now = muster.ledger, muster.cluster.now
-    snapshot = ledger.snapshot(now)
-    view = ledger.view(snapshot, ledger.plan(snapshot), leading=True, synced=True)
-    if (found := turns(view)) != ledger.turns:
-        ledger.apply(TurnsSeen(found), now)
+def look_and_tell(muster: Muster) -> None:
+    """The queue is played forward, and what was found is told when it may be."""
+    muster.look()
+    muster.cluster.now += EVERY
+    muster.settle()
 
 
 def ends(cluster: FakeCluster, name: str) -> None:
@@ -83,9 +79,7 @@ def test_who_has_what_it_needs_and_when_it_starts_follow_when_the_queue_was_play
     cluster, muster = queue(2)
     began = cluster.now
     events = len(cluster.said)
-    look(muster)
-    cluster.now += EVERY
-    muster.settle()
+    look_and_tell(muster)
     first, second = gang(cluster, "w000").turn, gang(cluster, "w001").turn
     assert first is not None and second is not None  # noqa: PT018
     assert first.blocker == "8 GPUs that it could use are held by team/job-holder"
@@ -100,9 +94,7 @@ def test_an_event_brings_what_is_known_of_the_turn_and_none_is_sent_again_for_it
     told = [said.message for said in on_pod(cluster, "w001")]
     assert told == ["waits for the job at the head of the queue (order: strict); position 2 in the queue"]
     for _ in range(3):
-        look(muster)
-        cluster.now += EVERY
-        muster.settle()
+        look_and_tell(muster)
     assert gang(cluster, "w001").turn.start, "it knows more now"  # type: ignore[union-attr]
     assert [said.message for said in on_pod(cluster, "w001")] == told
     ends(cluster, "holder")  # the second is the first, and what it waits for is another thing
@@ -145,9 +137,7 @@ def test_a_run_time_that_nobody_declares_is_said() -> None:
     muster.settle()
     cluster.job("w000", 1, gpus=8)
     muster.settle()
-    look(muster)
-    cluster.now += EVERY
-    muster.settle()
+    look_and_tell(muster)
     turn = gang(cluster, "w000").turn
     assert turn is not None
     words = "not known: 1 job before it declares no run time (muster.dev/remaining-work)"
@@ -163,9 +153,7 @@ def test_a_job_that_can_never_fit_has_no_position_and_no_expected_start_and_coun
     cluster.job("huge", 1, gpus=9, priority=5)
     cluster.job("next", 1, gpus=8)
     muster.settle()
-    look(muster)
-    cluster.now += EVERY
-    muster.settle()
+    look_and_tell(muster)
     assert positions(cluster) == {"job-huge": 0, "job-next": 1}
     turn = gang(cluster, "huge").turn
     assert turn is not None
@@ -213,7 +201,7 @@ def test_however_long_the_queue_and_whoever_starts_at_most_a_hundred_writes_in_t
     for number in range(60):  # each second one ends and the next starts, so that all move up
         ends(cluster, "holder" if not number else f"w{number - 1:03d}")
         sent = len(cluster.sent)
-        look(muster)
+        muster.look()
         for _ in range(2):  # one starts; then all starts are sent
             muster.turn(seconds=0.5)
             cluster.bind()
@@ -258,7 +246,7 @@ def test_none_is_sent_while_starts_wait_to_be_sent() -> None:
 
 def test_a_restart_and_time_that_goes_by_write_nothing() -> None:
     cluster, muster = queue(5)
-    look(muster)
+    muster.look()
     for _ in range(3):
         cluster.now += EVERY
         muster.settle()
@@ -266,7 +254,7 @@ def test_a_restart_and_time_that_goes_by_write_nothing() -> None:
     after = Muster(cluster)
     for number in range(4):
         if number > 1:  # what was written holds until the queue was played forward again
-            look(after)
+            after.look()
         cluster.now += EVERY
         after.settle()
     assert [a for a in cluster.sent[sent:] if isinstance(a, WriteGang | RecordEvent)] == []
@@ -275,9 +263,7 @@ def test_a_restart_and_time_that_goes_by_write_nothing() -> None:
 def test_a_start_that_is_expected_does_not_stay_in_the_past_where_nothing_happens() -> None:
     """The holder goes on for longer than it declared, and cycles are made when they are due only, as live."""
     cluster, muster = queue(2)
-    look(muster)
-    cluster.now += EVERY
-    muster.settle()
+    look_and_tell(muster)
     quiet, early = cluster.now + 500, 0
     while cluster.now < quiet + 1000:
         cluster.now += 2 * EVERY
@@ -286,7 +272,7 @@ def test_a_start_that_is_expected_does_not_stay_in_the_past_where_nothing_happen
         assert turn.start > cluster.now - DRIFT - 4 * EVERY, f"{cluster.now - turn.start:.0f} s ago"
         if muster.ledger.due(cluster.now):
             early += cluster.now < quiet
-            look(muster)
+            muster.look()
             muster.settle()
     assert early < 5, "before that time there is nothing to look at"
 
@@ -301,9 +287,7 @@ def test_where_a_policy_has_another_order_than_the_queue_a_start_is_not_said_to_
         cluster.now += 1.0
         cluster.job(name, 1, gpus=8, remaining_work=work)
     muster.settle()
-    look(muster)
-    cluster.now += EVERY
-    muster.settle()
+    look_and_tell(muster)
     turn = gang(cluster, "long").turn
     assert turn is not None
     assert (turn.position, turn.expected) == (1, AS_QUEUED)
@@ -322,9 +306,7 @@ def test_a_job_whose_share_is_0_is_told_what_fits_and_who_has_what_it_needs_as_a
     muster.settle()
     cluster.job("waits", 3, remaining_work="60")
     muster.settle()
-    look(muster)
-    cluster.now += EVERY
-    muster.settle()
+    look_and_tell(muster)
     turn = gang(cluster, "waits").turn
     assert gang(cluster, "waits").reason == "Share"
     assert turn is not None
@@ -335,7 +317,7 @@ def test_a_job_whose_share_is_0_is_told_what_fits_and_who_has_what_it_needs_as_a
 
 def test_a_write_that_is_refused_is_made_again_and_counts() -> None:
     cluster, muster = queue(2)
-    look(muster)
+    muster.look()
     cluster.now += EVERY
     snapshot = muster.ledger.snapshot(cluster.now)
     actions = muster.ledger.adopt(snapshot, muster.ledger.plan(snapshot))

@@ -198,10 +198,9 @@ def begin_change(
 def shrunk(state: LedgerState, job_state: JobState, uid: str, outcome: Outcome, now: float) -> None:
     """One that was to leave leaves, or may not: then its job stays as large as it is for a time that doubles."""
     if 200 <= outcome.status < 300:
+        # While others of it may be refused, or were, the pause stays: what goes of it is made again, and ended again.
         awaited = any(job_state.in_flight.of(other).sent is Evict for other in job_state.desired.leaving)
-        if not (
-            awaited or job_state.shrink_blocked_by
-        ):  # else what goes of it is made again, and ended again
+        if not (awaited or job_state.shrink_blocked_by):
             job_state.shrink_blocked_for = 0.0
         return
     job_state.desired.leaving -= {uid}
