@@ -9,7 +9,19 @@ from typing import Any
 from muster.core.cycle import cycle
 from muster.core.ledger import Ledger
 from muster.points import Profile
-from muster.types import Action, Event, Evict, Outcome, OwnerSeen, Phase, PodGone, PodRecord, PodSeen, Ungate
+from muster.types import (
+    Action,
+    Event,
+    Evict,
+    GangSeen,
+    Outcome,
+    OwnerSeen,
+    Phase,
+    PodGone,
+    PodRecord,
+    PodSeen,
+    Ungate,
+)
 from tests.cluster_fake import FakeCluster
 from tests.table_of_states import obeys, states
 
@@ -85,6 +97,20 @@ class LateMuster:
                 self.known.add(event.pod.uid)
             self.ledger.apply(event, self.cluster.now)
 
+    def answered(self, events: list[Event]) -> None:
+        """What a Gang has that we write ourselves says nothing new: what was decided since it was sent stands."""
+        for event in events:
+            before = self.decided(event)
+            self.hear([event])
+            assert not isinstance(event, GangSeen) or self.decided(event) == before, event
+
+    def decided(self, event: Event) -> tuple[object, ...] | None:
+        """Of the job of a Gang's event: what of it no write of ours may change."""
+        one = self.ledger.entries.get(event.gang.key) if isinstance(event, GangSeen) else None
+        if one is None or not one.pods:
+            return None
+        return (*one.observed, one.whole, one.begun, one.started_at, one.story, one.backoff, one.queued_from)
+
     def relist(self) -> None:
         """410: what is there, and what is gone meanwhile."""
         self.hear(
@@ -136,7 +162,7 @@ class LateMuster:
         rng.shuffle(self.answers)
         for _ in range(rng.randint(0, 4) if bad else len(self.answers)):
             if self.answers:
-                self.hear(self.answers.pop())
+                self.answered(self.answers.pop())
         behind = len(cluster.told) - self.heard
         upto = self.heard + (rng.randint(0, behind) if bad else behind)
         self.hear(cluster.told[self.heard : upto])

@@ -70,7 +70,9 @@ from muster.sim.philly import PHILLY
 )
 @click.option("--speed", default=30.0, show_default=True, help="Trace seconds in one second.")
 @click.option(
-    "--limit", default=3.5, show_default=True, help="A run is cut off after so many hours (trace time)."
+    "--limit",
+    type=click.FloatRange(0.0, min_open=True),
+    help="A run is cut off after so many hours (trace time).  [default: 3.5, with --quick 1.5]",
 )
 @click.option("--quick", is_flag=True, help="A third of the hour, shorter jobs: about 3 minutes.")
 @click.option("--keep", is_flag=True, help="Leave the lab up.")
@@ -96,7 +98,7 @@ def main(
     patience: float,
     serial: float,
     speed: float,
-    limit: float,
+    limit: float | None,
     quick: bool,
     keep: bool,
     page: Path | None,
@@ -110,9 +112,9 @@ def main(
         raise click.UsageError("--quick is for the drawn hour: an hour of a trace is taken whole")
     if page is not None and (lacking := browser.missing()):
         raise click.UsageError(f"--page: {lacking}")
-    window = HOUR
+    window, limit = HOUR, limit or (1.5 if quick else 3.5)
     if quick:
-        window, cap, limit, jobs = HOUR / 3, min(cap, 20.0), min(limit, 1.5), min(jobs, 40)
+        window, cap, jobs = HOUR / 3, min(cap, 20.0), min(jobs, 40)
     if worker_gpus is not None and worker_gpus > gpus:
         raise click.UsageError(f"--worker-gpus {worker_gpus}: a node has {gpus}")
     try:

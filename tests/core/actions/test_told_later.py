@@ -105,16 +105,12 @@ def test_what_is_wanted_while_a_gang_is_being_written_is_written_at_once() -> No
     cluster = FakeCluster()
     cluster.job("train", 2)
     muster = Muster(cluster)
-    muster.settle()
-    cluster.bind()
+    muster.settle(turns=2)  # both are bound
     muster.sync()
     ledger = muster.ledger
-    write: WriteGang | None = None
-    while write is None:
-        cluster.now += 1.0
-        snapshot = ledger.snapshot(cluster.now)
-        actions = ledger.adopt(snapshot, ledger.plan(snapshot))
-        write = next((a for a in actions if isinstance(a, WriteGang)), None)
+    snapshot = ledger.snapshot(cluster.now)
+    actions = ledger.adopt(snapshot, ledger.plan(snapshot))
+    (write,) = [a for a in actions if isinstance(a, WriteGang)]
     assert write.status["state"] == "Running"
     (state,) = ledger.entries.values()
     assert state.job is not None

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from muster.types import GPU_MEMORY, Grant, Grants, SharingSnapshot
-from tests.cluster_fake import SlowEnds
+from muster.types import GPU_MEMORY, Action, Event, GangSeen, Grant, Grants, SharingSnapshot, WriteGang
+from tests.cluster_fake import FakeCluster, SlowEnds
 from tests.core.devices.circle import Circle
 
 
@@ -24,7 +24,8 @@ class PairsLater:
             first = np.array([row < 2 for row in range(len(keys))], dtype=np.int64)
             return Grants(first, whole=True)
         row = snapshot.table.row
-        details = {row[keys[f"job-{b}"]]: Grant(beside=keys[f"job-{a}"]) for a, b in ("ab", "cd")}
+        pairs = [(f"job-{a}", f"job-{b}") for a, b in ("ab", "cd")]
+        details = {row[keys[b]]: Grant(beside=keys[a]) for a, b in pairs if b in keys}
         return Grants(np.ones(len(keys), dtype=np.int64), details, whole=True)
 
 
@@ -52,3 +53,49 @@ def test_who_leaves_its_gpu_to_share_another_one_does_so_before_the_next_round(e
     jobs = circle.ledger.snapshot(circle.cluster.now).jobs
     beside = {key.name: job.grant.beside.name for key, job in jobs.items() if job.grant and job.grant.beside}
     assert beside == {"job-b": "job-a", "job-d": "job-c"}
+
+
+class SlowWrites(FakeCluster):
+    """A write of a Gang is answered, and seen on the watch, so many seconds later."""
+
+    lasts = 0.0
+
+    def __init__(self, nodes: int, gpus: int) -> None:
+        self.written: list[tuple[float, list[Event]]] = []
+        super().__init__(nodes, gpus)
+
+    def carry_out(self, action: Action) -> list[Event]:
+        found = super().carry_out(action)
+        if not isinstance(action, WriteGang) or not self.lasts:
+            return found
+        self.written.append((self.now + self.lasts, found))
+        return []
+
+    def events(self) -> list[Event]:
+        due = [found for at, found in self.written if at <= self.now]
+        self.written = [one for one in self.written if one[0] > self.now]
+        unseen = {
+            event.gang.name for _, found in self.written for event in found if isinstance(event, GangSeen)
+        }
+        known = [e for e in super().events() if not (isinstance(e, GangSeen) and e.gang.name in unseen)]
+        return [*(event for found in due for event in found), *known]
+
+
+def test_who_was_granted_a_place_beside_another_while_its_gang_was_being_made_still_has_it() -> None:
+    """The answer to the write that makes a Gang, and the watch, tell what Muster knew when that was sent."""
+    circle, length = Circle(gpus=1), 1000.0
+    circle.cluster = SlowWrites(nodes=1, gpus=1)
+    for name, found in circle.cluster.nodes.items():
+        circle.cluster.nodes[name] = replace(found, labels={**found.labels, GPU_MEMORY: "40960"})
+    begins = (circle.cluster.now // length + 1) * length
+    circle.cluster.now = begins - 30.0
+    circle.profile = replace(circle.profile, shares=(PairsLater(begins),), round=length)
+    circle.restart()
+    circle.train("a", "1", **{"gpu-memory": "10Gi"})
+    circle.seconds(28)
+    assert circle.using("a") == 1
+    circle.cluster.lasts = 2.0
+    circle.train("b", "1", **{"gpu-memory": "10Gi"})
+    circle.seconds(30)
+    assert [circle.using(name) for name in "ab"] == [1, 1]
+    assert len(circle.records) == 1, "both are on one device"

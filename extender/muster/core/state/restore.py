@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from muster.core.progress import report_filter
-from muster.core.state.job_state import NO_MEMORY, InFlight, JobState, Size
+from muster.core.state.job_state import IDLE, NO_MEMORY, InFlight, JobState, Recorded, Size
 from muster.core.state.pods import belongs, rejoin, trust_recorded
 from muster.core.state.quarantine import set_aside
 from muster.core.state.queue_time import short_since
@@ -35,17 +35,19 @@ def gang_seen(state: LedgerState, gang: GangRecord, now: float) -> None:
     job_state = state.entries.get(gang.key)
     if job_state is None:
         job_state = state.entries[gang.key] = JobState(gang.key)
-    first = job_state.recorded.gang is None
+    first, ours = job_state.recorded.gang is None, _written_by_us(job_state)
     job_state.recorded.gang = placed_by_us(state, gang)
     job_state.recorded.places = frozenset((h.uid, h.node) for h in gang.placement if h.uid)
     owner = gang.declared_by or gang.owner
     if owner is not None and job_state.owner is None and owner.uid:
         belongs(state, job_state, owner)
     trust_recorded(state, job_state)
-    if first:
+    if first and ours:
+        job_state.recorded.submitted = _submitted(gang)
+    elif first:
         _recall(state, job_state)
-        if owner is not None and gang.key.uid and len(state.owners.jobs_of(owner.uid)) > 1:
-            rejoin(state, owner)  # its pods came first, and had to be named without it
+    if first and owner is not None and gang.key.uid and len(state.owners.jobs_of(owner.uid)) > 1:
+        rejoin(state, owner)  # its pods came first, and had to be named without it
     if job_state.desired.reservations is None:
         charge_holds(state, job_state)
     as_before = known is not None and known.state == gang.state == State.RUNNING
@@ -53,6 +55,11 @@ def gang_seen(state: LedgerState, gang: GangRecord, now: float) -> None:
         state.hear(gang.key, now)
     else:
         state.dirty.add(gang.key)
+
+
+def _written_by_us(job_state: JobState) -> bool:
+    """Whether this leader made its Gang, or asked for that: what was decided since is newer than what it says."""
+    return job_state.in_flight.gang != IDLE or job_state.recorded.told != Recorded.told
 
 
 def _recall(state: LedgerState, job_state: JobState) -> None:
@@ -68,7 +75,7 @@ def _recall(state: LedgerState, job_state: JobState) -> None:
     job_state.state = gang.state if gang.state in KNOWN else ""
     job_state.since, job_state.story = gang.since, gang.story
     job_state.conditions = tuple(one for one in gang.conditions if one.since)
-    job_state.recorded.submitted = 0.0 if gang.ended else gang.submitted  # else the next job of that name
+    job_state.recorded.submitted = _submitted(gang)
     job_state.queued_from = max(job_state.queued_from, gang.queued_from)
     job_state.short_since = short_since(gang)
     job_state.recreated = recalled(job_state, gang)
@@ -99,6 +106,11 @@ def _recall(state: LedgerState, job_state: JobState) -> None:
     (state.asked.add if job_state.asked else state.asked.discard)(job_state.key)
     for bar in gang.node_backoffs:
         state.back_off_node(job_state, bar)
+
+
+def _submitted(gang: GangRecord) -> float:
+    """Of one that has ended it is not that of the next job of its name."""
+    return 0.0 if gang.ended else gang.submitted
 
 
 def _size(gang: GangRecord) -> Size | None:
