@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -54,6 +55,7 @@ SERIAL = 0.06
 0.00 to 0.48, and 0.06 in the middle."""
 PATIENCE = 300.0  # seconds: Muster's default, the time after which the head of the queue gets a reservation
 HORIZON = 600.0  # seconds: the default of plugin resize-cost
+LOOKS_EVERY = 5.0  # seconds: whether something in a lab has ended
 PICTURE_AT = 2400.0  # trace seconds into the elastic run: most of the hour's jobs are there
 
 
@@ -118,7 +120,7 @@ def _run(
 ) -> Outcome:
     lab = setting.lab(side)
     with contextlib.ExitStack() as around:
-        looks: list[Callable[[float], None]] = [lambda now: show(side.name, now)]
+        looks: list[Callable[[float], None]] = [lambda now: show(side.name, now), _Kubelet(lab).step]
         if setting.page is not None and side.elastic:
             at = min(PICTURE_AT, 0.6 * workload.window)
             taking = around.enter_context(camera(setting.page, lab.service_url(), token, at, course))
@@ -130,6 +132,19 @@ def _run(
 
         end = drive(Cluster(lab.kubeconfig), side.scheduler, workload, course, setting.pace, step, over)
     return outcome(side.name, course, end, setting.pace.limit)
+
+
+class _Kubelet:
+    """Starts again what ends in a lab, as a kubelet would: a kube-scheduler does that misses its Lease's renewal, on
+    a machine that stood still for 10 s, and its side would wait for nobody until it is cut off."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab, self._next = lab, time.monotonic() + LOOKS_EVERY
+
+    def step(self, _now: float) -> None:
+        if time.monotonic() >= self._next:
+            self._lab.revive()
+            self._next = time.monotonic() + LOOKS_EVERY
 
 
 @contextlib.contextmanager
