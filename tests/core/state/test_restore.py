@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from muster.types import GangRecord, OwnerRecord, Phase, RecordEvent, WriteGang
+from muster.types import GangGone, GangRecord, GangSeen, OwnerRecord, Phase, RecordEvent, WriteGang
 from tests.cluster_fake import FakeCluster, Muster
 
 
@@ -163,3 +163,23 @@ def test_the_story_of_a_job_goes_on_after_a_restart() -> None:
     ]
     assert [step.at for step in story] == sorted(step.at for step in story)
     assert story[0].cause == "needs 8 GPUs (2 replicas of 4)"
+
+
+def test_a_gang_that_somebody_deletes_and_makes_again_changes_nothing_of_its_job() -> None:
+    """`kubectl apply` of a saved one: the API server leaves its status out."""
+    cluster = FakeCluster()
+    cluster.job("train", 2)
+    muster = Muster(cluster)
+    muster.settle()
+    known = gang(cluster, "job-train")
+    (one,) = muster.ledger.entries.values()
+    before = one.observed, one.whole, one.started_at, one.story
+    assert one.whole
+    muster.ledger.apply(GangGone("team", known.name, known.object_uid), cluster.now)
+    made = GangRecord(known.key, known.name, "by hand", owner=known.owner, version=cluster.tick())
+    muster.ledger.apply(GangSeen(made), cluster.now)
+    assert (one.observed, one.whole, one.started_at, one.story) == before
+    cluster.gangs["team", "job-train"] = made
+    muster.settle()
+    assert gang(cluster, "job-train").whole == known.whole, "it is written again"
+    assert gang(cluster, "job-train").story == known.story

@@ -44,7 +44,7 @@ def gang_seen(state: LedgerState, gang: GangRecord, now: float) -> None:
     trust_recorded(state, job_state)
     if first and ours:
         job_state.recorded.submitted = _submitted(gang)
-    elif first:
+    elif first and gang.state:  # one that somebody else made says nothing yet
         _recall(state, job_state)
     if first and owner is not None and gang.key.uid and len(state.owners.jobs_of(owner.uid)) > 1:
         rejoin(state, owner)  # its pods came first, and had to be named without it
