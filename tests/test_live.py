@@ -338,6 +338,29 @@ def test_who_steps_down_drops_what_is_queued_and_tells_the_ledger(driver: Driver
     assert {outcome.status for outcome in outcomes} == {NOT_SENT}
 
 
+def test_a_new_term_of_the_same_replica_begins_when_what_the_last_one_sent_is_answered(
+    driver: Driver, api: Silent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else such an answer, or that a request was not sent, would end a request of the new term."""
+    leads(driver)
+    driver._drain(0.0)
+    term, first = driver._now(), driver._following.record
+    (key,) = driver._ledger.entries
+    api.answers.clear()
+    actions = tuple(Ungate(key, f"u{n}", f"p{n}", "1", "n0", pin=True, cause="start") for n in range(40))
+    driver._hands.carry_out(actions, term)
+    driver._term, driver._before = term, first
+    driver._step_down()
+    heard: list[str] = []
+    monkeypatch.setattr(driver._ledger, "apply", lambda event, _now: heard.append(type(event).__name__))
+    monkeypatch.setattr(driver._ledger, "take_over", lambda _now: heard.append("take_over"))
+    threading.Timer(0.3, api.answers.set).start()
+    driver._take_over(first)
+    assert driver._hands.idle
+    assert heard.count("Outcome") == 40
+    assert heard[-1] == "take_over"
+
+
 class Devices:
     """Who hears words, of pods that the watch has told of."""
 

@@ -427,10 +427,20 @@ class Driver:
             for reflector in self._reflectors:
                 reflector.start()
             self._await_lists()
+        else:
+            self._await_answers()
         log.info("leading")
         for event in self._shelf.read():
             self._ledger.apply(event, time.time())
         self._ledger.take_over(time.time())
+
+    def _await_answers(self) -> None:
+        """What was sent in the last term of this replica's own is answered before the next one begins: such an answer
+        would end a request of that one."""
+        until = time.monotonic() + REQUEST_TIMEOUT
+        while not self._hands.idle and time.monotonic() < until and not self._stop.is_set():
+            self._drain(0.05)
+        self._drain(0.0)
 
     def _start_over(self) -> None:
         """etcd was restored from an older backup. What happened after that has not happened, and versions count

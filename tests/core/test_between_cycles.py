@@ -27,7 +27,8 @@ def test_gates_come_off_as_soon_as_the_placement_is_written_without_another_cycl
     ledger, (write,) = planned(cluster)
     assert isinstance(write, WriteGang)
     assert ledger.proceed(cluster.now) == ()  # nothing is recorded yet
-    ledger.apply(Outcome(write, 200), cluster.now)
+    for event in cluster.carry_out(write):
+        ledger.apply(event, cluster.now)
     actions = ledger.proceed(cluster.now)
     assert {type(action) for action in actions} == {Ungate}
     assert {action.uid for action in actions if isinstance(action, Ungate)} == {pod.uid for pod in pods}

@@ -19,6 +19,7 @@ from muster.types.holders import (
     HolderOutcome,
     HolderRecord,
     HolderSeen,
+    TrainingEnded,
 )
 from tests.core.devices.circle import Circle
 from tests.core.devices.world import GRACE, KEEP, LEASE
@@ -221,3 +222,23 @@ def test_a_holder_that_was_one_too_many_is_kept_once_it_has_its_device_alone() -
         actions, _ = devices.adopt(wanted, now)
         assert not [one for one in actions if isinstance(one, DeleteHolder)]
     assert devices.coordinator.devices["GPU-0"].holder == "two"
+
+
+def test_a_holder_that_was_deleted_does_not_come_back_by_a_watch_that_is_behind() -> None:
+    circle = Circle(gpus=1)
+    first = circle.train("a", "1")
+    circle.seconds(15)
+    ((uid, record),) = circle.records.items()
+    known = circle.devices.holders[uid]
+    circle.cluster.end(first.uid)
+    circle.agents.clear()
+    now = circle.cluster.now
+    circle.devices.apply(TrainingEnded(first.uid), now)
+    gone = DeleteHolder(uid, known.name, "nobody is to have its device", known.version, leaving=False)
+    circle.devices.apply(HolderOutcome(gone, 404), now)
+    circle.devices.apply(HolderSeen(record, known.name, known.version), now)
+    assert circle.devices.holders == {}
+    del circle.cluster.pods[uid], circle.records[uid]
+    circle.train("b", "1")
+    circle.seconds(6)
+    assert circle.using("b") == 1

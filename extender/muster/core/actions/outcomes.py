@@ -9,7 +9,6 @@ from muster.core.actions.scale_down import shrunk
 from muster.core.gang_object.gang_codec import unqueued
 from muster.core.state.blockers import KEEPS_WHOLE, stays
 from muster.core.state.job_state import JobState, Request
-from muster.core.state.pods import trust_recorded
 from muster.core.state.state import LedgerState
 from muster.types import (
     CreateProvisioningRequest,
@@ -43,8 +42,8 @@ def answered(state: LedgerState, outcome: Outcome, now: float) -> None:
                 state.dirty.add(job_state.key)
             if good:
                 job_state.in_flight.gang = job_state.in_flight.gang.taken(WriteGang)
-                job_state.recorded.places = frozenset((h.uid, h.node) for h in action.reservations if h.uid)
-                trust_recorded(state, job_state)
+                if job_state.recorded.gang is None:
+                    return  # deleted since: nothing is recorded
                 state.recorded.append(job_state.key)
                 status = action.status
                 job_state.recorded.told = (

@@ -218,7 +218,7 @@ def _write(
     if status.reason is Reason.PODS_MISSING and (until := quotas_awaited(state, job_state)) > now:
         state.requeue_at.add(until)
         return
-    job_state.in_flight.gang = job_state.in_flight.gang.sends(WriteGang)
+    job_state.in_flight.gang, job_state.in_flight.wrote = job_state.in_flight.gang.sends(WriteGang), True
     job_state.in_flight.told, job_state.in_flight.leaves = telling, job_state.desired.leaves_whole
     job_state.desired.why = state.whys.get(job_state.key, "")
     reservations = job_state.planned

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
+from muster.core.buried import Buried
 from muster.core.devices.agents import answer_to, heard, pod_ended, pod_gone
 from muster.core.devices.coordinator import Assign, Coordinator
 from muster.core.devices.fresh import Fresh
@@ -63,8 +64,8 @@ class DeviceLedger:
     wait for their turn; retry_at: when a node is asked for holders again; failed: holders that ended without a device
     (a kubelet that has none left), or that have one that another holder has; failures: how often in a row, by node;
     closed: nodes that are cordoned, where none is made; settled: nodes about which there was nothing to decide;
-    looks: what holders told last of their devices, by these; fresh: nodes about which there may be something; events:
-    how many were applied."""
+    looks: what holders told last of their devices, by these; gone: holders that are; fresh: nodes about which there
+    may be something; events: how many were applied."""
 
     coordinator: Coordinator
     holders: dict[str, _Known] = field(default_factory=dict)
@@ -72,6 +73,7 @@ class DeviceLedger:
     going: dict[str, float] = field(default_factory=dict)
     retry_at: dict[str, float] = field(default_factory=dict)
     failed: set[str] = field(default_factory=set)
+    gone: Buried = field(default_factory=Buried)
     failures: dict[str, int] = field(default_factory=dict)
     assigning: dict[str, Assign] = field(default_factory=dict)
     closed: frozenset[str] = frozenset()
@@ -88,7 +90,7 @@ class DeviceLedger:
         match event:
             case HolderSeen(record, name, version):
                 known = self.holders.get(record.uid)
-                if known is not None and _older(version, known.version):
+                if record.uid in self.gone or (known is not None and _older(version, known.version)):
                     return  # told by the watch after the answer to a request
                 self.holders[record.uid] = _Known(name, record.node, version, record.leaving)
                 self.made.pop(name, None)
@@ -105,6 +107,7 @@ class DeviceLedger:
                     self.looks.told(said)
             case HolderGone(uid):
                 self.looks.gone(uid)
+                self.gone.add(uid)
                 self.holders.pop(uid, None)
                 self.going.pop(uid, None)
                 self.failed.discard(uid)

@@ -156,6 +156,7 @@ class InFlight:
     told: tuple[str, str, str, str] = ("", "", "", "")  # by the write of its Gang, as `Recorded.told`
     leaves: frozenset[str] = frozenset()  # likewise, `Desired.leaves_whole`
     again: bool = False  # something else was wanted since that was sent
+    wrote: bool = False  # since this leader leads: what its Gang says is not recalled
 
     def of(self, uid: str) -> Request:
         """About one of its pods."""
@@ -273,8 +274,7 @@ class JobState:
     @property
     def carried(self) -> tuple[Reservation, ...]:
         """The placement of the last start, where a pod carries it; replicas that have left the job included."""
-        carrier = self.recorded.carrier
-        return self.pods[carrier].carries if carrier else ()
+        return self.pods[self.recorded.carrier].carries if self.recorded.carrier else ()
 
     def records(self, reservation: Reservation) -> bool:
         """Whether a place stands on the API, so that its gate may come off."""

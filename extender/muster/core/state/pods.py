@@ -271,7 +271,7 @@ def _later(job_state: JobState, pod: PodRecord) -> bool:
 
 def pod_gone(state: LedgerState, uid: str, now: float) -> None:
     """All that is kept of a pod goes; a place of it stays open for its successor, which comes from now on."""
-    state.bury(uid)
+    state.gone.add(uid)
     state.versions.pop(uid, None)
     state.orphans.pop(uid, None)
     state.refused_at.pop(uid, None)

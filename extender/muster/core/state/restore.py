@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from muster.core.progress import report_filter
-from muster.core.state.job_state import IDLE, NO_MEMORY, InFlight, JobState, Recorded, Size
+from muster.core.state.job_builder import is_alive
+from muster.core.state.job_state import NO_MEMORY, InFlight, JobState, Recorded, Size
 from muster.core.state.pods import belongs, rejoin, trust_recorded
 from muster.core.state.quarantine import set_aside
 from muster.core.state.queue_time import short_since
@@ -35,17 +36,17 @@ def gang_seen(state: LedgerState, gang: GangRecord, now: float) -> None:
     job_state = state.entries.get(gang.key)
     if job_state is None:
         job_state = state.entries[gang.key] = JobState(gang.key)
-    first, ours = job_state.recorded.gang is None, _written_by_us(job_state)
+    first = job_state.recorded.gang is None
     job_state.recorded.gang = placed_by_us(state, gang)
     job_state.recorded.places = frozenset((h.uid, h.node) for h in gang.placement if h.uid)
     owner = gang.declared_by or gang.owner
     if owner is not None and job_state.owner is None and owner.uid:
         belongs(state, job_state, owner)
     trust_recorded(state, job_state)
-    if first and ours:
-        job_state.recorded.submitted = _submitted(gang)
-    elif first and gang.state:  # one that somebody else made says nothing yet
-        _recall(state, job_state)
+    if first:
+        _as_recorded(state, job_state, gang)
+        if not job_state.in_flight.wrote:
+            _recall(state, job_state, gang)
     if first and owner is not None and gang.key.uid and len(state.owners.jobs_of(owner.uid)) > 1:
         rejoin(state, owner)  # its pods came first, and had to be named without it
     if job_state.desired.reservations is None:
@@ -57,25 +58,28 @@ def gang_seen(state: LedgerState, gang: GangRecord, now: float) -> None:
         state.dirty.add(gang.key)
 
 
-def _written_by_us(job_state: JobState) -> bool:
-    """Whether this leader made its Gang, or asked for that: what was decided since is newer than what it says."""
-    return job_state.in_flight.gang != IDLE or job_state.recorded.told != Recorded.told
-
-
-def _recall(state: LedgerState, job_state: JobState) -> None:
-    """Take over what an earlier leader wrote."""
-    gang = job_state.recorded.gang
-    if gang is None:
-        return
-    job_state.recorded.told = (gang.state, gang.reason, gang.message, gang.replicas)
-    job_state.recorded.turn = gang.turn
+def _as_recorded(state: LedgerState, job_state: JobState, gang: GangRecord) -> None:
+    """What its Gang tells, for who reads it."""
+    recorded = job_state.recorded
+    recorded.told = (gang.state, gang.reason, gang.message, gang.replicas)
+    recorded.turn = gang.turn
     if gang.turn is not None and gang.turn.position:
         state.turns_told.add(job_state.key)
-    job_state.recorded.old = gang.old
+    recorded.old = gang.old
+    recorded.submitted = 0.0 if gang.ended else gang.submitted  # else the next job of that name
+    recorded.sizes = gang.sizes or None
+    recorded.keeps = gang.shrink_blocked_by
+    recorded.node_backoffs = frozenset(gang.node_backoffs)
+    recorded.asked = gang.asked
+
+
+def _recall(state: LedgerState, job_state: JobState, gang: GangRecord) -> None:
+    """Take over what an earlier leader knew and decided. Not of a job that ended, by the next one of its name."""
+    if gang.ended and any(is_alive(pod) and pod.created > gang.ended for pod in job_state.pods.values()):
+        return
     job_state.state = gang.state if gang.state in KNOWN else ""
     job_state.since, job_state.story = gang.since, gang.story
     job_state.conditions = tuple(one for one in gang.conditions if one.since)
-    job_state.recorded.submitted = _submitted(gang)
     job_state.queued_from = max(job_state.queued_from, gang.queued_from)
     job_state.short_since = short_since(gang)
     job_state.recreated = recalled(job_state, gang)
@@ -84,14 +88,11 @@ def _recall(state: LedgerState, job_state: JobState) -> None:
     job_state.backoff = gang.backoff
     job_state.not_before = gang.not_before if gang.state in PAUSES else 0.0
     job_state.ended_at = gang.ended
-    job_state.recorded.sizes = gang.sizes or None
     job_state.whole = gang.whole
     if gang.whole is None and gang.started and gang.state in RAN:  # an older version wrote it
         job_state.whole = {role: least for role, least, _ in gang.sizes}
     if gang.state == State.STARTING and gang.sizes:
         job_state.begun = {role: least for role, least, _ in gang.sizes}
-    job_state.recorded.keeps = gang.shrink_blocked_by
-    job_state.recorded.node_backoffs = frozenset(gang.node_backoffs)
     if gang.facts is not None:
         job_state.facts = gang.facts
     if gang.track:
@@ -102,15 +103,10 @@ def _recall(state: LedgerState, job_state: JobState) -> None:
         "",
     )
     job_state.recorded.observed = (*job_state.observed[:-1], gang.restart_on)
-    job_state.asked = job_state.recorded.asked = gang.asked
+    job_state.asked = gang.asked
     (state.asked.add if job_state.asked else state.asked.discard)(job_state.key)
     for bar in gang.node_backoffs:
         state.back_off_node(job_state, bar)
-
-
-def _submitted(gang: GangRecord) -> float:
-    """Of one that has ended it is not that of the next job of its name."""
-    return 0.0 if gang.ended else gang.submitted
 
 
 def _size(gang: GangRecord) -> Size | None:
@@ -127,7 +123,7 @@ def _size(gang: GangRecord) -> Size | None:
 
 def gang_gone(state: LedgerState, namespace: str, name: str, object_uid: str) -> None:
     """Somebody deleted it: nothing is recorded any more, and it is written again while its job is there."""
-    state.bury(object_uid)
+    state.gone.add(object_uid)
     known = state.gang_names.get((namespace, name))
     if known is None or known.object_uid != object_uid:
         return
@@ -155,7 +151,13 @@ def take_over(state: LedgerState, now: float) -> None:
         job_state.in_flight, job_state.desired.leaving = InFlight(), frozenset()
         job_state.recorded.granted = None
         try:
-            _recall(state, job_state)
+            gang = job_state.recorded.gang
+            if gang is not None:
+                _as_recorded(state, job_state, gang)
+                _recall(state, job_state, gang)
+            else:
+                carrier, since = job_state.recorded.carrier, job_state.recorded.carried_at
+                job_state.recorded = Recorded(carrier=carrier, carried_at=since)
             _awaited(state, job_state, now)
             charge_holds(state, job_state)
         except Exception as error:
@@ -187,6 +189,8 @@ def step_down(state: LedgerState) -> None:
     """Another replica plans: reports go to that one."""
     state.listens = math.inf
     state.held_back.clear()
+    for job_state in state.entries.values():
+        job_state.in_flight.wrote = False
     state.dirty |= {key for key, job in state.jobs.items() if job.silent}
 
 

@@ -95,8 +95,8 @@ def _refresh(state: LedgerState, key: JobKey, now: float) -> None:
 
 def _forgotten(state: LedgerState, key: JobKey, job_state: JobState) -> bool:
     """Whether nothing is left of the job; then all that is kept of it goes."""
-    if job_state.pods or job_state.recorded.gang is not None:
-        return False
+    if job_state.pods or job_state.recorded.gang is not None or job_state.in_flight.gang.sent is not None:
+        return False  # one that is being written is not that of the next job of its name
     if state.owners.lives(key, job_state.owner) and not _goes_by_another_name(state, key, job_state):
         return False
     if job_state.desired.reservations:

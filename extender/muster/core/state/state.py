@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
+from muster.core.buried import Buried
 from muster.core.devices.device_ledger import DeviceLedger
 from muster.core.devices.in_place import InPlace
 from muster.core.placement.feasibility import takes_part
@@ -78,10 +79,6 @@ class Unread(NamedTuple):
     said: str
 
 
-BURIED = 20_000
-"""Uids of pods and Gangs that are gone and not forgotten: more than can end within a request's timeout."""
-
-
 class LedgerState:
     """State across cycles; a Ledger is what a driver talks to."""
 
@@ -94,7 +91,7 @@ class LedgerState:
         # pods, by uid
         self.job_of: dict[str, JobKey] = {}
         self.versions: dict[str, int] = {}
-        self.gone: dict[str, None] = {}  # of Gangs, too; oldest first
+        self.gone = Buried()  # Gangs, too
         self.orphans: dict[str, tuple[PodRecord, float]] = {}  # apart, since when
         self.released: set[str] = set()
         self.half_done: set[str] = set()  # evictions of theirs were begun
@@ -271,12 +268,6 @@ class LedgerState:
         job_state.node_backoffs[(bar.role, bar.node)] = bar
         self.with_node_backoffs.add(job_state.key)
         self.requeue_at.add(bar.until)
-
-    def bury(self, uid: str) -> None:
-        """Remember a uid that is gone, as long as an answer about it may be on its way."""
-        self.gone[uid] = None
-        if len(self.gone) > BURIED:
-            del self.gone[next(iter(self.gone))]
 
     def product_of(self, node: str) -> str:
         """The GPU product of a node, "" where it is not known."""
