@@ -36,12 +36,12 @@ class Turns:
 
 
 class Scene:
-    """A node of each product with a GPU, and a policy that is told what to want."""
+    """A node of each product with so many GPUs, and a policy that is told what to want."""
 
-    def __init__(self, ends: int) -> None:
-        circle = self.circle = Circle(gpus=1, nodes=2)
+    def __init__(self, ends: int, gpus: int = 1) -> None:
+        circle = self.circle = Circle(gpus=gpus, nodes=2)
         if ends:
-            circle.cluster = SlowEnds(nodes=2, gpus=1)
+            circle.cluster = SlowEnds(nodes=2, gpus=gpus)
         for (name, found), product in zip(list(circle.cluster.nodes.items()), ("fast", "slow"), strict=True):
             labels = {**found.labels, PRODUCT: product, GPU_MEMORY: "40960"}
             circle.cluster.nodes[name] = replace(found, labels=labels)
@@ -118,3 +118,49 @@ def test_a_pair_that_stays_where_it_is_does_not_start_again_when_it_is_named_the
     jobs = scene.circle.ledger.snapshot(scene.circle.cluster.now).jobs
     beside = {key.name: job.grant.beside.name for key, job in jobs.items() if job.grant and job.grant.beside}
     assert beside == {"job-b": "job-a"}
+
+
+@pytest.mark.parametrize("ends", [0, 3])
+def test_who_is_to_run_beside_a_job_that_comes_from_elsewhere_does_not_take_its_gpu(ends: int) -> None:
+    """The GPU is the one's who is there, and who comes is beside it: they are the same pair."""
+    scene = Scene(ends)
+    scene.comes("ab", a=("fast", ""), b=("slow", ""))
+    (pod,) = scene.circle.pods("a")
+    scene.round(b=("fast", ""), a=("fast", "b"))
+    assert scene.on() == {"a": "fast", "b": "fast"}
+    assert scene.circle.pods("a") == [pod]
+
+
+@pytest.mark.parametrize("ends", [0, 3])
+def test_who_leaves_its_pair_for_one_with_a_job_that_comes_does_not_take_its_gpu(ends: int) -> None:
+    scene = Scene(ends, gpus=2)
+    scene.comes("xadb", x=("fast", ""), a=("fast", "x"), d=("fast", ""), b=("slow", ""))
+    (pod,) = scene.circle.pods("a")
+    scene.round(x=("fast", ""), b=("fast", ""), a=("fast", "b"), d=("slow", ""))
+    assert scene.on() == {"x": "fast", "a": "fast", "b": "fast", "d": "slow"}
+    assert scene.circle.pods("a") == [pod]
+
+
+@pytest.mark.parametrize("ends", [0, 3])
+@pytest.mark.parametrize(("owner", "guest"), ["ad", "da"])
+def test_who_leaves_its_pair_comes_to_the_gpu_of_a_third_whoever_is_named_as_its_owner(
+    ends: int, owner: str, guest: str
+) -> None:
+    scene = Scene(ends, gpus=2)
+    scene.comes("xadb", x=("fast", ""), a=("fast", "x"), d=("fast", ""), b=("slow", ""))
+    kept = scene.circle.starts()
+    before = {d.id: d.pods for d in scene.circle.devices.coordinator.devices.values()}
+    scene.round(**{"x": ("fast", ""), owner: ("fast", ""), guest: ("fast", owner), "b": ("slow", "")})
+    assert scene.on() == {"x": "fast", "a": "fast", "d": "fast", "b": "slow"}
+    assert scene.circle.starts() == kept
+    devices = scene.circle.devices.coordinator.devices.values()
+    together = {frozenset(pod for d in devices if d.id == one.id for pod in d.pods) for one in devices}
+    assert frozenset(scene.circle.pods("a") + scene.circle.pods("d")) in together, before
+
+
+@pytest.mark.parametrize("ends", [0, 3])
+def test_who_goes_beside_another_frees_its_own_gpu_in_the_same_round(ends: int) -> None:
+    scene = Scene(ends, gpus=2)
+    scene.comes("xdb", x=("fast", ""), d=("fast", ""), b=("slow", ""))
+    scene.round(d=("fast", ""), x=("fast", "d"), b=("fast", ""))
+    assert scene.on() == {"x": "fast", "d": "fast", "b": "fast"}

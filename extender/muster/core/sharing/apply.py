@@ -25,6 +25,7 @@ from muster.core.sharing.grow import grow_granted, start_granted
 from muster.core.sharing.moving import can_change, on_shared_gpus
 from muster.core.sharing.shrink import leave_all, leave_to_move, leave_whole, must_move, shrink
 from muster.types import (
+    PRODUCT,
     BoolArray,
     Grant,
     Grants,
@@ -60,7 +61,7 @@ def carry_out(
         job.key: _within(shares.details.get(row, ALONE), granted[job.key] if job.started else 0)
         for job, row in jobs
     }
-    _same_owner(grants, snapshot)
+    _owners(statement, grants)
     parts = {job.key: shares.parts.get(row, ()) for job, row in jobs} if shares.parts else {}
     why = {job.key: discreet(shares.why.get(row, ""), job.key.namespace, table) for job, row in jobs}
     # shrink: whole jobs, jobs that are placed again, single replicas
@@ -130,20 +131,30 @@ def carry_out(
     return statement
 
 
-def _same_owner(grants: dict[JobKey, Grant], snapshot: SharingSnapshot) -> None:
-    """Of two that share GPUs, and are granted to, the one that owns them stays the owner, whichever is granted a
-    place beside the other: they are the same pair, here or elsewhere."""
+def _owners(statement: Statement, grants: dict[JobKey, Grant]) -> None:
+    """Who owns the GPUs of a pair, whichever is granted a place beside the other: of two that share GPUs the one that
+    owns them; of two in place the one that has GPUs of its own where both are to be, else the one that is there. They
+    are the same pair; the other way round who is there takes the GPUs of who comes, or they stay apart."""
     for key, grant in list(grants.items()):
-        other = snapshot.jobs.get(grant.beside) if grant.beside is not None else None
-        if (
-            other is not None
-            and other.key in grants
-            and other.grant is not None
-            and other.grant.beside == key
-        ):
+        other = statement.snapshot.jobs.get(grant.beside) if grant.beside is not None else None
+        if other is None or other.key not in grants:
+            continue
+        paired = other.grant is not None and other.grant.beside == key
+        if paired or _has_there(statement, key, grant) > _has_there(statement, other.key, grant):
             alone = replace(grant, beside=None)
             grants[key] = ALONE if alone == ALONE else alone
             grants[other.key] = replace(grants[other.key], beside=key)
+
+
+def _has_there(statement: Statement, key: JobKey, grant: Grant) -> int:
+    """What a job in place has on the product that this grants: 2: GPUs, 1: a part of another one's, 0: nothing."""
+    job, nodes = statement.snapshot.jobs[key], statement.snapshot.nodes
+    role = elastic_role(job)
+    on = {member.node for member in role.on if member.node in nodes.index}
+    products = {nodes.records[nodes.index[name]].labels.get(PRODUCT, "") for name in on}
+    if not (role.devices and on and products <= {grant.product or min(products)}):
+        return 0
+    return 1 if job.grant is not None and job.grant.beside is not None else 2
 
 
 def _within(grant: Grant, count: int) -> Grant:
