@@ -177,8 +177,22 @@ def test_muster_killed_at_any_step_of_a_start_goes_on_where_it_was(
     lab: Lab, cluster: Cluster, namespace: str, fault: str
 ) -> None:
     rack = {RACK: "rack-1"}
-    lab.kill("muster-0")
+    waited = fault.endswith("PATCH gangs")  # there is a Gang already when it starts
+    if waited:
+        cluster.submit(job("holder", 2, gpus=8, node_selector=rack), namespace=namespace)
+        runs_whole(cluster, namespace, "holder", 2)
+    else:
+        lab.kill("muster-0")
     cluster.submit(job("train", 3, gpus=8, node_selector=rack), namespace=namespace)
+    if waited:
+        wait_until(
+            lambda: in_state(cluster, namespace, "job-train", "Waiting"),
+            what="it waits",
+            also=lambda: str(cluster.gangs(namespace)),
+        )
+        lab.kill("muster-0")
+        delete_job(cluster, namespace, "holder")
+        wait_until(lambda: not cluster.pods(namespace, "holder"), what="the room is free")
     before = wait_until(
         lambda: (found := gated(cluster.pods(namespace, "train"))) and len(found) == 3 and found,
         what="three gated pods exist",

@@ -441,6 +441,8 @@ class Driver:
         while not self._hands.idle and time.monotonic() < until and not self._stop.is_set():
             self._drain(0.05)
         self._drain(0.0)
+        if not self._hands.idle:
+            log.warning("requests of the last term are not answered after %.0f s", REQUEST_TIMEOUT)
 
     def _start_over(self) -> None:
         """etcd was restored from an older backup. What happened after that has not happened, and versions count

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from muster.core.state.job_state import IDLE, InFlight, Request
+from muster.core.state.in_flight import IDLE, InFlight, Request
 from muster.errors import InvariantError
 from muster.types import Evict, Nominate, Outcome, PodGone, PodSeen, Ungate
 from tests.cluster_fake import FakeCluster, Muster

@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from muster.core.actions.told_later import KEPT_EVERY
-from muster.core.ledger import Ledger
-from muster.core.state.job_state import UNTOUCHED
-from muster.points import Profile
-from muster.types import GangGone, GangRecord, GangSeen, Outcome, OwnerRecord, Phase, RecordEvent, WriteGang
+from muster.types import (
+    GangRecord,
+    OwnerRecord,
+    Phase,
+    RecordEvent,
+    WriteGang,
+)
 from tests.cluster_fake import FakeCluster, Muster
 
 
@@ -167,95 +169,3 @@ def test_the_story_of_a_job_goes_on_after_a_restart() -> None:
     ]
     assert [step.at for step in story] == sorted(step.at for step in story)
     assert story[0].cause == "needs 8 GPUs (2 replicas of 4)"
-
-
-@pytest.mark.parametrize("saved", [False, True], ids=["without a status", "with the status that it had"])
-def test_a_gang_that_somebody_deletes_and_applies_again_changes_nothing_of_its_job(saved: bool) -> None:
-    cluster = FakeCluster()
-    cluster.job("train", 2)
-    muster = Muster(cluster)
-    muster.settle()
-    known = gang(cluster, "job-train")
-    (one,) = muster.ledger.entries.values()
-    one.memory = {"a plugin": 1}
-    before = one.observed, one.whole, one.started_at, one.story, one.backoff
-    assert one.whole
-    muster.ledger.apply(GangGone("team", known.name, known.object_uid), cluster.now)
-    made = GangRecord(known.key, known.name, "by hand", owner=known.owner, version=cluster.tick())
-    if saved:
-        made = replace(known, object_uid="by hand", version=cluster.tick(), backoff=6, story=(), whole=None)
-    muster.ledger.apply(GangSeen(made), cluster.now)
-    assert (one.observed, one.whole, one.started_at, one.story, one.backoff) == before
-    cluster.gangs["team", "job-train"] = made
-    cluster.now += KEPT_EVERY
-    muster.settle()
-    assert gang(cluster, "job-train").memory == {"a plugin": 1}, "it is written again"
-    assert (gang(cluster, "job-train").whole, gang(cluster, "job-train").story) == (known.whole, known.story)
-
-
-def decided(muster: Muster, cluster: FakeCluster, job: str = "job-train") -> list[WriteGang]:
-    """A turn in which writes of the Gang of this job are not sent."""
-    cluster.now += 3.0
-    muster.sync()
-    snapshot = muster.ledger.snapshot(cluster.now)
-    actions = muster.ledger.adopt(snapshot, muster.ledger.plan(snapshot))
-    held = [a for a in actions if isinstance(a, WriteGang) and a.job.name == job]
-    for action in actions:
-        for event in cluster.carry_out(action) if action not in held else ():
-            muster.ledger.apply(event, cluster.now)
-    return held
-
-
-def test_a_gang_that_was_made_though_the_answer_is_lost_is_not_written_again() -> None:
-    cluster = FakeCluster(nodes=1)
-    cluster.job("holder", 2, gpus=4)
-    muster = Muster(cluster)
-    muster.settle()
-    cluster.job("train", 2, gpus=4)
-    (write,) = decided(muster, cluster)
-    seen, _ = cluster.carry_out(write)
-    muster.ledger.apply(seen, cluster.now)
-    muster.ledger.apply(Outcome(write, 0), cluster.now)
-    assert decided(muster, cluster) == []
-
-
-def test_places_of_a_gang_that_is_deleted_before_its_answer_comes_are_recorded_nowhere() -> None:
-    cluster = FakeCluster(nodes=1)
-    muster = Muster(cluster, Profile(carried=0))
-    cluster.job("train", 2, gpus=4)
-    (write,) = decided(muster, cluster)
-    answer = cluster.carry_out(write)
-    made = cluster.gangs.pop(("team", write.gang))
-    muster.ledger.apply(GangSeen(made), cluster.now)
-    muster.ledger.apply(GangGone("team", made.name, made.object_uid), cluster.now)
-    for event in answer:
-        muster.ledger.apply(event, cluster.now)
-    assert muster.ledger.proceed(cluster.now) == (), "no gate comes off"
-    muster.settle()
-    assert len(cluster.bound("train")) == 2, "it is written once more, and starts"
-
-
-@pytest.mark.parametrize("pods_first", [False, True])
-def test_the_next_job_of_a_name_has_nothing_of_the_one_that_ended_also_after_a_restart(
-    pods_first: bool,
-) -> None:
-    cluster = FakeCluster(nodes=1)
-    muster = Muster(cluster)
-    cluster.bare("x", "x", gpus=4)
-    muster.settle()
-    cluster.now += 1000
-    for uid in list(cluster.pods):
-        cluster.end(uid)
-    muster.settle()
-    cluster.now += 5
-    assert [one.state for one in cluster.gangs.values()] == ["Finished"]
-    cluster.pods.clear()
-    cluster.now += 5
-    cluster.bare("x", "x", gpus=4)
-    ledger = Ledger(Profile())
-    events = sorted(cluster.events(), key=lambda event: isinstance(event, GangSeen) == pods_first)
-    for event in events:
-        ledger.apply(event, cluster.now)
-    ledger.take_over(cluster.now)
-    (one,) = ledger.entries.values()
-    assert (one.facts, one.started_at, one.story) == (UNTOUCHED, 0.0, ())

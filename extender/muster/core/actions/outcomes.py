@@ -8,7 +8,8 @@ from muster.core.actions.save_learned import TEACH_EVERY
 from muster.core.actions.scale_down import shrunk
 from muster.core.gang_object.gang_codec import unqueued
 from muster.core.state.blockers import KEEPS_WHOLE, stays
-from muster.core.state.job_state import JobState, Request
+from muster.core.state.in_flight import Request
+from muster.core.state.job_state import JobState
 from muster.core.state.state import LedgerState
 from muster.types import (
     CreateProvisioningRequest,
@@ -35,15 +36,21 @@ def answered(state: LedgerState, outcome: Outcome, now: float) -> None:
         case WriteGang():
             if job_state is None:
                 return
-            again, job_state.in_flight.again = job_state.in_flight.again, False
-            if good and not again and action.status["state"] == State.RUNNING and not action.reservations:
+            flight = job_state.in_flight
+            lost, again, flight.lost, flight.again = flight.lost, flight.again, False, False
+            if (
+                good
+                and not (lost or again)
+                and action.status["state"] == State.RUNNING
+                and not action.reservations
+            ):
                 state.hear(job_state.key, now)  # nothing waits for it
             else:
                 state.dirty.add(job_state.key)
             if good:
                 job_state.in_flight.gang = job_state.in_flight.gang.taken(WriteGang)
-                if job_state.recorded.gang is None:
-                    return  # deleted since: nothing is recorded
+                if lost or job_state.recorded.gang is None:
+                    return  # of a Gang that somebody has deleted since: nothing is recorded
                 state.recorded.append(job_state.key)
                 status = action.status
                 job_state.recorded.told = (
@@ -68,10 +75,13 @@ def answered(state: LedgerState, outcome: Outcome, now: float) -> None:
                 )
                 job_state.recorded.observed_at = now
             else:
-                if outcome.status == 404:
-                    job_state.recorded.gang = None
+                if outcome.status == 404 and not lost:
+                    job_state.recorded.gang, job_state.recorded.places = None, frozenset()
                 job_state.in_flight.gang = _refused(state, job_state.in_flight.gang, outcome, now)
         case DeleteGang():
+            if job_state is not None:
+                job_state.in_flight.lost = False
+                state.dirty.add(job_state.key)
             if job_state is not None and (good or outcome.status == 404):
                 job_state.in_flight.gang = job_state.in_flight.gang.dropped(DeleteGang)
             elif job_state is not None:

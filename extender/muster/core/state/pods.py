@@ -12,8 +12,9 @@ from dataclasses import replace
 from functools import partial
 
 from muster.core.reasons.waiting import NO_PLAN
+from muster.core.state.in_flight import IDLE
 from muster.core.state.job_builder import is_alive
-from muster.core.state.job_state import IDLE, JobState, fresh_start, reopened
+from muster.core.state.job_state import JobState, fresh_start, reopened
 from muster.core.state.reservation_usage import charge_holds, charge_pod, set_holds
 from muster.core.state.state import LedgerState
 from muster.core.state.trust import of_its_namespace, trust_again, trusted

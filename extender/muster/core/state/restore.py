@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 from muster.core.progress import report_filter
+from muster.core.state.in_flight import InFlight
 from muster.core.state.job_builder import is_alive
-from muster.core.state.job_state import NO_MEMORY, InFlight, JobState, Recorded, Size
+from muster.core.state.job_state import NO_MEMORY, JobState, Recorded, Size, fresh_start
 from muster.core.state.pods import belongs, rejoin, trust_recorded
 from muster.core.state.quarantine import set_aside
 from muster.core.state.queue_time import short_since
@@ -26,27 +27,33 @@ PAUSES = tuple(state for state in State if state not in RAN)
 def gang_seen(state: LedgerState, gang: GangRecord, now: float) -> None:
     """A Gang as the watch, or the answer to a write, has it; one older than what is known is passed over."""
     if gang.object_uid in state.gone:
+        if (gone := state.entries.get(gang.key)) is not None:  # the answer to a write of it, as likely as not
+            gone.in_flight.lost = gone.in_flight.gang.sent is not None
         return
     known = state.gang_names.get((gang.key.namespace, gang.name))
     if known is not None and known.object_uid == gang.object_uid and _older(gang.version, known.version):
         return
     if known == gang:
         return  # what a write of ours answered comes by the watch, too
+    if known is not None and known.key != gang.key and known.object_uid != gang.object_uid:
+        gang_gone(state, gang.key.namespace, gang.name, known.object_uid)
     state.gang_names[(gang.key.namespace, gang.name)] = gang
     job_state = state.entries.get(gang.key)
     if job_state is None:
         job_state = state.entries[gang.key] = JobState(gang.key)
-    first = job_state.recorded.gang is None
+    before = job_state.recorded.gang
+    first, another = before is None, before is not None and before.object_uid != gang.object_uid
+    job_state.in_flight.lost |= another and job_state.in_flight.gang.sent is not None
     job_state.recorded.gang = placed_by_us(state, gang)
     job_state.recorded.places = frozenset((h.uid, h.node) for h in gang.placement if h.uid)
     owner = gang.declared_by or gang.owner
     if owner is not None and job_state.owner is None and owner.uid:
         belongs(state, job_state, owner)
     trust_recorded(state, job_state)
-    if first:
+    if first or another:
         _as_recorded(state, job_state, gang)
-        if not job_state.in_flight.wrote:
-            _recall(state, job_state, gang)
+    if first and not (job_state.in_flight.wrote or _of_the_one_before(job_state)):
+        _recall(state, job_state, gang)
     if first and owner is not None and gang.key.uid and len(state.owners.jobs_of(owner.uid)) > 1:
         rejoin(state, owner)  # its pods came first, and had to be named without it
     if job_state.desired.reservations is None:
@@ -73,10 +80,17 @@ def _as_recorded(state: LedgerState, job_state: JobState, gang: GangRecord) -> N
     recorded.asked = gang.asked
 
 
+def _of_the_one_before(job_state: JobState) -> bool:
+    """Whether its Gang is that of a job that ended, and its pods are the next one's of that name. Times of creation
+    have whole seconds."""
+    gang = job_state.recorded.gang
+    if gang is None or not gang.ended:
+        return False
+    return any(is_alive(pod) and pod.created >= math.floor(gang.ended) for pod in job_state.pods.values())
+
+
 def _recall(state: LedgerState, job_state: JobState, gang: GangRecord) -> None:
-    """Take over what an earlier leader knew and decided. Not of a job that ended, by the next one of its name."""
-    if gang.ended and any(is_alive(pod) and pod.created > gang.ended for pod in job_state.pods.values()):
-        return
+    """Take over what an earlier leader knew and decided."""
     job_state.state = gang.state if gang.state in KNOWN else ""
     job_state.since, job_state.story = gang.since, gang.story
     job_state.conditions = tuple(one for one in gang.conditions if one.since)
@@ -137,6 +151,7 @@ def gang_gone(state: LedgerState, namespace: str, name: str, object_uid: str) ->
             frozenset(),
             ("", "", "", ""),
         )
+        job_state.in_flight.lost = job_state.in_flight.gang.sent is not None
         state.dirty.add(job_state.key)
 
 
@@ -144,17 +159,20 @@ def take_over(state: LedgerState, now: float) -> None:
     """Become the one who plans: what the API says counts, intents of an earlier term are forgotten."""
     state.listens = None
     state.held_back.clear()
-    for job_state in state.entries.values():
+    for key, job_state in list(state.entries.items()):
         if job_state.desired.reservations is not None:
             set_holds(state, job_state, ())
-            job_state.desired.reservations = None
+        if _of_the_one_before(job_state):
+            state.entries[key] = job_state = _next_of_its_name(job_state)
+        job_state.desired.reservations = None
         job_state.in_flight, job_state.desired.leaving = InFlight(), frozenset()
         job_state.recorded.granted = None
         try:
             gang = job_state.recorded.gang
             if gang is not None:
                 _as_recorded(state, job_state, gang)
-                _recall(state, job_state, gang)
+                if not _of_the_one_before(job_state):
+                    _recall(state, job_state, gang)
             else:
                 carrier, since = job_state.recorded.carrier, job_state.recorded.carried_at
                 job_state.recorded = Recorded(carrier=carrier, carried_at=since)
@@ -163,6 +181,14 @@ def take_over(state: LedgerState, now: float) -> None:
         except Exception as error:
             set_aside(state, job_state.key, "apply", error, now)
         state.dirty.add(job_state.key)
+
+
+def _next_of_its_name(job_state: JobState) -> JobState:
+    """The job that its pods are of, without what was known of the one that ended."""
+    made = fresh_start(job_state)
+    created = [pod.created for pod in job_state.pods.values() if is_alive(pod)]
+    made.submitted, made.newest_pod = min(created), max(created)
+    return made
 
 
 def _awaited(state: LedgerState, job_state: JobState, now: float) -> None:

@@ -19,8 +19,9 @@ from muster.core.placement.feasibility import takes_part
 from muster.core.placement.usage import Usage
 from muster.core.progress import learned
 from muster.core.progress.estimate import declared
+from muster.core.state.in_flight import Request
 from muster.core.state.job_builder import JobBuilder
-from muster.core.state.job_state import JobState, Request
+from muster.core.state.job_state import JobState
 from muster.core.workload.counting import Counting
 from muster.core.workload.owners import Owners
 from muster.core.workload.volumes import Claim, Claims
