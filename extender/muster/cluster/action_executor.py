@@ -83,13 +83,10 @@ class ActionExecutor:
         # is told before that others run.
         self._book: WorkerPool[Sending] = WorkerPool("book", 4, self._told)
         self._aside = threading.Lock()
-        self._count = threading.Lock()
-        self._unanswered = 0
         self._talk: WorkerPool[Sending] = WorkerPool("say", 1, self._one)
 
     def carry_out(self, actions: tuple[Action, ...], term: Term | None = None) -> None:
         """Queue actions; returns at once. None of their requests is sent once the term is over (Outcome NOT_SENT)."""
-        self._counts(len(actions))
         for action in actions:
             sending = Sending(action, term)
             match action:
@@ -116,17 +113,12 @@ class ActionExecutor:
         """Forget what no thread has taken yet (a leader that stepped down): Outcome NOT_SENT for each; how many."""
         dropped = [sending for crew in (self._starts, self._book, self._talk) for sending in crew.drop()]
         self._sink([Outcome(sending.action, NOT_SENT, "the term is over") for sending in dropped])
-        self._counts(-len(dropped))
         return len(dropped)
 
     @property
     def idle(self) -> bool:
         """Whether every action has had its Outcome."""
-        return self._unanswered == 0
-
-    def _counts(self, more: int) -> None:
-        with self._count:
-            self._unanswered += more
+        return all(crew.idle for crew in (self._starts, self._book, self._talk))
 
     def call_back(self, uids: frozenset[str]) -> None:
         """Pods that are not to be ended after all: what has not begun is not done (Outcome NOT_SENT)."""
@@ -168,7 +160,6 @@ class ActionExecutor:
         if not 200 <= status < 300 and status not in (GONE, NOT_SENT):
             log.info("%s %s: %s %s", type(action).__name__, action.job, status, text)
         self._sink([*seen, Outcome(action, status, text, errand.after)])
-        self._counts(-1)
 
     def _send(self, api: Api, action: Action, seen: list[Event]) -> tuple[int, str]:
         match action:

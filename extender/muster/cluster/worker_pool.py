@@ -31,6 +31,11 @@ class WorkerPool(Generic[T]):
         """Pieces that no thread has taken yet."""
         return self._queue.qsize()
 
+    @property
+    def idle(self) -> bool:
+        """Whether all that it was given is done, or was taken back."""
+        return self._queue.unfinished_tasks == 0
+
     def drop(self) -> list[T]:
         """Take back all that no thread has taken yet: it is not done."""
         dropped: list[T] = []
@@ -39,6 +44,7 @@ class WorkerPool(Generic[T]):
                 _, _, what = self._queue.get_nowait()
             except queue.Empty:
                 return dropped
+            self._queue.task_done()
             if what is not None:
                 dropped.append(what)
 
@@ -58,3 +64,4 @@ class WorkerPool(Generic[T]):
                 return
             if not self._closed:
                 self._work(what)
+            self._queue.task_done()

@@ -29,18 +29,24 @@ class PairsLater:
         return Grants(np.ones(len(keys), dtype=np.int64), details, whole=True)
 
 
-@pytest.mark.parametrize("ends", [0, 3])
-def test_who_leaves_its_gpu_to_share_another_one_does_so_before_the_next_round(ends: int) -> None:
-    """ends: s that its pod takes to."""
-    circle, length = Circle(gpus=1, nodes=2), 1000.0
-    if ends:
-        circle.cluster = SlowEnds(nodes=2, gpus=1)
+def pairs_in_half_a_minute(circle: Circle, length: float = 1000.0) -> float:
+    """Nodes whose GPUs have memory, and in 30 s a round of `length` s, from which on PairsLater makes pairs: when."""
     for name, found in circle.cluster.nodes.items():
         circle.cluster.nodes[name] = replace(found, labels={**found.labels, GPU_MEMORY: "40960"})
     begins = (circle.cluster.now // length + 1) * length
     circle.cluster.now = begins - 30.0
     circle.profile = replace(circle.profile, shares=(PairsLater(begins),), round=length)
     circle.restart()
+    return begins
+
+
+@pytest.mark.parametrize("ends", [0, 3])
+def test_who_leaves_its_gpu_to_share_another_one_does_so_before_the_next_round(ends: int) -> None:
+    """ends: s that its pod takes to."""
+    circle = Circle(gpus=1, nodes=2)
+    if ends:
+        circle.cluster = SlowEnds(nodes=2, gpus=1)
+    begins = pairs_in_half_a_minute(circle)
     for name in "abcd":
         circle.train(name, "1", **{"gpu-memory": "10Gi"})
     circle.seconds(20)
@@ -83,18 +89,13 @@ class SlowWrites(FakeCluster):
 
 def test_who_was_granted_a_place_beside_another_while_its_gang_was_being_made_still_has_it() -> None:
     """The answer to the write that makes a Gang, and the watch, tell what Muster knew when that was sent."""
-    circle, length = Circle(gpus=1), 1000.0
-    circle.cluster = SlowWrites(nodes=1, gpus=1)
-    for name, found in circle.cluster.nodes.items():
-        circle.cluster.nodes[name] = replace(found, labels={**found.labels, GPU_MEMORY: "40960"})
-    begins = (circle.cluster.now // length + 1) * length
-    circle.cluster.now = begins - 30.0
-    circle.profile = replace(circle.profile, shares=(PairsLater(begins),), round=length)
-    circle.restart()
+    circle = Circle(gpus=1)
+    circle.cluster = cluster = SlowWrites(nodes=1, gpus=1)
+    pairs_in_half_a_minute(circle)
     circle.train("a", "1", **{"gpu-memory": "10Gi"})
     circle.seconds(28)
     assert circle.using("a") == 1
-    circle.cluster.lasts = 2.0
+    cluster.lasts = 2.0
     circle.train("b", "1", **{"gpu-memory": "10Gi"})
     circle.seconds(30)
     assert [circle.using(name) for name in "ab"] == [1, 1]

@@ -13,10 +13,7 @@ from muster.core.state.job_state import UNTOUCHED
 from muster.points import Profile
 from muster.types import DeleteGang, GangGone, GangRecord, GangSeen, Outcome, Phase, PodGone, WriteGang
 from tests.cluster_fake import FakeCluster, Muster
-
-
-def gang(cluster: FakeCluster, name: str) -> GangRecord:
-    return cluster.gangs[("team", name)]
+from tests.core.state.test_restore import gang
 
 
 @pytest.mark.parametrize("saved", [False, True], ids=["without a status", "with the status that it had"])
@@ -31,7 +28,7 @@ def test_a_gang_that_somebody_deletes_and_applies_again_changes_nothing_of_its_j
     before = one.observed, one.whole, one.started_at, one.story, one.backoff
     assert one.whole
     muster.ledger.apply(GangGone("team", known.name, known.object_uid), cluster.now)
-    made = GangRecord(known.key, known.name, "by hand", owner=known.owner, version=cluster.tick())
+    made = by_hand(cluster, known)
     if saved:
         made = replace(known, object_uid="by hand", version=cluster.tick(), backoff=6, story=(), whole=None)
     muster.ledger.apply(GangSeen(made), cluster.now)
@@ -41,6 +38,22 @@ def test_a_gang_that_somebody_deletes_and_applies_again_changes_nothing_of_its_j
     muster.settle()
     assert gang(cluster, "job-train").memory == {"a plugin": 1}, "it is written again"
     assert (gang(cluster, "job-train").whole, gang(cluster, "job-train").story) == (known.whole, known.story)
+
+
+def by_hand(cluster: FakeCluster, old: GangRecord) -> GangRecord:
+    """The Gang as somebody applies it, without a status."""
+    return GangRecord(old.key, old.name, "by hand", owner=old.owner, version=cluster.tick())
+
+
+def waits() -> tuple[FakeCluster, Muster, WriteGang]:
+    """A job for which there is no room, and the first write of its Gang, which is not sent."""
+    cluster = FakeCluster(nodes=1)
+    cluster.job("holder", 2, gpus=4)
+    muster = Muster(cluster)
+    muster.settle()
+    cluster.job("train", 2, gpus=4)
+    (write,) = decided(muster, cluster)
+    return cluster, muster, write
 
 
 def decided(muster: Muster, cluster: FakeCluster, job: str = "job-train") -> list[WriteGang]:
@@ -57,12 +70,7 @@ def decided(muster: Muster, cluster: FakeCluster, job: str = "job-train") -> lis
 
 
 def test_a_gang_that_was_made_though_the_answer_is_lost_is_not_written_again() -> None:
-    cluster = FakeCluster(nodes=1)
-    cluster.job("holder", 2, gpus=4)
-    muster = Muster(cluster)
-    muster.settle()
-    cluster.job("train", 2, gpus=4)
-    (write,) = decided(muster, cluster)
+    cluster, muster, write = waits()
     seen, _ = cluster.carry_out(write)
     muster.ledger.apply(seen, cluster.now)
     muster.ledger.apply(Outcome(write, 0), cluster.now)
@@ -112,16 +120,10 @@ def test_the_next_job_of_a_name_has_nothing_of_the_one_that_ended_also_after_a_r
 
 
 def test_a_gang_that_is_made_by_hand_while_a_write_is_answered_gets_its_status() -> None:
-    cluster = FakeCluster(nodes=1)
-    cluster.job("holder", 2, gpus=4)
-    muster = Muster(cluster)
-    muster.settle()
-    cluster.job("train", 2, gpus=4)
-    (write,) = decided(muster, cluster)
+    cluster, muster, write = waits()
     answer = cluster.carry_out(write)
     old = gang(cluster, "job-train")
-    made = GangRecord(old.key, old.name, "by hand", owner=old.owner, version=cluster.tick())
-    cluster.gangs["team", "job-train"] = made
+    cluster.gangs["team", "job-train"] = made = by_hand(cluster, old)
     for event in (GangGone("team", old.name, old.object_uid), GangSeen(made), *answer):
         muster.ledger.apply(event, cluster.now)
     for _ in range(5):
@@ -135,8 +137,7 @@ def test_a_gang_of_which_a_list_tells_the_new_one_before_the_old_one_is_gone_get
     muster = Muster(cluster)
     muster.settle()
     old = gang(cluster, "job-train")
-    made = GangRecord(old.key, old.name, "by hand", owner=old.owner, version=cluster.tick())
-    cluster.gangs["team", "job-train"] = made
+    cluster.gangs["team", "job-train"] = made = by_hand(cluster, old)
     for event in (GangSeen(made), GangGone("team", old.name, old.object_uid)):
         muster.ledger.apply(event, cluster.now)
     muster.settle()

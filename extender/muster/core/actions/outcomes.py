@@ -79,12 +79,13 @@ def answered(state: LedgerState, outcome: Outcome, now: float) -> None:
                     job_state.recorded.gang, job_state.recorded.places = None, frozenset()
                 job_state.in_flight.gang = _refused(state, job_state.in_flight.gang, outcome, now)
         case DeleteGang():
-            if job_state is not None:
-                job_state.in_flight.lost = False
-                state.dirty.add(job_state.key)
-            if job_state is not None and (good or outcome.status == 404):
+            if job_state is None:
+                return
+            job_state.in_flight.lost = False
+            state.dirty.add(job_state.key)
+            if good or outcome.status == 404:
                 job_state.in_flight.gang = job_state.in_flight.gang.dropped(DeleteGang)
-            elif job_state is not None:
+            else:
                 job_state.in_flight.gang = _refused(state, job_state.in_flight.gang, outcome, now)
         case CreateProvisioningRequest() | DeleteProvisioningRequest():
             if job_state is not None:

@@ -23,7 +23,7 @@ from muster.core.sharing.gpu_sharing import put_beside, too_slow_beside
 from muster.core.sharing.grants import ALONE, waits
 from muster.core.sharing.grow import grow_granted, start_granted
 from muster.core.sharing.moving import can_change, on_shared_gpus
-from muster.core.sharing.shrink import leave_all, leave_to_move, leave_whole, must_move, shrink
+from muster.core.sharing.shrink import label, leave_all, leave_to_move, leave_whole, must_move, shrink
 from muster.types import (
     PRODUCT,
     BoolArray,
@@ -148,11 +148,10 @@ def _owners(statement: Statement, grants: dict[JobKey, Grant]) -> None:
 
 def _has_there(statement: Statement, key: JobKey, grant: Grant) -> int:
     """What a job in place has on the product that this grants: 2: GPUs, 1: a part of another one's, 0: nothing."""
-    job, nodes = statement.snapshot.jobs[key], statement.snapshot.nodes
+    job, index = statement.snapshot.jobs[key], statement.snapshot.nodes.index
     role = elastic_role(job)
-    on = {member.node for member in role.on if member.node in nodes.index}
-    products = {nodes.records[nodes.index[name]].labels.get(PRODUCT, "") for name in on}
-    if not (role.devices and on and products <= {grant.product or min(products)}):
+    products = {label(statement, member.node, PRODUCT) for member in role.on if member.node in index}
+    if not (role.devices and products and products <= {grant.product or min(products)}):
         return 0
     return 1 if job.grant is not None and job.grant.beside is not None else 2
 

@@ -69,7 +69,7 @@ def must_move(statement: Statement, job: Job, grant: Grant, target: int) -> bool
     if grant.nodes and after - Counter(grant.nodes):
         return True
     nodes, names = statement.snapshot.nodes, list(after)
-    if grant.product and any(_label(statement, n, PRODUCT) != grant.product for n in names):
+    if grant.product and any(label(statement, n, PRODUCT) != grant.product for n in names):
         return True
     if grant.max_nodes and len(names) > grant.max_nodes:
         return True
@@ -94,9 +94,10 @@ def _nodes_after(statement: Statement, job: Job, goal: Mapping[str, int]) -> Cou
     return +names
 
 
-def _label(statement: Statement, name: str, label: str) -> str:
+def label(statement: Statement, name: str, key: str) -> str:
+    """A label of a node, "" where it has none."""
     nodes = statement.snapshot.nodes
-    return nodes.records[nodes.index[name]].labels.get(label, "")
+    return nodes.records[nodes.index[name]].labels.get(key, "")
 
 
 def shrink(statement: Statement, job: Job, target: int, grant: Grant, why: str) -> None:

@@ -55,7 +55,7 @@ class InFlight:
     pods: dict[str, Request] = field(default_factory=dict)  # about its pods, by uid, where any is
     told: tuple[str, str, str, str] = ("", "", "", "")  # by the write of its Gang, as `Recorded.told`
     leaves: frozenset[str] = frozenset()  # likewise, `Desired.leaves_whole`
-    lost: bool = False  # the Gang that it is about is gone, or is another object
+    lost: bool = False  # the Gang that the request is about is gone, or is another object
     again: bool = False  # something else was wanted since that was sent
     wrote: bool = False  # since this leader leads: what its Gang says is not recalled
 
@@ -69,6 +69,10 @@ class InFlight:
             self.pods.pop(uid, None)
         else:
             self.pods[uid] = request
+
+    def lose(self) -> None:
+        """The Gang is gone, or is another object: what is under way was about another one."""
+        self.lost = self.gang.sent is not None
 
     def on_its_way(self) -> InFlight:
         """What is still to be answered, about the Gang and the pods."""

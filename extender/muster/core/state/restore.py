@@ -28,7 +28,7 @@ def gang_seen(state: LedgerState, gang: GangRecord, now: float) -> None:
     """A Gang as the watch, or the answer to a write, has it; one older than what is known is passed over."""
     if gang.object_uid in state.gone:
         if (gone := state.entries.get(gang.key)) is not None:  # the answer to a write of it, as likely as not
-            gone.in_flight.lost = gone.in_flight.gang.sent is not None
+            gone.in_flight.lose()
         return
     known = state.gang_names.get((gang.key.namespace, gang.name))
     if known is not None and known.object_uid == gang.object_uid and _older(gang.version, known.version):
@@ -43,7 +43,8 @@ def gang_seen(state: LedgerState, gang: GangRecord, now: float) -> None:
         job_state = state.entries[gang.key] = JobState(gang.key)
     before = job_state.recorded.gang
     first, another = before is None, before is not None and before.object_uid != gang.object_uid
-    job_state.in_flight.lost |= another and job_state.in_flight.gang.sent is not None
+    if another:
+        job_state.in_flight.lose()
     job_state.recorded.gang = placed_by_us(state, gang)
     job_state.recorded.places = frozenset((h.uid, h.node) for h in gang.placement if h.uid)
     owner = gang.declared_by or gang.owner
@@ -151,7 +152,7 @@ def gang_gone(state: LedgerState, namespace: str, name: str, object_uid: str) ->
             frozenset(),
             ("", "", "", ""),
         )
-        job_state.in_flight.lost = job_state.in_flight.gang.sent is not None
+        job_state.in_flight.lose()
         state.dirty.add(job_state.key)
 
 
@@ -162,7 +163,7 @@ def take_over(state: LedgerState, now: float) -> None:
     for key, job_state in list(state.entries.items()):
         if job_state.desired.reservations is not None:
             set_holds(state, job_state, ())
-        if _of_the_one_before(job_state):
+        if anew := _of_the_one_before(job_state):
             state.entries[key] = job_state = _next_of_its_name(job_state)
         job_state.desired.reservations = None
         job_state.in_flight, job_state.desired.leaving = InFlight(), frozenset()
@@ -171,7 +172,7 @@ def take_over(state: LedgerState, now: float) -> None:
             gang = job_state.recorded.gang
             if gang is not None:
                 _as_recorded(state, job_state, gang)
-                if not _of_the_one_before(job_state):
+                if not anew:
                     _recall(state, job_state, gang)
             else:
                 carrier, since = job_state.recorded.carrier, job_state.recorded.carried_at
