@@ -478,6 +478,27 @@ BAD = [
     ({"muster.dev/speed": "1=1,1=2"}, "muster.dev/speed: expected replicas=relative speed"),
     ({"muster.dev/remaining-work": "soon"}, "muster.dev/remaining-work: expected seconds on one replica"),
     ({"muster.dev/remaining-work": "-1"}, "muster.dev/remaining-work: expected seconds on one replica"),
+    (
+        {"muster.dev/resize": "Restart"},
+        'muster.dev/resize: expected "in-place" or "restart", found "Restart"',
+    ),
+    ({"muster.dev/resize-at": "epoch"}, 'muster.dev/resize-at: expected "boundary", found "epoch"'),
+    (
+        {"muster.dev/request": "0"},
+        'muster.dev/request: expected a whole number from 1 to 10000, found "0"',
+    ),
+    ({"muster.dev/request": "10001"}, 'from 1 to 10000, found "10001"'),
+    (
+        {"muster.dev/gpu-memory": "20GB"},
+        'muster.dev/gpu-memory: expected memory of a GPU from "1Mi" to "1024Gi", found "20GB"',
+    ),
+    ({"muster.dev/gpu-memory": "0Mi"}, 'from "1Mi" to "1024Gi", found "0Mi"'),
+    ({"muster.dev/gpu-memory": "1025Gi"}, 'from "1Mi" to "1024Gi", found "1025Gi"'),
+    (
+        {"muster.dev/model": "m" * 254},
+        "muster.dev/model: expected a name of at most 253 characters, found 254",
+    ),
+    ({"muster.dev/resize": "x" * 16_385}, "muster.dev/resize: expected at most 16384 characters"),
     ({"muster.dev/released": "true"}, "muster.dev/released: expected none"),
     ({"muster.dev/plan": "[]"}, "muster.dev/plan: expected none"),
     ({"muster.dev/exposed": "true"}, "muster.dev/exposed and muster.dev/leaving: expected none"),
@@ -563,6 +584,9 @@ def test_every_built_in_owner_is_refused_by_its_template(ask: Ask, kind: str) ->
         },
         {"muster.dev/sizes": "1," * 8_189 + "10000"},
         {"muster.dev/evictable": "true", "muster.dev/placement": "scored"},
+        {"muster.dev/resize": "in-place", "muster.dev/resize-at": "boundary", "muster.dev/request": "10000"},
+        {"muster.dev/resize": "restart", "muster.dev/gpu-memory": "1048576Mi", "muster.dev/model": "m" * 253},
+        {"muster.dev/gpu-memory": "1024Gi"},
         {"muster.dev/batch-sizes": "64, 128,1000000000"},
         {"muster.dev/batch-sizes": ",".join(["1000000000"] * 64)},
         {

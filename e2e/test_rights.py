@@ -135,6 +135,17 @@ def test_of_a_status_it_writes_the_nominated_node_only(lab: Lab, kubectl: Kubect
     assert found["status"]["nominatedNodeName"] == "node-0"
 
 
+def test_break_glass_takes_what_gates_new_pods_out_of_force_and_no_other_policy(kubectl: Kubectl) -> None:
+    someone = kubectl.as_("someone", BREAK_GLASS)
+    kinds = ("mutatingadmissionpolicybinding", "validatingadmissionpolicybinding")
+    for kind in kinds:
+        assert someone("delete", kind, "muster-gate", "--dry-run=server").ok, kind
+        assert not kubectl.as_("anybody")("delete", kind, "muster-gate", "--dry-run=server").ok
+    answer = someone("delete", kinds[1], "muster-hold", "--dry-run=server")
+    assert not answer.ok
+    assert "forbidden" in answer.said
+
+
 def test_outside_of_a_hook_the_hooks_account_may_nothing(lab: Lab, kubectl: Kubectl) -> None:
     kubectl.create(pod())
     hook = kubectl.as_(HOOKS)

@@ -213,7 +213,7 @@ def release(
     """Break glass: take the gate off JOB (or --all), without plan, order or gang guarantee.
 
     kube-scheduler then places the pods as any others. What does not fit stays Pending and is listed. Needs
-    the rights of Muster's own account or of the break-glass group.
+    the rights of the break-glass group.
     """
     from muster import release as releasing
     from muster.cluster.api import Api

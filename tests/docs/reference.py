@@ -19,6 +19,7 @@ from muster import points, profiles, serve
 from muster.cli import main
 from muster.core import bounds
 from muster.core.views.view import Board
+from muster.live_recipes import SWEEP
 from muster.profiles import Recipe
 from muster.server.agent_endpoint import AgentEndpoint
 from muster.server.device_metrics import DeviceMetrics
@@ -103,6 +104,24 @@ def profile_rows() -> str:
     return table(("profile", "what decides", "plugins", "other settings", "on a cluster"), rows)
 
 
+def _only(plugin: str, kind: type, parameter: str) -> str:
+    """Where a parameter can be set, unless it is everywhere."""
+    if parameter in getattr(kind, "LEAVES_IDLE", ()):
+        return " (simulations only)"
+    return " (`true` in simulations only)" if (plugin, parameter) == (SWEEP, "restart") else ""
+
+
+def _in_code_only(kind: type, parameter: str) -> bool:
+    """Whether no configuration can set it: what the plugin itself says to a value that YAML may have."""
+    try:
+        kind(**{parameter: "text"})
+    except ValueError as error:
+        return "given in code only" in str(error)
+    except TypeError:
+        return False
+    return False
+
+
 def plugin_rows() -> str:
     """All plugins, with their parameters and defaults."""
     at = ("QueueSort", "Filter", "Score", "Share", "Adjust", "Rebalance", "Estimate", "Observe", "Wake")
@@ -110,11 +129,10 @@ def plugin_rows() -> str:
     for name, entry in sorted(points.installed().items()):
         kind = entry.load()
         plugin = kind()
-        idles = getattr(kind, "LEAVES_IDLE", ())
         parameters = [
-            f"`{f.name}` {_value(getattr(plugin, f.name))}{' (simulations only)' if f.name in idles else ''}"
+            f"`{f.name}` {_value(getattr(plugin, f.name))}{_only(name, kind, f.name)}"
             for f in fields(kind)
-            if f.init
+            if f.init and not _in_code_only(kind, f.name)
         ]
         implements = [point for point in at if isinstance(plugin, getattr(points, point))]
         where = " Simulations only." if getattr(kind, "SIMULATION_ONLY", "") else ""
