@@ -5,10 +5,15 @@ from __future__ import annotations
 import math
 import queue
 import threading
+from dataclasses import replace
 
 from muster.cluster.reader import LATER, SOON, Reader
+from muster.core.ledger import Ledger
+from muster.core.workload.volumes import VOLUMES
 from muster.errors import ClusterError
-from muster.types import ClaimSeen, Event, OwnerGone, Unreadable
+from muster.points import Profile
+from muster.types import ClaimSeen, Event, OwnerGone, PodGone, PodRecord, PodSeen, Unreadable
+from tests.cluster_fake import FakeCluster
 
 
 def test_what_is_wanted_is_read_at_once_and_again_when_it_is_due() -> None:
@@ -115,3 +120,53 @@ def test_what_is_wanted_sooner_is_read_sooner() -> None:
     assert len(heard) == 1
     reader.look(102.0)
     assert len(heard) == 2
+
+
+def test_what_is_hurried_while_it_is_being_read_is_read_once_more() -> None:
+    heard: list[Event] = []
+
+    def read(key: tuple[str, str]) -> tuple[Event, float]:
+        if not heard:
+            reader.hurry([key], 100.0)  # it is forgotten and wanted again meanwhile: this answer finds nobody
+        return ClaimSeen(*key, True), math.inf
+
+    reader: Reader[tuple[str, str]] = Reader("claims", read, heard.extend)
+    reader.want(frozenset({("team", "a")}))
+    for now in (100.0, 101.0, 102.0):
+        reader.look(now)
+    assert len(heard) == 2
+
+
+def test_a_claim_whose_last_waiting_pod_is_replaced_is_read_again_for_the_next() -> None:
+    cluster, ledger, reads = FakeCluster(nodes=1, gpus=4), Ledger(Profile()), []
+
+    def read(key: tuple[str, str]) -> tuple[Event, float]:
+        reads.append(key)
+        return ClaimSeen(*key, True), math.inf
+
+    def take(events: list[Event]) -> None:
+        for event in events:
+            ledger.apply(event, cluster.now)
+
+    def waiting(pod: PodRecord) -> PodRecord:
+        return cluster.update(pod, claims=("data",), shape=replace(pod.shape, unmodelled=(VOLUMES,)))
+
+    def turn() -> None:
+        reader.hurry(ledger.volumes.take_anew(), cluster.now)
+        reader.want(ledger.claims)
+        reader.look(cluster.now)
+
+    reader: Reader[tuple[str, str]] = Reader("claims", read, take)
+    (pod,) = cluster.job("train", 1, gpus=8)  # no node is so large
+    pod = waiting(pod)
+    take(cluster.events())
+    turn()
+    cluster.now += 1
+    cluster.delete(pod.uid)
+    (after,) = cluster.pods.values()
+    take([PodGone(pod.uid), PodSeen(waiting(after), new=True)])  # both before the reader is told again
+    cluster.now += 1
+    turn()
+    ledger.snapshot(cluster.now)
+    (job,) = ledger.jobs.values()
+    assert (job.scored, len(reads)) == ((), 2)

@@ -351,3 +351,26 @@ def test_a_watch_that_lasted_begins_recreated_at_once(
     assert nodes.round() is None
     assert nodes.round() is None
     assert server.asked == ["list", "list"]
+
+
+def test_what_a_list_told_before_a_page_of_it_failed_is_told_as_gone_by_the_next(server: Server) -> None:
+    pages: list[tuple[list[dict[str, Any]], str] | Exception] = [
+        ([node("a", 3)], "more"),
+        ClusterError("500 (too busy)", 500),
+        ([node("b", 5)], ""),
+    ]
+
+    def get(_: str) -> bytes:
+        page = pages.pop(0)
+        if isinstance(page, Exception):
+            raise page
+        return json.dumps(
+            {"metadata": {"resourceVersion": "10", "continue": page[1]}, "items": page[0]}
+        ).encode()
+
+    server.get = get  # type: ignore[method-assign]
+    reflecting = Reflecting(server)
+    assert reflecting.round() is ClusterError
+    assert reflecting.told() == ["+a"]
+    reflecting.round()
+    assert reflecting.told() == ["+b", "-a"]

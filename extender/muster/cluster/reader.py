@@ -51,6 +51,7 @@ class Reader(Generic[K]):
         self._due: dict[K, float] = {}
         self._turns: dict[str, deque[K]] = {}  # what is due, by namespace; the first one's turn is next
         self._taken: set[K] = set()  # these, and those that are being read
+        self._hurried: set[K] = set()  # of those: once more when they have been read
 
     def start(self) -> None:
         """Begin."""
@@ -74,6 +75,8 @@ class Reader(Generic[K]):
             for key in keys:
                 if key in self._due:
                     self._due[key] = min(self._due[key], at)
+                if key in self._taken:
+                    self._hurried.add(key)
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -101,6 +104,8 @@ class Reader(Generic[K]):
             finally:
                 with self._lock:
                     self._taken.discard(key)
+                    pause = 0.0 if key in self._hurried else pause
+                    self._hurried.discard(key)
                     self._due[key] = (time.monotonic() if now is None else now) + pause
 
     def _line_up(self, now: float) -> None:

@@ -202,6 +202,7 @@ class Reflector:
             for raw in page.items:
                 self._decode(raw, events, seen)
             self._sink(events)
+            self._known |= seen  # told: where a later page fails, the next list tells which of these are gone
             token = page.metadata.continue_
             if not token:
                 break

@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator
 
+from muster.core.actions.gang_names import named
 from muster.core.actions.resize_events import resized
 from muster.core.actions.save_learned import learn
 from muster.core.actions.told_later import changes_at_once, kept_for, kept_until, starts_at_once
@@ -23,7 +24,6 @@ from muster.core.state.quarantine import stumbled
 from muster.core.state.recreated import unrecorded
 from muster.core.state.reservation_usage import set_holds
 from muster.core.state.state import QUIET, LedgerState
-from muster.core.workload.identity import gang_name
 from muster.core.workload.whole import STILL, turned, whole_with
 from muster.types import Action, DeleteGang, Job, Phase, Reason, Reservation, State, Status, WriteGang
 
@@ -39,6 +39,8 @@ def diff(state: LedgerState, job_state: JobState, job: Job, status: Status, now:
         return
     if job_state.recorded.gang is None and _only_ends(job):
         return
+    if (job.suspended or job.over) and not job.reservations and job_state.planned:
+        set_holds(state, job_state, ())  # the plan knows of none: nothing more of it starts
     reservations = job_state.planned
     telling = _telling(job, status, reservations)
     if job_state.in_flight.start:
@@ -223,8 +225,7 @@ def _write(
     job_state.desired.why = state.whys.get(job_state.key, "")
     reservations = job_state.planned
     turn = state.turn(job_state.key, status)
-    name = gang_name(job_state.key.name)
-    other = state.gang_names.get((job_state.key.namespace, name))
+    name, other = named(state, job_state)
     yield WriteGang(
         job=job_state.key,
         gang=name,
@@ -250,7 +251,7 @@ def _write(
         turn=turn,
         observed=job_state.observed,
         leaves_whole=job_state.desired.leaves_whole,
-        replaces=other.object_uid if other is not None and other.key != job_state.key else "",
+        replaces=other,
         cause=f"{status.state}: {status.message}",
     )
     # That a start has begun which a pod carries was said with its first gate.

@@ -125,6 +125,8 @@ def _place_pod(state: LedgerState, pod: PodRecord, now: float) -> None:
     if pod.uid not in state.job_of and now < until:
         state.orphans[pod.uid] = (pod, since)
         state.requeue_at.add(until)
+        if pod.phase.on_node:  # whoever's it is, and although its owner is gone: what it uses counts at once
+            state.charges.charge(pod.uid, pod.node if is_alive(pod) else "", pod.shape, ours=True)
         return
     state.orphans.pop(pod.uid, None)
     join(state, pod)

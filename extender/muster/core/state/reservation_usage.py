@@ -57,6 +57,20 @@ def charge_holds(state: LedgerState, job_state: JobState) -> None:
         number += 1
 
 
+def charge_all(state: LedgerState, job_state: JobState) -> None:
+    """What its pods and places use, where others than before may be its places: who has none any more uses none."""
+    charge_holds(state, job_state)
+    placed = {reservation.uid for reservation in job_state.planned}
+    for uid, pod in job_state.pods.items():
+        if uid not in placed:
+            charge_pod(state, job_state, pod)
+
+
+def opens_charged(state: LedgerState, job_state: JobState) -> bool:
+    """Whether places that no pod has taken are charged."""
+    return state.charges.charged((job_state.key, 0))
+
+
 def _shapes(job_state: JobState) -> dict[str, Shape]:
     """What a replica that does not exist yet is expected to ask for, by role."""
     shapes = {identity.role_of(p): p.shape for p in job_state.pods.values()}

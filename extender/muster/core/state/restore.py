@@ -12,7 +12,7 @@ from muster.core.state.pods import belongs, rejoin, trust_recorded
 from muster.core.state.quarantine import set_aside
 from muster.core.state.queue_time import short_since
 from muster.core.state.recreated import recalled
-from muster.core.state.reservation_usage import charge_holds, set_holds
+from muster.core.state.reservation_usage import charge_all, set_holds
 from muster.core.state.state import LedgerState
 from muster.core.state.trust import placed_by_us
 from muster.types import GangRecord, State
@@ -58,7 +58,7 @@ def gang_seen(state: LedgerState, gang: GangRecord, now: float) -> None:
     if first and owner is not None and gang.key.uid and len(state.owners.jobs_of(owner.uid)) > 1:
         rejoin(state, owner)  # its pods came first, and had to be named without it
     if job_state.desired.reservations is None:
-        charge_holds(state, job_state)
+        charge_all(state, job_state)
     as_before = known is not None and known.state == gang.state == State.RUNNING
     if known is not None and as_before and known.placement == gang.placement and not gang.old:
         state.hear(gang.key, now)
@@ -178,7 +178,7 @@ def take_over(state: LedgerState, now: float) -> None:
                 carrier, since = job_state.recorded.carrier, job_state.recorded.carried_at
                 job_state.recorded = Recorded(carrier=carrier, carried_at=since)
             _awaited(state, job_state, now)
-            charge_holds(state, job_state)
+            charge_all(state, job_state)
         except Exception as error:
             set_aside(state, job_state.key, "apply", error, now)
         state.dirty.add(job_state.key)

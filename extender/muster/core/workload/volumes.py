@@ -26,6 +26,8 @@ class Claims:
     def __init__(self) -> None:
         self.wanted: frozenset[Claim] = frozenset()
         """To be read; a new set when it changes, since another thread reads the old one."""
+        self.anew: set[Claim] = set()
+        """Of these such as nobody waited for before: to be read at once, also where they were read long ago."""
         self._read: dict[Claim, ClaimSeen] = {}
         self._pods: dict[Claim, set[str]] = {}
         self._of: dict[str, tuple[Claim, ...]] = {}
@@ -40,6 +42,8 @@ class Claims:
         if claims:
             self._of[pod.uid] = claims
             for claim in claims:
+                if claim not in self._pods:
+                    self.anew.add(claim)
                 self._pods.setdefault(claim, set()).add(pod.uid)
             self._want()
 
@@ -52,6 +56,11 @@ class Claims:
                 del self._pods[claim]
                 self._read.pop(claim, None)
                 self._want()
+
+    def take_anew(self) -> frozenset[Claim]:
+        """What has come to be wanted since this was last asked."""
+        anew, self.anew = self.anew, set()
+        return frozenset(anew)
 
     def seen(self, found: ClaimSeen) -> frozenset[str]:
         """What was read of a claim; uids of the pods that change by it."""
