@@ -104,9 +104,9 @@ OWN: Mapping[str, float] = {
     "gavel-min-total-duration": 4.5,
     "gavel-min-total-duration-perf": -3.4,
     "gavel-fifo": 4.2,
-    "gavel-max-min-packed": 7.8,
-    "gavel-ftf-packed": 5.2,
-    "gavel-min-total-duration-packed": -4.2,
+    "gavel-max-min-packed": 2.6,
+    "gavel-ftf-packed": 3.6,
+    "gavel-min-total-duration-packed": -2.8,
     "coach": 0.2,
 }
 """The same of jobs that the profile was made for (On their papers' jobs)."""
