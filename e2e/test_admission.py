@@ -601,6 +601,16 @@ def test_good_annotations_pass_without_a_word(ask: Ask, annotations: dict[str, s
     assert answer.said == ""
 
 
+def test_a_role_that_an_operators_label_names_is_as_good_as_an_annotation(ask: Ask) -> None:
+    label = "jobset.sigs.k8s.io/replicatedjob-name"
+    named = pod(annotations={"muster.dev/roles": "driver=1,workers=4"})
+    named["metadata"]["labels"][label] = "Workers"
+    answer = ask(named)
+    assert (answer.ok, answer.said) == (True, "")
+    named["metadata"]["labels"][label] = "other"
+    assert f'unknown role "other" (label {label}): expected one of those' in ask(named).said
+
+
 def test_a_job_name_that_no_object_can_have_is_refused(ask: Ask) -> None:
     named = pod()
     named["metadata"]["labels"]["muster.dev/job"] = "My_Job"

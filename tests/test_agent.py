@@ -320,6 +320,15 @@ def test_reports_are_found_in_the_output_and_sent(server: ReportServer) -> None:
     assert server.bodies == [("/v1/report", {"step": 3.0, "loss": 0.25, "total": 100.0})]
 
 
+def test_a_bar_without_line_ends_on_stderr_hides_no_report(server: ReportServer) -> None:
+    script = (
+        r"printf '\r 30%%|###   | 3/10' >&2; sleep 0.2; echo 'muster: step=3 loss=0.25'; printf '\r 40%%' >&2"
+    )
+    done = run("sh", "-c", script, by=UNHURRIED)
+    assert done.stderr == b"\r 30%|###   | 3/10\r 40%"
+    assert server.bodies == [("/v1/report", {"step": 3.0, "loss": 0.25})]
+
+
 def test_reports_by_pattern_json_and_file(server: ReportServer, tmp_path: Path) -> None:
     pattern = ("--pattern", r"epoch (?P<epoch>\d+): loss (?P<loss>[\d.]+)")
     run("echo", "epoch 3: loss 0.5", options=pattern, by=UNHURRIED)

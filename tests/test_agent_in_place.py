@@ -546,6 +546,27 @@ def test_a_preload_that_cannot_be_forked_is_said_and_left_out(
     assert imports(heavy) == ["", "GPU-a"]
 
 
+def test_imports_may_print_more_than_a_pipe_holds(muster: PlayedMuster, start: Start, heavy: Path) -> None:
+    (heavy.parent / "talks.py").write_text("import sys\nsys.stderr.write('x' * 200_000 + '\\n')\n")
+    agent = start("--preload", "talks", command=(sys.executable, "-u", str(heavy)))
+    agent.complains("xxx")
+    muster.order(muster.ready()[0], ("GPU-a", 1))
+    agent.says("start GPU-a 1")
+
+
+def test_a_preloaded_training_that_shares_its_device_has_the_same_limit_of_memory(
+    muster: PlayedMuster, start: Start, heavy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heavy.write_text(
+        "import os, time\nprint(os.environ.get('CUDA_MPS_PINNED_DEVICE_MEM_LIMIT'), flush=True)\ntime.sleep(60)\n"
+    )
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", "/tmp/mps")
+    monkeypatch.setenv("MUSTER_GPU_MEMORY", "20480")
+    agent = start("--preload", "json", command=(sys.executable, "-u", str(heavy)))
+    muster.order(muster.ready()[0], ("GPU-a", 1))
+    agent.says("0=20480M")
+
+
 def test_what_was_preloaded_is_gone_and_the_training_starts_all_the_same(
     muster: PlayedMuster, start: Start, heavy: Path
 ) -> None:
@@ -568,6 +589,8 @@ def test_what_was_preloaded_is_gone_and_the_training_starts_all_the_same(
         (("--lock-dir", "/no"), "expected a folder, and /no is none"),
         (("--devices", "--checkpoint-signal", "KILL"), "expected a signal such as USR1, found 'KILL'"),
         (("--devices", "--gpus", "0,2"), "expected numbers from 1 to 128"),
+        (("--devices", "--gpus", "2-1"), "expected numbers from 1 to 128"),
+        (("--devices", "--gpus", "1,,2"), "expected numbers from 1 to 128"),
         (("--devices", "--grace", "-1"), "expected seconds, above 0"),
         (("--devices", "--preload", "a b"), "expected names of modules"),
     ],

@@ -364,7 +364,9 @@ def test_presets_are_listed_and_run_with_parameters_on_their_own_cluster(run: Ru
         (("--sizes", "big"), "--sizes: must be GPUS=WEIGHT,..., as 1=70,2=10,4=12,8=8; found 'big'"),
         (("--sizes", "1=0"), "--sizes: must be GPUS=WEIGHT,..., as"),
         (("--lengths", "lognormal:1h:x"), "--lengths: must be lognormal:MEDIAN:SIGMA"),
-        (("--lengths", "long"), "--lengths: must be fixed:T, uniform:T:T"),
+        (("--lengths", "long"), "--lengths: must be fixed:T, uniform:LEAST:MOST"),
+        (("--lengths", "uniform:1h:10m"), "--lengths: must be fixed:T, uniform:LEAST:MOST"),
+        (("--sizes", "1=1e400"), "--sizes: must be GPUS=WEIGHT"),
         (
             ("--sizes", "8=1", "--models", "models.json"),
             "--sizes: asks for 8 GPUs, and no model gains beyond 4",

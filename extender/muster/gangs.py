@@ -93,7 +93,7 @@ def message(gang: Gang) -> str:
 
 def in_place(gang: Gang) -> bool:
     """Whether it has GPUs in place: those that its pods train on change while they go on."""
-    return message(gang).startswith("in place: ")
+    return message(gang).startswith("in place: ") or message(gang).endswith(", in place")
 
 
 def _why(gang: Gang) -> tuple[str, str]:

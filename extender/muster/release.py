@@ -21,6 +21,7 @@ from muster.errors import ClusterError
 from muster.types import GATE, OwnerRecord, Phase, PodRecord
 
 Say = Callable[[str], None]
+HELD = "another scheduling gate is still on it, not Muster's; it is kube-scheduler's when that comes off"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +111,7 @@ def release(api: Api, pods: Sequence[PodRecord], scheduler: str, patience: float
             refused[f"{pod.namespace}/{pod.name}"] = f"{status} {message(data)}"
     say(f"gates taken off: {len(pods) - len(refused)} of {len(pods)} pods")
     left = {pod.uid: pod for pod in pods if f"{pod.namespace}/{pod.name}" not in refused}
+    held: dict[str, str] = {}
 
     def look() -> dict[str, str]:
         waiting: dict[str, str] = {}
@@ -122,6 +124,9 @@ def release(api: Api, pods: Sequence[PodRecord], scheduler: str, patience: float
             now = decode_pods.pod(data, scheduler)
             if now.uid == pod.uid and not now.phase.on_node and not now.phase.ended and not now.deleting:
                 waiting[f"{pod.namespace}/{pod.name}"] = now.refusal or "not bound yet"
+                if now.phase is Phase.HELD:  # that may take long, and is none of ours
+                    held[f"{pod.namespace}/{pod.name}"] = HELD
+                    del waiting[f"{pod.namespace}/{pod.name}"], left[pod.uid]
         return waiting
 
     attempts = tenacity.Retrying(
@@ -131,7 +136,7 @@ def release(api: Api, pods: Sequence[PodRecord], scheduler: str, patience: float
         retry_error_callback=lambda state: None if state.outcome is None else state.outcome.result(),
     )
     waiting: dict[str, str] = attempts(look) or {}
-    stuck = {**refused, **waiting}
+    stuck = {**refused, **held, **waiting}
     names = [f"{p.namespace}/{p.name}" for p in pods]
     return Released(tuple(n for n in names if n not in stuck), tuple(sorted(stuck.items())))
 

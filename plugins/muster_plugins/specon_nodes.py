@@ -74,7 +74,10 @@ class Board:
         """(N,) nodes in use that have room for one more of a shape."""
         result: BoolArray = self.open.copy()
         for resource, amount in shape.requests:
-            result &= self.free[:, self.nodes.resource_index[resource]] >= amount
+            column = self.nodes.resource_index.get(resource)
+            if column is None:  # no node has it any more, though pods with it run on
+                return np.zeros_like(result)
+            result &= self.free[:, column] >= amount
         return result
 
     def _shares(self, used: IntArray, names: Sequence[str]) -> FloatArray:

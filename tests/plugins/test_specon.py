@@ -464,3 +464,11 @@ def test_a_container_whose_owner_never_said_that_it_can_be_restarted_stays() -> 
     crowd = [container(name, "n0") for name in "bcd"]
     assert moves([container("a", "n0", CC, asked=NOW), *crowd], nodes=2) == {"a": "n1"}
     assert moves([container("a", "n0", CC, asked=NOW, resize=""), *crowd], nodes=2) == {}
+
+
+def test_a_container_whose_resource_no_node_has_any_more_stays_and_the_others_are_moved() -> None:
+    lost = replace(CPU, requests=(*CPU.requests, ("example.com/nic", 1)))
+    stays = container("stays", "n0", CC, asked=NOW)
+    stays = replace(stays, roles=tuple(replace(role, shape=lost) for role in stays.roles))
+    jobs = [stays, container("ask", "n0", CC, asked=NOW), container("a", "n0"), container("b", "n1")]
+    assert moves(jobs).keys() == {"ask"}

@@ -144,6 +144,19 @@ def test_who_may_not_read_is_told_so(
     assert ("www-authenticate" in got.headers) == (status == 401)
 
 
+def test_half_a_character_in_a_token_is_refused_as_any_other(board: Board) -> None:
+    parts = (b'{"alg": "RS256"}', b'{"aud": ["\\ud800"]}')
+    token = ".".join([*(base64.urlsafe_b64encode(part).decode().rstrip("=") for part in parts), "x"])
+
+    def asked(*_: Any) -> Any:
+        raise AssertionError("the API server is not asked about it")
+
+    with TestClient(make_service_app(board, ReviewedAccess(asked))) as client:
+        got = client.get("/v1/jobs", headers=bearer(token))
+    assert got.status_code == 401
+    assert "found one for \ud800" in got.json()["error"]
+
+
 @pytest.mark.parametrize(
     ("error", "status"), [(FloodError("too many"), 429), (ClusterError("no answer", 0), 503)]
 )

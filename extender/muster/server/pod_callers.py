@@ -12,11 +12,11 @@ from typing import Protocol
 
 from anyio import CapacityLimiter, to_thread
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse
 
 from muster.core.views.view import Board, View
 from muster.errors import ClusterError
 from muster.server.access import AUDIENCE, LONGEST, FloodError, claimed
+from muster.server.answers import AsciiResponse
 from muster.types import Job, JobKey
 
 ASKED_RATE, ASKED_BURST = 1.0, 5.0
@@ -179,7 +179,7 @@ class Refusal(Exception):  # noqa: N818  (an answer)
     ) -> None:
         super().__init__(why)
         self.result = result
-        self.response = JSONResponse({"error": why, **(more or {})}, status, headers)
+        self.response = AsciiResponse({"error": why, **(more or {})}, status, headers)
 
 
 def unauthorized(why: str) -> Refusal:

@@ -32,6 +32,7 @@ from muster.errors import ClusterError
 from muster.server.access import AUDIENCE, Access, FloodError, Verdict, claimed
 from muster.server.agent_endpoint import AgentEndpoint, Hear, agent_route
 from muster.server.agent_orders import AgentOrders
+from muster.server.answers import AsciiResponse
 from muster.server.cluster_pages import add_pages, add_pictures
 from muster.server.holder_endpoint import HolderEndpoint, Holders, holder_route
 from muster.server.kube_scheduler import Beside
@@ -105,7 +106,7 @@ def make_service_app(
 
     @app.exception_handler(HTTPException)
     async def failed(_: Request, error: HTTPException) -> JSONResponse:
-        return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+        return AsciiResponse({"error": error.detail}, error.status_code, error.headers)
 
     @app.get("/healthz")
     async def healthz() -> JSONResponse:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -235,4 +236,7 @@ def _of_the_core(name: str, key: str, value: str) -> Any:
             f"--profile {name}: {key} must be one of {', '.join(allowed)}; found {value!r}"
         )
     kinds = {spec.name: str(spec.type) for spec in dataclasses.fields(Profile)}
-    return typed(value, kinds[key], f"--profile {name}: {key}")
+    found = typed(value, kinds[key], f"--profile {name}: {key}")
+    if isinstance(found, float) and not 0.0 <= found < math.inf:
+        raise ConfigurationError(f"--profile {name}: {key} must be a number of 0 or more; found {value!r}")
+    return found

@@ -303,8 +303,8 @@ def simulate(
 @click.option(
     "--lengths",
     metavar="SPEC",
-    help="Time on the GPUs that a job asks for: fixed:T, uniform:T:T, lognormal:T:SIGMA (median), exponential:T or "
-    "philly. [lognormal:1h:1.2]",
+    help="Time on the GPUs that a job asks for: fixed:T, uniform:LEAST:MOST, lognormal:T:SIGMA (median), "
+    "exponential:T or philly. [lognormal:1h:1.2]",
 )
 @click.option("--cap", metavar="T", help="No job is longer.")
 @click.option(

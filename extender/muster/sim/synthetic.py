@@ -3,7 +3,7 @@ leaves the others as they were.
 
     arrivals   once | every:T | poisson:T (mean gap) | uniform:T (within T) | day (Philly's hours of the day)
     sizes      1=70,2=10,4=15,8=5 (GPUs=weight)
-    lengths    fixed:T | uniform:T:T | lognormal:T:SIGMA (median) | exponential:T (mean) | philly
+    lengths    fixed:T | uniform:LEAST:MOST | lognormal:T:SIGMA (median) | exponential:T (mean) | philly
     models     one of them for each job, uniform over those that gain up to its size; none: linear and rigid
 
 A length is seconds on the GPUs that the job asks for. T is 90, 90s, 5m, 1.5h or 2d.
@@ -11,6 +11,7 @@ A length is seconds on the GPUs that the job asks for. T is 90, 90s, 5m, 1.5h or
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -110,7 +111,12 @@ def _sizes(text: str, jobs: int, rng: np.random.Generator) -> IntArray:
         weights = {int(size): float(weight) for size, weight in pairs(text, "--sizes", form)}
     except ValueError:
         weights = {}
-    if not weights or min(weights) < 1 or min(weights.values()) < 0 or not sum(weights.values()):
+    if (
+        not weights
+        or min(weights) < 1
+        or min(weights.values()) < 0
+        or not 0 < sum(weights.values()) < math.inf
+    ):
         raise UsageError(f"--sizes: must be {form}; found {text!r}")
     chances = np.array(list(weights.values())) / sum(weights.values())
     found: IntArray = rng.choice(np.array(list(weights), dtype=np.int64), size=jobs, p=chances)
@@ -133,14 +139,15 @@ def _lengths(text: str, gpus: IntArray, rng: np.random.Generator) -> FloatArray:
     match kind, values:
         case "fixed", [length]:
             return np.full(jobs, length)
-        case "uniform", [least, most]:
+        case "uniform", [least, most] if least <= most:
             return rng.uniform(least, most, jobs)
         case "exponential", [mean]:
             return rng.exponential(mean, jobs)
         case "philly", []:
             return philly_lengths(gpus, rng)
     raise UsageError(
-        f"--lengths: must be fixed:T, uniform:T:T, lognormal:T:SIGMA, exponential:T or philly; found {text!r}"
+        "--lengths: must be fixed:T, uniform:LEAST:MOST, lognormal:T:SIGMA, exponential:T or philly; "
+        f"found {text!r}"
     )
 
 

@@ -172,7 +172,7 @@ class Reporter:
             self._told += 1
             if time.monotonic() >= self._due:
                 self._go = True
-            if "boundary" in fresh:
+            if fresh.get("boundary"):
                 self._hurry = self._told
             if self._thread is None or self._pid != os.getpid():
                 self._pid = os.getpid()

@@ -40,7 +40,11 @@ def restart_on(job: Job, plan: Plan, leaving: int, *, rounds: bool) -> tuple[str
         return ()
     if leaving < sum(role.bound for role in job.roles if not role.devices):  # devices leave with their pod
         return ()
-    places = (*plan.reservations.get(job.key, ()), *plan.later[job.key])
+    going = {
+        shrink.uid for shrink in plan.shrinks if shrink.job == job.key
+    }  # places of these are given up with them
+    kept = [place for place in plan.reservations.get(job.key, ()) if place.uid not in going]
+    places = (*kept, *plan.later[job.key])
     return tuple(sorted(place.node for place in places if place.role == elastic_role(job).name))
 
 

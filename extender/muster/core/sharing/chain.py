@@ -123,12 +123,14 @@ def _used(replicas: IntArray, table: Table, grants: Mapping[int, Grant]) -> IntA
 
 
 def _within(replicas: IntArray, used: IntArray, table: Table, settled: Sequence[int]) -> IntArray:
-    """Grants in order of priority and submission while they fit; one that does not fit waits."""
+    """Grants while they fit, of who has something before those that would start, by priority and submission; one that
+    does not fit waits."""
     result = np.zeros_like(replicas)
     left = table.gpus
     free = np.ones(len(table), dtype=np.int64)
     free[list(settled)] = 0
-    for row in np.lexsort((np.arange(len(table)), -table.priority, free)):
+    starts = (table.have == 0).astype(np.int64)
+    for row in np.lexsort((np.arange(len(table)), -table.priority, starts, free)):
         if used[row] <= left:
             result[row] = replicas[row]
             left -= int(used[row])

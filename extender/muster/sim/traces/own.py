@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -308,7 +309,9 @@ class Lines:
 
 def options(text: str) -> Mapping[str, Any]:
     """The overheads and rounds that a JSON workload names. ValueError where they can't be used."""
-    plain: dict[str, Any] = json.loads(text).get("options") or {}
+    plain: Any = json.loads(text).get("options") or {}
+    if not isinstance(plain, dict):
+        raise ValueError(f"options: must be an object; found {str(plain)[:40]}")
     known = {spec.name: spec.type for spec in dataclasses.fields(Options) if spec.name not in NOT_OF_A_TRACE}
     for key, value in plain.items():
         if key not in known:
@@ -316,7 +319,7 @@ def options(text: str) -> Mapping[str, Any]:
         if (
             isinstance(value, bool) != (known[key] == "bool")
             or not isinstance(value, int | float)
-            or value < 0
+            or not 0 <= value < math.inf
         ):
             raise ValueError(f"options: {key} must be {known[key]}, 0 or more; found {value!r}")
     return plain

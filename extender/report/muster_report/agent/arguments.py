@@ -148,17 +148,16 @@ def _file(text: str) -> str:
 
 
 def _sizes(text: str) -> tuple[int, ...]:
-    try:
-        first, dash, last = text.partition("-")
-        if dash:
-            found = list(range(int(first), min(int(last), 129) + 1))
-        else:
-            found = [int(one) for one in text.split(",") if one.strip()]
-    except ValueError:
-        found = [0]
-    if any(not 1 <= one <= 128 for one in found):
-        raise argparse.ArgumentTypeError(f'expected numbers from 1 to 128, "1,2,4" or "1-8", found {text!r}')
-    return tuple(sorted(set(found)))
+    found: set[int] = set()
+    for part in text.split(",") if text.strip() else ():  # as muster.dev/gpus, from which it comes
+        ends = [end.strip() for end in part.split("-")]
+        numbers = [int(end) for end in ends if re.fullmatch("[0-9]{1,3}", end)]
+        if not (len(numbers) == len(ends) <= 2 and 1 <= numbers[0] <= numbers[-1] <= 128):
+            raise argparse.ArgumentTypeError(
+                f'expected numbers from 1 to 128, "1,2,4" or "1-8", found {text!r}'
+            )
+        found.update(range(numbers[0], numbers[-1] + 1))
+    return tuple(sorted(found))
 
 
 def _seconds(text: str) -> float:

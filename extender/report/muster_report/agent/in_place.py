@@ -90,9 +90,9 @@ class InPlace:
 
     def to_the_end(self) -> NoReturn:
         """Follow Muster's orders until the command has ended by itself or the pod is asked to end; end as it did."""
+        copied = self._outputs.copied()  # what imports print, too, or they stand still at a full pipe
         if self._preloaded is not None:
             self._preloaded.wait(lambda: self._leaving is not None)
-        copied = self._outputs.copied()
         self._report()
         self._poll.start()
         while not self._over():
@@ -198,11 +198,11 @@ class InPlace:
         self._standing = self._standing.carried_out(order)
 
     def _lock(self, order: Order) -> bool:
-        taken = self._locks.take(order.devices)
-        if taken is not None and taken not in self._said:
-            self._said.add(taken)
-            say(f"device {taken}: another training still holds its lock; waiting for its end")
-        return taken is None
+        why = self._locks.take(order.devices)
+        if why is not None and why not in self._said:
+            self._said.add(why)
+            say(why)
+        return why is None
 
     # ---- the end of a child ----
 

@@ -29,6 +29,10 @@ class Lines:
         self._patterns, self._bare = patterns, bare
         self._rest = b""
 
+    def alike(self) -> Lines:
+        """For another stream: a line of the one is no end of a line of the other."""
+        return Lines(self._patterns, self._bare)
+
     def feed(self, chunk: bytes) -> list[dict[str, Any]]:
         """Reports in the lines that this chunk completes, oldest first. A carriage return ends a line, too."""
         data = self._rest + chunk

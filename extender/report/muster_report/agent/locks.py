@@ -25,10 +25,16 @@ class Locks:
         self.held: dict[str, int] = {}  # open file by device
 
     def take(self, devices: Iterable[Device]) -> str | None:
-        """Lock these. The first device that another training has the lock of, or None: all are ours."""
+        """Lock these. Why the first that can't be is not, to be tried again; None: all are ours."""
         for device in devices:
-            if self._folder is not None and device.id not in self.held and not self._take(device):
-                return device.id
+            if self._folder is None or device.id in self.held:
+                continue
+            try:
+                taken = self._take(device)
+            except OSError as error:
+                return f"device {device.id}: its lock can't be had: {error}; tried again"
+            if not taken:
+                return f"device {device.id}: another training still holds its lock; waiting for its end"
         return None
 
     def keep(self, devices: Iterable[str]) -> None:
@@ -39,10 +45,14 @@ class Locks:
             os.close(file)
 
     def _take(self, device: Device) -> bool:
-        # Whoever made it, anybody may lock it: a lock needs no right to write.
         name = quote(device.id, safe="") + (".second" if device.second else "")
         path = os.path.join(self._folder or "", f"{name}.lock")
-        file = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        # Whoever made it, anybody may lock it: a lock needs no right to write. Without O_CREAT where it is there:
+        # Linux refuses that for another user's file in a folder like /tmp (fs.protected_regular).
+        try:
+            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            file = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

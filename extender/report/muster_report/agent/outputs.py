@@ -31,6 +31,7 @@ class Outputs:
         self._selector, self._sought, self._tell = selector, sought, tell
         self._terminals: list[int] = []
         self._sources: set[int] = set()
+        self._lines: dict[int, Lines] = {}  # by where they come from
         self.theirs: dict[int, int | None] = {1: None, 2: None}
         if sought is not None:
             self._open()
@@ -50,6 +51,8 @@ class Outputs:
                 read, theirs = os.pipe()
             self.theirs[number] = theirs
             self._sources.add(read)
+            if self._sought is not None:
+                self._lines[read] = self._sought.alike()
             self._selector.register(read, selectors.EVENT_READ, number)
 
     def close_theirs(self) -> None:
@@ -67,13 +70,18 @@ class Outputs:
         except OSError:  # a terminal that the process has closed
             chunk = b""
         if not chunk or not _write(target, chunk):
+            self._ended(source)
             self._selector.unregister(source)
             self._sources.discard(source)
             os.close(source)  # nobody reads us: the process is told as it would be without us
             return False
-        if self._sought is not None:
-            self._tell(self._sought.feed(chunk))
+        if source in self._lines:
+            self._tell(self._lines[source].feed(chunk))
         return True
+
+    def _ended(self, source: int) -> None:
+        if source in self._lines:
+            self._tell(self._lines.pop(source).last())
 
     def copied(self) -> Callable[[], None]:
         """Pass it on by a thread of its own, until the function that comes back is called: it waits for the rest."""
@@ -106,8 +114,8 @@ class Outputs:
                 for _ in range(DRAINED):
                     if not self.pass_on(key.fd, key.data):
                         break
-        if self._sought is not None:
-            self._tell(self._sought.last())
+        for source in list(self._lines):
+            self._ended(source)
 
     def resize(self) -> None:
         """Terminals as large as the one that we write to (only its foreground group is told)."""

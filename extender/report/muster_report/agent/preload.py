@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from muster_report.agent.child import Child, Launcher, say
+from muster_report.agent.trainer import LIMIT
 
 PROGRAM = Path(__file__).with_name("preloaded.py")
 PATIENCE = 10.0
@@ -72,7 +73,7 @@ class Preloaded:
         go, begin = os.pipe()
         try:
             asked = {
-                "set": {name: told[name] for name in ("CUDA_VISIBLE_DEVICES",)},
+                "set": {name: told[name] for name in ("CUDA_VISIBLE_DEVICES", LIMIT) if name in told},
                 "agent": os.getpid(),
                 "foreground": self._launcher.foreground,
             }
