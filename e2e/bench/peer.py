@@ -4,7 +4,7 @@ where it says that a gang has to wait; by each one's own documentation (`sources
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from e2e.queued import API as KUEUE
 from e2e.queued import COMPLETES_WITH_FEWER, LEAST, QUEUE, created, kueue_configured, resources
 from e2e.scenario import job
 from e2e.volcano import JOBS, queue_is_open, volcano_job
+from muster import profiles
 
 OF = "bench/job"
 """The label of a job's pods, whoever makes them."""
@@ -85,6 +86,10 @@ def _volcano(namespace: str, name: str, pods: int, **what: Any) -> Made:
     return [(JOBS.format(namespace), volcano_job(name, pods, labels={OF: name}, **what))]
 
 
+RESIZE_COST: Mapping[str, float] = {"horizon": 600.0, "cost": 30.0}
+"""Seconds in the defaults of the plugin `resize-cost`."""
+
+
 def _job(name: str, pods: int, **what: Any) -> Json:
     return job(name, pods, labels={OF: name}, **what)
 
@@ -94,7 +99,8 @@ class Peer:
     """One that is compared. says: how a gang is told, in words; sources: its documentation; processes: that schedule;
     profile, order: of Muster's chart, "" where it is not in the lab; operators: of the lab; strategy: of Kueue's
     queue; partial: a gang may start with fewer pods than it asks for, and keeps those: (d) only, since the other
-    parts' gangs are whole or wait."""
+    parts' gangs are whole or wait; hurried: by how much jobs are compressed, and so the seconds that Muster's default
+    resizeCost counts in."""
 
     name: str
     says: str
@@ -108,18 +114,25 @@ class Peer:
     native: bool = False
     strategy: str = ""
     partial: bool = False
+    hurried: float = 1.0
 
     def shape(self, nodes: int, gpus: int = 8) -> Shape:
         """Its lab: the same control plane, nodes and client limits for all."""
         return Shape(
             groups=(NodeGroup(nodes, gpus),),
             chart=bool(self.profile),
-            set_values=(f"profile={self.profile}", f"order={self.order}", "config.estimate=declared")
-            if self.profile
-            else (),
+            set_values=self._values() if self.profile else (),
             operators=self.operators,
             apiserver_args=NATIVE_FLAGS,
             scheduler_args=(f"--feature-gates={NATIVE_GATE}",) if self.native else (),
+        )
+
+    def _values(self) -> tuple[str, ...]:
+        """Of Muster's chart."""
+        counted = RESIZE_COST if profiles.NAMED[self.profile].shares and self.hurried != 1.0 else {}
+        return (
+            *(f"profile={self.profile}", f"order={self.order}", "config.estimate=declared"),
+            *(f"config.pluginArgs.resize-cost.{name}={s / self.hurried:g}" for name, s in counted.items()),
         )
 
     @contextlib.contextmanager

@@ -19,6 +19,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 from e2e.bench import peer_jobs
@@ -111,7 +112,7 @@ def measure(
     def trained(place: int, peer: Peer, number: int) -> None:
         over.wait(place * APART if place < beside else 0.0)
         if not over.is_set():
-            on_a_lab(peer, number, (peer_jobs.nodes(drawing), GPUS_A_NODE), TRAINS)
+            on_a_lab(replace(peer, hurried=speed), number, (peer_jobs.nodes(drawing), GPUS_A_NODE), TRAINS)
 
     for number in range(rounds):
         all_of_them = turn([PEERS[one] for one in peers], number)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,12 @@ from click.testing import CliRunner
 from e2e.bench import peers
 from e2e.bench.__main__ import main
 from e2e.bench.figures import held_in_part
-from e2e.bench.peer import OF, PEERS, Peer, turn
+from e2e.bench.peer import OF, PEERS, RESIZE_COST, Peer, turn
 from e2e.bench.peer_jobs import Use, held, sized
 from e2e.bench.peers import Kept, rows
 from e2e.bench.report import Progress, Result
 from e2e.bench.trainings import Seen, Trained, Trainings
+from muster.points import load
 
 
 def said(part: str, *found: dict[str, Any]) -> dict[str, str]:
@@ -204,3 +206,12 @@ def test_who_waits_for_a_lab_is_not_begun_once_the_measure_is_cut_off(
     with pytest.raises(KeyboardInterrupt):
         trainings_only(monkeypatch, tmp_path / "none", on_a_lab, beside=1)
     assert len(seen) == 1
+
+
+def test_what_resizes_cost_is_as_compressed_as_the_jobs() -> None:
+    plugin = load("resize-cost")
+    assert {name: getattr(plugin, name) for name in RESIZE_COST} == RESIZE_COST
+    values = replace(PEERS["muster afs-l"], hurried=20.0).shape(8).set_values
+    assert {"config.pluginArgs.resize-cost.horizon=30", "config.pluginArgs.resize-cost.cost=1.5"} <= {*values}
+    for plain in (PEERS["muster afs-l"], replace(PEERS["muster fifo"], hurried=20.0)):
+        assert not any("resize-cost" in value for value in plain.shape(8).set_values)
