@@ -8,8 +8,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import yaml
+
 from e2e.bench import load
 from e2e.bench.course import NATIVE_FLAGS, NATIVE_GATE
+from e2e.bench.report import OUT
 from e2e.cluster import Cluster, Json
 from e2e.lab import Lab, NodeGroup, Shape
 from e2e.lab.limits import CLIENT_BURST, CLIENT_QPS
@@ -121,19 +124,22 @@ class Peer:
         return Shape(
             groups=(NodeGroup(nodes, gpus),),
             chart=bool(self.profile),
-            set_values=self._values() if self.profile else (),
+            set_values=(f"profile={self.profile}", f"order={self.order}", "config.estimate=declared")
+            if self.profile
+            else (),
+            values=(self._compressed(),) if self.profile and profiles.NAMED[self.profile].shares else (),
             operators=self.operators,
             apiserver_args=NATIVE_FLAGS,
             scheduler_args=(f"--feature-gates={NATIVE_GATE}",) if self.native else (),
         )
 
-    def _values(self) -> tuple[str, ...]:
-        """Of Muster's chart."""
-        counted = RESIZE_COST if profiles.NAMED[self.profile].shares and self.hurried != 1.0 else {}
-        return (
-            *(f"profile={self.profile}", f"order={self.order}", "config.estimate=declared"),
-            *(f"config.pluginArgs.resize-cost.{name}={s / self.hurried:g}" for name, s in counted.items()),
-        )
+    def _compressed(self) -> str:
+        """Values of Muster's chart, as a file: what `--set` has of a number with a point is text."""
+        counted = {name: seconds / self.hurried for name, seconds in RESIZE_COST.items()}
+        file = OUT / f"resize-cost-{self.hurried:g}x.yaml"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(yaml.safe_dump({"config": {"pluginArgs": {"resize-cost": counted}}}))
+        return str(file)
 
     @contextlib.contextmanager
     def configured(self, lab: Lab, cluster: Cluster, gpus: int) -> Iterator[None]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from e2e.bench import peers
@@ -211,7 +212,8 @@ def test_who_waits_for_a_lab_is_not_begun_once_the_measure_is_cut_off(
 def test_what_resizes_cost_is_as_compressed_as_the_jobs() -> None:
     plugin = load("resize-cost")
     assert {name: getattr(plugin, name) for name in RESIZE_COST} == RESIZE_COST
-    values = replace(PEERS["muster afs-l"], hurried=20.0).shape(8).set_values
-    assert {"config.pluginArgs.resize-cost.horizon=30", "config.pluginArgs.resize-cost.cost=1.5"} <= {*values}
-    for plain in (PEERS["muster afs-l"], replace(PEERS["muster fifo"], hurried=20.0)):
-        assert not any("resize-cost" in value for value in plain.shape(8).set_values)
+    (file,) = replace(PEERS["muster afs-l"], hurried=20.0).shape(8).values
+    assert yaml.safe_load(Path(file).read_text()) == {
+        "config": {"pluginArgs": {"resize-cost": {"horizon": 30.0, "cost": 1.5}}}
+    }
+    assert replace(PEERS["muster fifo"], hurried=20.0).shape(8).values == ()
