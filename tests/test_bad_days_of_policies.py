@@ -15,6 +15,7 @@ from muster import live_recipes, profiles
 from muster.types import Evict, Phase, RecordEvent, Report, Reported, WriteGang
 from tests.cluster_fake import node
 from tests.cluster_late import LateCluster, LateMuster
+from tests.told import live
 
 LIVE = sorted(
     name
@@ -73,10 +74,7 @@ def test_after_a_bad_day_every_job_has_what_it_may_have_and_no_gpu_idles_for_one
 ) -> None:
     rng = random.Random(seed)
     cluster = LateCluster(rng, nodes=3, gpus=4)
-    recipe = profiles.NAMED[name]
-    devices = bool(live_recipes.not_on_a_cluster(name, recipe, {}))
-    own = {name: live_recipes.on_a_cluster(recipe, True, "reported", devices=devices)}
-    muster = LateMuster(cluster, profiles.build(name, own=own))
+    muster = LateMuster(cluster, live(name))
     rigid: set[str] = set()
     waiting = list(JOBS)
     rng.shuffle(waiting)

@@ -341,7 +341,7 @@ class Driver:
         self._hand_over()
         self._confess()
         self._owners.want(self._ledger.unknown_owners, self._ledger.grown_owners())
-        self._claims.hurry(self._ledger.volumes.take_anew(), time.monotonic())
+        self._claims.hurry(self._ledger.new_claims(), time.monotonic())
         self._claims.want(self._ledger.claims)
         self._quotas.want(self._ledger.short)
         self._budgets.want(self._ledger.guarded)

@@ -122,11 +122,13 @@ def release(api: Api, pods: Sequence[PodRecord], scheduler: str, patience: float
             if status != 200:
                 raise ClusterError(message(data), status)
             now = decode_pods.pod(data, scheduler)
-            if now.uid == pod.uid and not now.phase.on_node and not now.phase.ended and not now.deleting:
+            if now.uid != pod.uid or now.phase.on_node or now.phase.ended or now.deleting:
+                continue
+            if now.phase is Phase.HELD:  # that may take long, and is none of ours
+                held[f"{pod.namespace}/{pod.name}"] = HELD
+                del left[pod.uid]
+            else:
                 waiting[f"{pod.namespace}/{pod.name}"] = now.refusal or "not bound yet"
-                if now.phase is Phase.HELD:  # that may take long, and is none of ours
-                    held[f"{pod.namespace}/{pod.name}"] = HELD
-                    del waiting[f"{pod.namespace}/{pod.name}"], left[pod.uid]
         return waiting
 
     attempts = tenacity.Retrying(

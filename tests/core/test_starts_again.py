@@ -8,13 +8,13 @@ from itertools import pairwise
 
 import pytest
 
-from muster import live_recipes, profiles
 from muster.core.gang_object import gang_codec
 from muster.points import Profile
 from muster.types import Evict, GangGone, Grants, Job, Outcome, Phase, SharingSnapshot, WriteGang
 from muster_plugins.pack import Pack
 from tests.cluster_fake import FakeCluster, Muster, node
 from tests.core.test_index_zero import Hall
+from tests.told import live
 
 
 @dataclass
@@ -159,11 +159,8 @@ SPEED = {"remaining_work": "9000", "speed": "1=1,2=1.9,4=3.5,8=6", "resize": "re
 def at_the_end(name: str, requests: int | None) -> dict[str, list[int]]:
     """Who runs on which indexes once a shorter job has come to one that had all GPUs of two nodes. requests: after so
     many of what follows Muster dies; None: it does not."""
-    recipe = profiles.NAMED[name]
-    devices = bool(live_recipes.not_on_a_cluster(name, recipe, {}))
-    own = {name: live_recipes.on_a_cluster(recipe, True, "reported", devices=devices)}
     hall = Hall((4, 4), ends=3, comes=4)
-    hall.profile = profiles.build(name, own=own)
+    hall.profile = live(name)
     hall.muster = Muster(hall.cluster, hall.profile)
     hall.train("a", 8, **SPEED)
     hall.turns(10)

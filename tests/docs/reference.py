@@ -115,10 +115,8 @@ def _in_code_only(kind: type, parameter: str) -> bool:
     """Whether no configuration can set it: what the plugin itself says to a value that YAML may have."""
     try:
         kind(**{parameter: "text"})
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         return "given in code only" in str(error)
-    except TypeError:
-        return False
     return False
 
 

@@ -201,6 +201,14 @@ admissionregistration.k8s.io/v1beta1
   verbs: [create]
 {{- end -}}
 
+{{/* What `muster release --all` takes out of force first: what gates new pods, and no other. */}}
+{{- define "muster.liftRule" -}}
+- apiGroups: [admissionregistration.k8s.io]
+  resources: [mutatingadmissionpolicybindings, validatingadmissionpolicybindings, mutatingwebhookconfigurations]
+  resourceNames: [{{ include "muster.name" . }}-gate]
+  verbs: [delete]
+{{- end -}}
+
 {{/* What holding the Lease takes. A create can't be limited to a name. */}}
 {{- define "muster.leaseRules" -}}
 - apiGroups: [coordination.k8s.io]

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -326,13 +325,14 @@ class Engine:
                     self.leaving.tell(training, uid, now)
                 training.placed = {}
                 changed[training] = None
-        leaving = Counter(shrink.job for shrink in plan.shrinks)
+        going: dict[JobKey, list[str]] = {}
         for shrink in plan.shrinks:
+            going.setdefault(shrink.job, []).append(shrink.uid)
             training = truth.active[shrink.job]
             self.leaving.tell(training, shrink.uid, now)
             del training.placed[shrink.uid]
             changed[training] = None
-        again = self._start_again(plan, leaving)
+        again = self._start_again(plan, going)
         # What others are still to leave is taken once it is free, by a plan of its own.
         for places in (plan.reservations, {} if self.leaving.seconds else plan.later):
             for key, reservations in places.items():
@@ -363,13 +363,13 @@ class Engine:
             self.leaving.hold(truth.active[key], plan.reservations.get(key, ()))
         return bool(changed or wishes)
 
-    def _start_again(self, plan: Plan, leaving: Mapping[JobKey, int]) -> list[JobKey]:
+    def _start_again(self, plan: Plan, going: Mapping[JobKey, Sequence[str]]) -> list[JobKey]:
         """Jobs that have left all of their places, or are told to, and start again once all of the next are free."""
         result = []
         for key in plan.shares if self.leaving.seconds else ():
             training, on = (
                 self.truth.active[key],
-                restart_on(self.jobs[key], plan, leaving[key], rounds=bool(self.profile.round)),
+                restart_on(self.jobs[key], plan, going.get(key, ()), rounds=bool(self.profile.round)),
             )
             if training.holds:
                 self.leaving.hold(training, ())

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from muster import live_recipes, profiles
-from muster.points import Profile
 from muster.types import Evict, Phase
 from tests.cluster_fake import FakeCluster, Muster, SlowEnds
-
-
-def as_on_a_cluster(name: str) -> Profile:
-    recipe = live_recipes.on_a_cluster(profiles.NAMED[name], True, "reported", devices=False)
-    return replace(profiles.build(name, own={name: recipe}), preemption=False)
+from tests.told import live
 
 
 @pytest.mark.parametrize("profile", ["max-min", "afs-l", "afs-l-packed"])
@@ -22,7 +14,7 @@ def test_a_job_that_shrinks_in_its_start_is_to_start_again_where_its_share_is_an
     profile: str,
 ) -> None:
     cluster = SlowEnds(nodes=1, gpus=4)
-    muster = Muster(cluster, as_on_a_cluster(profile))
+    muster = Muster(cluster, live(profile))
     size = {"min_replicas": "1", "max_replicas": "4"}
     cluster.job("first", 4, resize="restart", **size)
     for _ in range(6):
@@ -47,7 +39,7 @@ def test_a_job_that_shrinks_in_its_start_is_to_start_again_where_its_share_is_an
 @pytest.mark.parametrize("profile", ["coach", "termination", "reshape-restart", "sidecar-default"])
 def test_a_place_that_is_kept_for_a_successor_and_granted_to_another_stops_nobody(profile: str) -> None:
     cluster = FakeCluster(nodes=1, gpus=4)
-    muster = Muster(cluster, as_on_a_cluster(profile))
+    muster = Muster(cluster, live(profile))
     cluster.job("loses", 2)
     cluster.now += 1
     cluster.job("runs", 2, resize="restart")

@@ -62,10 +62,15 @@ def test_a_suspended_job_keeps_no_gpu(
     assert all(not gang.placement for gang in cluster.gangs.values() if gang.state == State.SUSPENDED)
 
 
+def hears(ledger: Ledger, cluster: FakeCluster) -> None:
+    """All that there is."""
+    for event in cluster.events():
+        ledger.apply(event, cluster.now)
+
+
 def plans_alone(follower: Ledger, cluster: FakeCluster, cycles: int) -> Plan:
     """What it plans once it leads."""
-    for event in cluster.events():
-        follower.apply(event, cluster.now)
+    hears(follower, cluster)
     follower.take_over(cluster.now)
     for _ in range(cycles):
         cluster.now += 60
@@ -86,8 +91,7 @@ def test_who_takes_over_has_no_gpus_charged_for_places_that_were_taken_back() ->
     actions = leader.ledger.adopt(snapshot, leader.ledger.plan(snapshot))
     (write,) = [action for action in actions if isinstance(action, WriteGang)]
     answers = cluster.carry_out(write)
-    for event in cluster.events():  # the follower sees the placement
-        follower.apply(event, cluster.now)
+    hears(follower, cluster)  # the follower sees the placement
     cluster.nodes["n0"] = replace(cluster.nodes["n0"], unschedulable=True)  # before any gate comes off
     for event in (*answers, NodeSeen(cluster.nodes["n0"])):
         leader.ledger.apply(event, cluster.now)
@@ -96,8 +100,7 @@ def test_who_takes_over_has_no_gpus_charged_for_places_that_were_taken_back() ->
     (gang,) = cluster.gangs.values()
     assert (gang.state, gang.placement) == ("Waiting", ()), "the leader takes them back"
     cluster.nodes["n0"] = replace(cluster.nodes["n0"], unschedulable=False)
-    for event in cluster.events():
-        follower.apply(event, cluster.now)
+    hears(follower, cluster)
     follower.snapshot(cluster.now)
     (status,) = plans_alone(follower, cluster, 5).statuses.values()
     assert status.state is State.STARTING
@@ -108,8 +111,7 @@ def test_who_takes_over_has_no_gpus_charged_for_a_start_whose_owner_was_deleted(
     leader, follower = Muster(cluster), Ledger(Profile())
     cluster.job("train", 4, gpus=1)
     leader.turn()  # the first gate is off; that pod carries all four places
-    for event in cluster.events():
-        follower.apply(event, cluster.now)
+    hears(follower, cluster)
     (carrier,) = [pod for pod in cluster.pods.values() if pod.phase is Phase.UNGATED]
     assert len(carrier.carries) == 4
     for pod in list(
@@ -139,8 +141,7 @@ def test_who_begins_charges_pods_of_a_deleted_owner_where_they_still_run() -> No
     for pod in list(cluster.pods.values()):
         cluster.update(pod, deleting=True, phase=Phase.ENDING)
     cluster.job("next", 4, gpus=1)
-    for event in cluster.events():
-        new.apply(event, cluster.now)
+    hears(new, cluster)
     new.take_over(cluster.now)
     plan = new.plan(new.snapshot(cluster.now))  # seconds old: whose they are is still open
     assert [s.state for key, s in plan.statuses.items() if key.name == "job-next"] == [State.WAITING]

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from muster.core.culprit import culprit
 from muster.core.state.job_state import JobState
 from muster.core.state.quarantine import FEW, SPACES, set_aside, stumbled
-from muster.core.state.reservation_usage import charge_holds, charge_pod
+from muster.core.state.reservation_usage import charge_all
 from muster.core.state.state import LedgerState
 from muster.types import Action, JobKey
 
@@ -68,8 +68,6 @@ class Adoption:
         state = self.state
         job_state.restored(before)
         try:
-            charge_holds(state, job_state)
-            for pod in job_state.pods.values():
-                charge_pod(state, job_state, pod)
+            charge_all(state, job_state)
         except Exception as error:
             stumbled(state, "adopt", error)

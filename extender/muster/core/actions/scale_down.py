@@ -27,22 +27,20 @@ from muster.types import (
 )
 
 
-def restart_on(job: Job, plan: Plan, leaving: int, *, rounds: bool) -> tuple[str, ...]:
+def restart_on(job: Job, plan: Plan, going: Collection[str], *, rounds: bool) -> tuple[str, ...]:
     """Where the elastic role of a job is to start again that leaves all of its places, while some of the next are not
     free yet; nothing of any other. Until they are, its policy must not take it for one that has few, or waits.
-    leaving: its replicas that the plan ends. rounds: the policy decides in rounds; then so for a job that waited and
-    was granted what others are still to leave: the next cycles ask nobody, and would give it to the next. Nor do they
-    know that devices come free whose pod has just gone: who finds no place until then is still on its way."""
+    going: uids of its replicas that the plan ends, whose places go with them. rounds: the policy decides in rounds;
+    then so for a job that waited and was granted what others are still to leave: the next cycles ask nobody, and
+    would give it to the next. Nor do they know that devices come free whose pod has just gone: who finds no place
+    until then is still on its way."""
     if rounds and not plan.shared and not _finds(job, plan):
         return job.restart_on
     granted = rounds and plan.shared and not job.bound
-    if job.key not in plan.later or not (leaving or job.restart_on or granted):
+    if job.key not in plan.later or not (going or job.restart_on or granted):
         return ()
-    if leaving < sum(role.bound for role in job.roles if not role.devices):  # devices leave with their pod
+    if len(going) < sum(role.bound for role in job.roles if not role.devices):  # devices leave with their pod
         return ()
-    going = {
-        shrink.uid for shrink in plan.shrinks if shrink.job == job.key
-    }  # places of these are given up with them
     kept = [place for place in plan.reservations.get(job.key, ()) if place.uid not in going]
     places = (*kept, *plan.later[job.key])
     return tuple(sorted(place.node for place in places if place.role == elastic_role(job).name))
@@ -66,7 +64,7 @@ def keep_grants(state: LedgerState, snapshot: Snapshot, plan: Plan) -> None:
         if job_state is None:
             continue
         job, going = snapshot.jobs[key], leaving.get(key, ())
-        grant, on = next_run(job, plan, len(going), rounds=state.profile.round > 0.0)
+        grant, on = next_run(job, plan, going, rounds=state.profile.round > 0.0)
         desired = job_state.desired
         again = frozenset(going if _starts_again(job, plan, going) else ())
         desired.leaves_whole = again | (desired.leaves_whole & desired.leaving)
@@ -124,9 +122,11 @@ def _finds(job: Job, plan: Plan) -> bool:
     return bool(job.bound or plan.reservations.get(job.key) or plan.later.get(job.key))
 
 
-def next_run(job: Job, plan: Plan, leaving: int, *, rounds: bool) -> tuple[Grant | None, tuple[str, ...]]:
+def next_run(
+    job: Job, plan: Plan, going: Collection[str], *, rounds: bool
+) -> tuple[Grant | None, tuple[str, ...]]:
     """What is granted to a job beside a number, and where it is to start again: see `restart_on`."""
-    on = restart_on(job, plan, leaving, rounds=rounds)
+    on = restart_on(job, plan, going, rounds=rounds)
     return (plan.grants.get(job.key) if _finds(job, plan) or not on else job.grant), on
 
 

@@ -41,7 +41,7 @@ def set_holds(state: LedgerState, job_state: JobState, reservations: tuple[Reser
 def charge_holds(state: LedgerState, job_state: JobState) -> None:
     """Holds of pods are charged by uid, open ones by number, so that none counts twice. One of a pod that is deleted
     before it was on its node is open from then on, though the pod may be there until its owner has taken note."""
-    shapes = _shapes(job_state)
+    shapes = _shapes(job_state) if job_state.planned else {}
     number = 0
     for reservation in job_state.planned:
         pod = job_state.pods.get(reservation.uid) if reservation.uid else None
@@ -62,13 +62,8 @@ def charge_all(state: LedgerState, job_state: JobState) -> None:
     charge_holds(state, job_state)
     placed = {reservation.uid for reservation in job_state.planned}
     for uid, pod in job_state.pods.items():
-        if uid not in placed:
+        if uid not in placed or not is_alive(pod):
             charge_pod(state, job_state, pod)
-
-
-def opens_charged(state: LedgerState, job_state: JobState) -> bool:
-    """Whether places that no pod has taken are charged."""
-    return state.charges.charged((job_state.key, 0))
 
 
 def _shapes(job_state: JobState) -> dict[str, Shape]:

@@ -13,7 +13,7 @@ from muster.core.state.pods import place_orphans
 from muster.core.state.quarantine import bare_job, put_aside, set_aside
 from muster.core.state.queue_time import seniority
 from muster.core.state.recreated import RETURN, recreated
-from muster.core.state.reservation_usage import charge_holds, opens_charged, set_holds
+from muster.core.state.reservation_usage import charge_holds, set_holds
 from muster.core.state.state import LedgerState
 from muster.core.state.unreadable import unread_of
 from muster.types import GPU, Job, JobKey, Nodes, Snapshot
@@ -99,8 +99,7 @@ def _forgotten(state: LedgerState, key: JobKey, job_state: JobState) -> bool:
         return False  # one that is being written is not that of the next job of its name
     if state.owners.lives(key, job_state.owner) and not _goes_by_another_name(state, key, job_state):
         return False
-    if job_state.desired.reservations or opens_charged(state, job_state):
-        set_holds(state, job_state, ())
+    set_holds(state, job_state, ())
     state.owners.forgotten(key, job_state.owner)
     state.jobs.pop(key, None)
     del state.entries[key]
@@ -123,7 +122,7 @@ def _goes_by_another_name(state: LedgerState, key: JobKey, job_state: JobState) 
 
 
 def _build(state: LedgerState, key: JobKey, job_state: JobState, now: float) -> None:
-    if job_state.desired.reservations is None and (job_state.planned or opens_charged(state, job_state)):
+    if job_state.desired.reservations is None:
         charge_holds(state, job_state)  # that of another replica's plan: what carried it may be gone
     # Owners make again what we evicted. Where nobody tells us what an owner still wants, time decides.
     returns = (

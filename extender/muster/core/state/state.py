@@ -208,6 +208,10 @@ class LedgerState:
         """Persistent volume claims to be read, by namespace and name."""
         return self.volumes.wanted
 
+    def new_claims(self) -> frozenset[Claim]:
+        """Those that nobody waited for before, since this was last asked."""
+        return self.volumes.take_anew()
+
     def grown_owners(self) -> frozenset[str]:
         """Those that got a pod since this was last asked: they may have been scaled."""
         return self.owners.grown()

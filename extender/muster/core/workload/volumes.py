@@ -26,8 +26,7 @@ class Claims:
     def __init__(self) -> None:
         self.wanted: frozenset[Claim] = frozenset()
         """To be read; a new set when it changes, since another thread reads the old one."""
-        self.anew: set[Claim] = set()
-        """Of these such as nobody waited for before: to be read at once, also where they were read long ago."""
+        self._anew: set[Claim] = set()
         self._read: dict[Claim, ClaimSeen] = {}
         self._pods: dict[Claim, set[str]] = {}
         self._of: dict[str, tuple[Claim, ...]] = {}
@@ -43,7 +42,7 @@ class Claims:
             self._of[pod.uid] = claims
             for claim in claims:
                 if claim not in self._pods:
-                    self.anew.add(claim)
+                    self._anew.add(claim)
                 self._pods.setdefault(claim, set()).add(pod.uid)
             self._want()
 
@@ -58,8 +57,9 @@ class Claims:
                 self._want()
 
     def take_anew(self) -> frozenset[Claim]:
-        """What has come to be wanted since this was last asked."""
-        anew, self.anew = self.anew, set()
+        """Those that nobody waited for before, since this was last asked: to be read at once, though they may have
+        been read long ago."""
+        anew, self._anew = self._anew, set()
         return frozenset(anew)
 
     def seen(self, found: ClaimSeen) -> frozenset[str]:

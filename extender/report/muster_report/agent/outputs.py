@@ -28,15 +28,14 @@ class Outputs:
 
     def __init__(self, selector: selectors.BaseSelector, sought: Lines | None, tell: Tell) -> None:
         """sought: finds reports in the output, which `tell` is given; None: the output is ours, untouched."""
-        self._selector, self._sought, self._tell = selector, sought, tell
+        self._selector, self._tell = selector, tell
         self._terminals: list[int] = []
-        self._sources: set[int] = set()
-        self._lines: dict[int, Lines] = {}  # by where they come from
+        self._sources: dict[int, Lines] = {}  # what is read, each with what was found in it
         self.theirs: dict[int, int | None] = {1: None, 2: None}
         if sought is not None:
-            self._open()
+            self._open(sought)
 
-    def _open(self) -> None:
+    def _open(self, sought: Lines) -> None:
         """What the process gets as stdout and stderr: one pipe for both where they are the same file for us."""
         for number in (1, 2):
             if number == 2 and os.path.sameopenfile(1, 2):
@@ -50,9 +49,7 @@ class Outputs:
             else:
                 read, theirs = os.pipe()
             self.theirs[number] = theirs
-            self._sources.add(read)
-            if self._sought is not None:
-                self._lines[read] = self._sought.alike()
+            self._sources[read] = sought.alike()
             self._selector.register(read, selectors.EVENT_READ, number)
 
     def close_theirs(self) -> None:
@@ -70,18 +67,12 @@ class Outputs:
         except OSError:  # a terminal that the process has closed
             chunk = b""
         if not chunk or not _write(target, chunk):
-            self._ended(source)
+            self._tell(self._sources.pop(source).last())
             self._selector.unregister(source)
-            self._sources.discard(source)
             os.close(source)  # nobody reads us: the process is told as it would be without us
             return False
-        if source in self._lines:
-            self._tell(self._lines[source].feed(chunk))
+        self._tell(self._sources[source].feed(chunk))
         return True
-
-    def _ended(self, source: int) -> None:
-        if source in self._lines:
-            self._tell(self._lines.pop(source).last())
 
     def copied(self) -> Callable[[], None]:
         """Pass it on by a thread of its own, until the function that comes back is called: it waits for the rest."""
@@ -114,8 +105,8 @@ class Outputs:
                 for _ in range(DRAINED):
                     if not self.pass_on(key.fd, key.data):
                         break
-        for source in list(self._lines):
-            self._ended(source)
+        for lines in self._sources.values():
+            self._tell(lines.last())
 
     def resize(self) -> None:
         """Terminals as large as the one that we write to (only its foreground group is told)."""
