@@ -210,6 +210,7 @@ def test_gavel_s_max_min_keeps_two_of_three_jobs_on_the_product_that_each_is_bes
                 )
             if all(products == {A100, T4} for products in known().values()):
                 break
+        assert all(products == {A100, T4} for products in known().values()), (number, known())
         with configured(lab, **quick("gavel-max-min-perf", SHORT)):
             wait_until(
                 as_meant, what="a round by max-min", also=lambda: f"{known()} {product_by_job(cluster)}"

@@ -159,6 +159,20 @@ def test_every_configuration_keeps_its_own_median() -> None:
     assert report_filter.samples(track) == {on(4): 10.0, on(2): 6.0}
 
 
+@pytest.mark.parametrize("times", [9.9, 10.1, 50.0])
+def test_a_gpu_that_is_ten_times_as_fast_makes_nobody_forget_the_slow_one(times: float) -> None:
+    slow = steady(started(on(2, "T4")), on(2, "T4"), 0.0, 1.0, 120.0)
+    both = steady(slow, on(2), 120.0, times, 120.0, step=120.0)
+    assert report_filter.samples(both) == {on(2, "T4"): 1.0, on(2): pytest.approx(times)}
+
+
+def test_what_is_a_thousand_times_as_much_on_another_gpu_is_in_doubt() -> None:
+    slow = steady(started(on(2, "T4")), on(2, "T4"), 0.0, 1.0, 120.0)
+    jumped = told(slow, on(2), [(130.0, 1e5)])
+    assert jumped.newest is not None
+    assert jumped.newest.step == 120.0
+
+
 def test_the_published_median_is_the_same_object_until_it_moves_by_more_than_two_percent() -> None:
     track = trained(speed=10.0)
     before = report_filter.samples(track)

@@ -248,11 +248,14 @@ PLAUSIBLE = 10.0
 
 def limit_of(medians: Mapping[Config, float], config: Config) -> float:
     """Speed beyond which nothing is believed at once: PLAUSIBLE times what is known of the configuration, of another
-    one times the growth in replicas (no job grows more than linearly); inf where nothing is known."""
+    one times the growth in replicas (no job grows more than linearly); PLAUSIBLE times that again on a GPU product
+    where nothing is known yet (one that is ten times as fast is nothing odd); inf where nothing is known at all."""
     if not medians or not config.replicas:
         return math.inf
     own = medians.get(config)
     if own is not None:
         return PLAUSIBLE * own
+    there = {c: s for c, s in medians.items() if c.product == config.product}
     count = config.replicas
-    return PLAUSIBLE * max(s * max(1.0, count / max(1, c.replicas)) for c, s in medians.items())
+    most = max(s * max(1.0, count / max(1, c.replicas)) for c, s in (there or medians).items())
+    return PLAUSIBLE * most * (1.0 if there else PLAUSIBLE)

@@ -10,10 +10,10 @@ cycle and a write are due. Nothing that is reported is trusted:
 - *A smaller step* is a late duplicate while it is no more than LAG seconds of work behind. Farther behind it is a
   restart from a checkpoint: at once where no speed was measured since the last change; else if the next report goes
   on from it while for PATIENCE seconds nobody has told more than before.
-- *A step that is too far*, by more than PLAUSIBLE (10) times the known speed over the time that has passed, is kept
-  in doubt. It is believed if the next report goes on from it, no faster than PLAUSIBLE times that; and after ODD (3)
-  in a row, each farther than the last, whatever was measured is forgotten: that was wrong. A `total` that more than
-  doubles or halves is believed when it is told twice.
+- *A step that is too far*, by more than PLAUSIBLE (10) times the known speed over the time that has passed (more on a
+  GPU product that is new to the job: `limit_of`), is kept in doubt. It is believed if the next report goes on from
+  it, no faster than PLAUSIBLE times that; and after ODD (3) in a row, each farther than the last, whatever was
+  measured is forgotten: that was wrong. A `total` that more than doubles or halves is believed when it is told twice.
 - Speeds and costs are measured from what is believed: see `measured`.
 - *Silence* begins after SILENT seconds without a report, or PAUSES times the longest pause after which the job went
   on; later where its replicas have just changed. A pause that was silence counts as one that just was none, so a
