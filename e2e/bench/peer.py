@@ -12,6 +12,7 @@ import yaml
 
 from e2e.bench import load
 from e2e.bench.course import NATIVE_FLAGS, NATIVE_GATE
+from e2e.bench.predicted import RESIZE_COST
 from e2e.bench.report import OUT
 from e2e.cluster import Cluster, Json
 from e2e.lab import Lab, NodeGroup, Shape
@@ -87,10 +88,6 @@ def _kueue_partial(namespace: str, name: str, pods: int, **what: Any) -> Made:
 
 def _volcano(namespace: str, name: str, pods: int, **what: Any) -> Made:
     return [(JOBS.format(namespace), volcano_job(name, pods, labels={OF: name}, **what))]
-
-
-RESIZE_COST: Mapping[str, float] = {"horizon": 600.0, "cost": 30.0}
-"""Seconds in the defaults of the plugin `resize-cost`."""
 
 
 def _job(name: str, pods: int, **what: Any) -> Json:

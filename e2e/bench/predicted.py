@@ -51,6 +51,8 @@ HOURS: Mapping[str, Mapping[str, float]] = {
     "tiresias-l": {"threshold": 180_000.0},
 }
 """Arguments in seconds (GPU-seconds) of plugins that decide in rounds, quanta or leases, or predict: defaults."""
+RESIZE_COST: Mapping[str, float] = {"horizon": 600.0, "cost": 30.0}
+"""Seconds in the defaults of the plugin `resize-cost`."""
 PLUGIN = {"reshape-restart": "reshape"}
 """The plugin of that profile, where its name is another."""
 
@@ -71,7 +73,7 @@ def estimated(profile: str, estimate: str) -> dict[str, str]:
 @dataclass(frozen=True)
 class Side:
     """A profile and what is set of it. resize_cost: a change has to gain more than it costs. hurried: by how much its
-    rounds, and the seconds that it counts in (HOURS), are shorter."""
+    rounds, and the seconds that it counts in (HOURS, RESIZE_COST), are shorter."""
 
     name: str
     profile: str
@@ -93,7 +95,8 @@ class Side:
         arguments = (
             {plugin: dict(given) for plugin, given in recipe.arguments.items()} if recipe.round else {}
         )
-        for plugin, given in hours(self.profile).items():
+        counted = {"resize-cost": RESIZE_COST} if self.resize_cost and recipe.shares else {}
+        for plugin, given in (hours(self.profile) | counted).items():
             arguments.setdefault(plugin, {}).update(
                 {key: seconds / self.hurried for key, seconds in given.items()}
             )

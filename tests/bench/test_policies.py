@@ -99,6 +99,14 @@ def test_leases_quanta_and_rounds_are_as_compressed_as_the_jobs(
     assert "pluginArgs" not in Side(profile, profile).settings()
 
 
+@pytest.mark.parametrize("profile", ["afs-p", "afs-l", "fifo"])
+def test_what_resizes_cost_is_as_compressed_as_the_jobs(profile: str) -> None:
+    side = Side(profile, profile, resize_cost=True, hurried=20.0)
+    given = side.settings().get("pluginArgs", {}).get("resize-cost")
+    assert given == (None if profile == "fifo" else {"horizon": 30.0, "cost": 1.5})
+    profile_of(load_settings(yaml.safe_dump(side.settings())))
+
+
 @pytest.mark.parametrize("profile", sorted(HOURS))
 @pytest.mark.parametrize("hurried", [1.0, 20.0])
 def test_a_cluster_takes_the_configuration_of_each_side(profile: str, hurried: float) -> None:
