@@ -533,6 +533,7 @@ BAD = [
     ),
     ({"muster.dev/speed": _speeds(255) + ",1=2"}, "muster.dev/speed: expected replicas=relative speed"),
     ({"muster.dev/remaining-work": "9" * 16_384}, "expected seconds on one replica, a number of 0 or more"),
+    ({"muster.dev/remaining-work": "1000000000e3"}, "a number of 0 or more and below 1e12"),
 ]
 
 

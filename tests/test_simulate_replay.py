@@ -73,6 +73,7 @@ def test_another_profile_shows_where_it_differs(tmp_path: Path) -> None:
     [
         ("{", "dump, line 1: is no snapshot: Expecting property name"),
         ("[]", "dump: is no snapshot: must be an object"),
+        ("[" * 100_000, "dump: is no snapshot: maximum recursion depth exceeded"),
         ({"version": 99}, "not a snapshot of version 2 or before: version is 99"),
         ({"version": 1, "profile": "fifo"}, "the snapshot can't be read: KeyError: 'snapshot'"),
     ],

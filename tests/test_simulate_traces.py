@@ -273,6 +273,14 @@ def test_a_bad_line_of_philly_too(tmp_path: Path, line: str, what: str) -> None:
     assert problems == (Problem(3, what, "left out"),)
 
 
+def test_what_no_pod_can_ask_for_is_left_out(tmp_path: Path) -> None:
+    text = "job,submit_s,request,duration_s,roles\na,0,1,5,\nb,0,1,5,worker=1-2/1/99999999999999999999999\n"
+    jobs, problems = jobs_of(written(tmp_path, text))
+    assert [job.name for job in jobs] == ["a"]
+    what = f"roles: cpu must be a whole number from 0 to {1 << 47}; found 99999999999999999999999"
+    assert problems == (Problem(3, what, "left out"),)
+
+
 def test_a_bad_job_of_our_json_is_told_with_its_line(tmp_path: Path) -> None:
     text = """{"muster_workload": 1, "jobs": [
   {"job": "jobs", "submit_s": 0, "request": 1, "duration_s": 5},

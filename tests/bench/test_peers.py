@@ -16,9 +16,9 @@ from e2e.bench import peers
 from e2e.bench.__main__ import main
 from e2e.bench.figures import held_in_part
 from e2e.bench.peer import OF, PEERS, Peer, turn
-from e2e.bench.predicted import RESIZE_COST
 from e2e.bench.peer_jobs import Use, held, sized
 from e2e.bench.peers import Kept, rows
+from e2e.bench.predicted import RESIZE_COST
 from e2e.bench.report import Progress, Result
 from e2e.bench.trainings import Seen, Trained, Trainings
 from muster.points import load

@@ -45,6 +45,8 @@ def test_the_schema_of_the_values_is_that_of_the_code() -> None:
         ("securityContext.readOnlyRootFilesytem=true", "'readOnlyRootFilesytem' not allowed"),
         ("tolerations[0].ky=x", "at '/tolerations/0': additional properties 'ky' not allowed"),
         ("extraContainers[0].imge=x", "additional properties 'imge' not allowed"),
+        ("podLabels.app\\.kubernetes\\.io/name=x", "at '/podLabels': invalid propertyName"),
+        ("commonLabels.helm\\.sh/chart=x", "at '/commonLabels': invalid propertyName"),
     ],
 )
 def test_a_typing_error_is_refused_by_helm_and_not_in_the_pod(value: str, said: str) -> None:

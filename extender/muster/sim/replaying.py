@@ -90,7 +90,7 @@ def _read(source: str) -> Mapping[str, Any]:
         raise UsageError(f"{source}: is empty: was the answer refused? {HOW}")
     try:
         plain = json.loads(raw)
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         line = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
         raise UsageError(f"{source}{line}: is no snapshot: {error}") from error
     if not isinstance(plain, dict):

@@ -43,7 +43,8 @@ def test_what_is_idle_is_not_kept() -> None:
 
 
 def test_dropped_is_all_that_is_awaited_and_no_pause() -> None:
-    kept = InFlight(IDLE.sends(Evict), IDLE.sends(Evict), start=True)
+    kept = InFlight(IDLE.sends(Evict), IDLE.sends(Evict), start=True, again=True)
+    kept.lose()
     kept.pods = {"sent": IDLE.sends(Ungate), "refused": Request(None, 9.0, 2)}
     kept.drop()
     assert kept == InFlight(pods={"refused": Request(None, 9.0, 2)})

@@ -81,6 +81,7 @@ class InFlight:
 
     def drop(self) -> None:
         """Nothing is awaited any more."""
-        self.gang, self.nodes, self.start = self.gang.dropped(), self.nodes.dropped(), False
+        self.gang, self.nodes = self.gang.dropped(), self.nodes.dropped()
+        self.start = self.lost = self.again = False
         for uid, request in list(self.pods.items()):
             self.keep(uid, request.dropped())

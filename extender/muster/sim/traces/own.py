@@ -20,6 +20,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
+from muster.core.bounds import AMOUNT
 from muster.sim import models as kinds
 from muster.sim import presets
 from muster.sim.models import measured
@@ -261,13 +262,15 @@ def _cluster(plain: Any) -> Cluster:
 
 
 def _checked(value: Part, where: str) -> Part:
-    """Text where text belongs, whole numbers from 0 on elsewhere; min is not above max."""
+    """Text where text belongs, whole numbers that a pod may ask for elsewhere; min is not above max."""
     for spec in dataclasses.fields(value):
         found = getattr(value, spec.name)
         if spec.type == "str" and not isinstance(found, str):
             raise ValueError(f"{where}: {spec.name} must be text; found {found!r}")
-        if spec.type == "int" and (type(found) is not int or found < 0):
-            raise ValueError(f"{where}: {spec.name} must be a whole number, 0 or more; found {found!r}")
+        if spec.type == "int" and (type(found) is not int or not 0 <= found <= AMOUNT.most):
+            raise ValueError(
+                f"{where}: {spec.name} must be a whole number from 0 to {AMOUNT.most}; found {found!r}"
+            )
     if isinstance(value, RoleSpec) and not value.min <= value.max:
         raise ValueError(f"{where}: min ({value.min}) is above max ({value.max})")
     return value
