@@ -11,6 +11,7 @@ import base64
 import contextlib
 import json
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -27,7 +28,7 @@ from e2e.kind import cluster, inside, outlived, possible_shape
 from e2e.kind.beside import Beside, left_behind
 from e2e.kind.engine import docker
 from e2e.kind.inside import Process
-from e2e.kind.tidy import left_as_found
+from e2e.kind.tidy import end_scenarios, left_as_found
 from e2e.lab import chart as charts
 from e2e.lab import complaints, credentials, ports, realnode
 from e2e.lab import nodes as fake_nodes
@@ -99,9 +100,11 @@ class KindLab:
         credentials.write(self.folder / "pki" / "ca.key", key)
         self._chart = Chart(self.folder, self.shape, self.server, {}, programs)
         self._beside = Beside(self.folder, self.server, self.shape)
+        end_scenarios(self.kubeconfig)
         if left := left_behind(self.folder):
             self._beside = Beside(self.folder, self.server, left)
             self._become(self.shape)
+            shutil.rmtree(self.folder / "training", ignore_errors=True)
         self._scale(1, {})
         self._accounts()
         return self

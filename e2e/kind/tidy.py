@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,17 @@ IN_DEFAULT = (
 )
 """Owners before their pods."""
 DEFAULT = "/api/v1/namespaces/default"
+OF_SCENARIOS = "e2e-"
+"""How the names of their namespaces begin."""
+
+
+def end_scenarios(kubeconfig: Path) -> None:
+    """Namespaces that scenarios made go: a run that was killed left them, with its jobs. Nobody else's do."""
+    path = "/api/v1/namespaces"
+    with Api(kubeconfig) as api:
+        deadline = time.monotonic() + GONE_WITHIN
+        while left := [f"{path}/{name}" for name in _names(api, path) if name.startswith(OF_SCENARIOS)]:
+            _delete_all(api, left, deadline)
 
 
 @contextlib.contextmanager
@@ -51,12 +62,17 @@ def left_as_found(kubeconfig: Path) -> Iterator[None]:
             while left := [
                 f"{path}/{name}" for path in paths for name in _names(api, path) if name not in before[path]
             ]:
-                if time.monotonic() > deadline:
-                    raise LabError(f"still there after {GONE_WITHIN:.0f} s: {', '.join(left)}")
-                for one in left:
-                    with contextlib.suppress(ApiError):
-                        _delete(api, one)
-                time.sleep(0.5)
+                _delete_all(api, left, deadline)
+
+
+def _delete_all(api: Api, left: Sequence[str], deadline: float) -> None:
+    """Asked for once more; LabError once the deadline has passed."""
+    if time.monotonic() > deadline:
+        raise LabError(f"still there after {GONE_WITHIN:.0f} s: {', '.join(left)}")
+    for one in left:
+        with contextlib.suppress(ApiError):
+            _delete(api, one)
+    time.sleep(0.5)
 
 
 def _delete(api: Api, path: str) -> None:

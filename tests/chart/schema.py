@@ -36,7 +36,7 @@ OF_KUBERNETES = {
 }
 """Types of Kubernetes' API that a value is of, as its newest client has them. Only their keys: what stands behind one
 the API server checks."""
-BY_HAND = ("digest", "resources", "port", "labels", "moreLabels", "dnsLabel", "labelKey")
+BY_HAND = ("digest", "resources", "port", "labels", "dnsLabel", "labelKey")
 Json = dict[str, Any]
 
 

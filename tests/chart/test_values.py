@@ -45,12 +45,18 @@ def test_the_schema_of_the_values_is_that_of_the_code() -> None:
         ("securityContext.readOnlyRootFilesytem=true", "'readOnlyRootFilesytem' not allowed"),
         ("tolerations[0].ky=x", "at '/tolerations/0': additional properties 'ky' not allowed"),
         ("extraContainers[0].imge=x", "additional properties 'imge' not allowed"),
-        ("podLabels.app\\.kubernetes\\.io/name=x", "at '/podLabels': invalid propertyName"),
-        ("commonLabels.helm\\.sh/chart=x", "at '/commonLabels': invalid propertyName"),
     ],
 )
 def test_a_typing_error_is_refused_by_helm_and_not_in_the_pod(value: str, said: str) -> None:
     assert said in refused(IMAGE, value)
+
+
+@pytest.mark.parametrize(
+    ("value", "label"), [("podLabels", "app.kubernetes.io/name"), ("commonLabels", "helm.sh/chart")]
+)
+def test_a_label_that_the_chart_sets_is_refused(value: str, label: str) -> None:
+    said = refused(IMAGE, f"{value}.{label.replace('.', chr(92) + '.')}=x")
+    assert f"{value}: expected labels beside the chart's own, found {label}" in said
 
 
 @pytest.mark.parametrize(

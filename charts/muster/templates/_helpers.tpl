@@ -320,6 +320,13 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "muster.account" . }}
 {{- fail "tls.certManager.issuerRef.name: with tls.mode: certManager it must name an Issuer, or with kind: ClusterIssuer a ClusterIssuer." -}}
 {{- end -}}
 {{- include "muster.refuseTwice" . -}}
+{{- range $value := list "commonLabels" "podLabels" -}}
+{{- range $label, $_ := index $.Values $value -}}
+{{- if has $label (list "app.kubernetes.io/name" "app.kubernetes.io/instance" "app.kubernetes.io/version" "app.kubernetes.io/managed-by" "helm.sh/chart") -}}
+{{- fail (printf "%s: expected labels beside the chart's own, found %s, which it sets: the Service and the budget select by such. Objects are named by nameOverride." $value $label) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- with (default (dict) .Values.config).profiles -}}
 {{- $known := splitList " " (include "muster.profiles" $) -}}
 {{- $own := list -}}
