@@ -159,6 +159,29 @@ def test_every_configuration_keeps_its_own_median() -> None:
     assert report_filter.samples(track) == {on(4): 10.0, on(2): 6.0}
 
 
+def test_a_cold_cache_makes_nobody_forget_what_other_numbers_of_replicas_gave() -> None:
+    two = steady(started(on(2)), on(2), 0.0, 4.0, 120.0)
+    cold = steady(two, on(8), 120.0, 0.5, 60.0, step=480.0)
+    assert report_filter.samples(cold)[on(8)] == 0.5
+    warm = steady(cold, on(8), 190.0, 13.0, 120.0, step=520.0)
+    assert report_filter.samples(warm) == {on(2): 4.0, on(8): 13.0}
+
+
+def test_one_node_for_sixteen_is_fifteen_times_as_fast_over_a_slow_network() -> None:
+    spread = replace(on(16), nodes=(1,) * 16)
+    apart = steady(started(spread), spread, 0.0, 0.4, 120.0)
+    packed = steady(apart, on(8), 120.0, 6.0, 120.0, step=48.0)
+    assert report_filter.samples(packed) == {spread: 0.4, on(8): 6.0}
+
+
+def test_a_restart_on_a_slow_gpu_is_not_taken_for_a_late_report_of_a_fast_one() -> None:
+    fast = steady(started(on(64)), on(64), 0.0, 100.0, 120.0)
+    slow = steady(fast, on(1, "T4"), 120.0, 0.5, 60.0, step=12_000.0)
+    crashed = steady(slow, on(1, "T4"), 190.0, 0.5, 60.0, step=11_800.0)
+    assert crashed.newest is not None
+    assert crashed.newest.step == 11_830.0
+
+
 @pytest.mark.parametrize("times", [9.9, 10.1, 50.0])
 def test_a_gpu_that_is_ten_times_as_fast_makes_nobody_forget_the_slow_one(times: float) -> None:
     slow = steady(started(on(2, "T4")), on(2, "T4"), 0.0, 1.0, 120.0)
@@ -285,6 +308,22 @@ def test_the_cost_of_a_restart_is_the_time_until_training_is_where_it_was() -> N
     # the 5 s before the change go: 40 / 10 = 4 s; 200 - 120 - 4 = 76.
     assert report_filter.costs(track) == (pytest.approx(76.0),)
     assert track.change is None
+
+
+def test_what_was_done_before_all_stood_still_is_no_end_of_the_change() -> None:
+    """Whoever reports goes on, and tells once more of the steps before: the standstill is seen in the end."""
+    known = steady(steady(started(on(4)), on(4), 0.0, 10.0, 120.0), on(8), 120.0, 20.0, 120.0, step=1200.0)
+    four = steady(known, on(4), 240.0, 10.0, 120.0, step=3600.0)
+    grown = told(four, on(8), [(365.0, 4850.0), (375.0, 4850.0)])
+    assert report_filter.costs(grown) == report_filter.costs(four)
+    after = steady(grown, on(8), 395.0, 20.0, 60.0, step=4850.0)
+    assert report_filter.costs(after)[-1] == pytest.approx(30.0, abs=1.0)
+
+
+def test_a_batch_size_that_a_job_is_told_restarts_nothing() -> None:
+    track = trained()
+    other = steady(track, replace(on(4), batch=64), 120.0, 12.0, 60.0, step=1200.0)
+    assert (report_filter.costs(other), other.change) == ((), None)
 
 
 def test_a_change_that_loses_nothing_costs_next_to_nothing() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -247,15 +247,22 @@ PLAUSIBLE = 10.0
 
 
 def limit_of(medians: Mapping[Config, float], config: Config) -> float:
-    """Speed beyond which nothing is believed at once: PLAUSIBLE times what is known of the configuration, of another
-    one times the growth in replicas (no job grows more than linearly); PLAUSIBLE times that again on a GPU product
-    where nothing is known yet (one that is ten times as fast is nothing odd); inf where nothing is known at all."""
+    """Speed beyond which nothing is believed at once: PLAUSIBLE times what is known of the configuration. Of one that
+    is new to the job PLAUSIBLE times that again, from the fastest other one times the growth in replicas (no job
+    grows more than linearly): another GPU, one node for sixteen, or a sixteenth of the batch may well be ten times as
+    fast. inf where nothing is known at all."""
     if not medians or not config.replicas:
         return math.inf
     own = medians.get(config)
     if own is not None:
         return PLAUSIBLE * own
-    there = {c: s for c, s in medians.items() if c.product == config.product}
     count = config.replicas
-    most = max(s * max(1.0, count / max(1, c.replicas)) for c, s in (there or medians).items())
-    return PLAUSIBLE * most * (1.0 if there else PLAUSIBLE)
+    return PLAUSIBLE**2 * max(s * max(1.0, count / max(1, c.replicas)) for c, s in medians.items())
+
+
+def doubted(track: Track) -> Track:
+    """What was measured is wrong: what is known of this configuration; where nothing is, all."""
+    config = track.config
+    medians = {c: s for c, s in track.medians.items() if c != config} if config in track.medians else {}
+    speeds = tuple((c, s) for c, s in track.speeds if c in medians)
+    return replace(track, speeds=speeds, medians=medians, limit=limit_of(medians, config))

@@ -7,19 +7,20 @@
   seconds after a change and up to the second report after it. One speed every QUICK seconds, then every CALM; the
   median of the last KEPT of a configuration counts, published from two that agree (within a factor of AGREE) or
   three, and again when it has moved by more than TOLD. A speed beyond the limit is left out; ODD in a row are
-  believed instead of all earlier ones.
+  believed instead of the earlier ones of this configuration, and of all where those don't explain it.
 - *Replicas that join* are bound long before they take part (an image to pull, a framework to import), and the
   others go on meanwhile. What is measured while the job tells another number of `workers` than are bound (in place:
   than its GPUs or pods) does not count. Where it tells none, what is as fast as before (within ALIKE) does not count
   for the first JOINING seconds.
 - *Beside another job* on the same GPU is a configuration of its own (`Config.beside`), in which speeds count once
   that one trains, too (`core.state.neighbours`), and are published from BESIDE of them. That another one sits down
-  or leaves is no change that costs: nothing of the job was restarted.
-- *The cost of a change*: from the last report before it (at most RECENT seconds before) until the first that has
-  passed its step, less what those steps would have taken: at the old speed as far as the time before the change
-  goes, the others at the new one. Changes before that are one change. Time spent waiting after a stop is not
-  counted. A job that never reports: until all of its replicas are bound again, if it had none meanwhile; where some
-  went on, nobody knows how long training stood still.
+  or leaves is no change that costs, nor is another batch size: nothing of the job was restarted.
+- *The cost of a change*: from the last report before it (at most RECENT seconds before) until the new speed is
+  measured and its step is passed, less what the steps between would have taken: at the old speed as far as the time
+  before the change goes, the others at the new one. (The first report beyond its step says too little: who goes on
+  may tell then what was done before all stood still for those that join.) Changes before that are one change. Time
+  spent waiting after a stop is not counted. A job that never reports: until all of its replicas are bound again, if
+  it had none meanwhile; where some went on, nobody knows how long training stood still.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from dataclasses import replace
 from statistics import median_low
 
 from muster.core.devices.slots import SUFFIX
-from muster.core.progress.history import CONFIGS, COSTS, KEPT, Change, Point, Track, limit_of
+from muster.core.progress.history import CONFIGS, COSTS, KEPT, Change, Point, Track, doubted, limit_of
 from muster.types import Config
 
 QUICK, CALM = 2.0, 10.0
@@ -93,7 +94,9 @@ def measured(track: Track, point: Point) -> Track:
         odd = track.odd + 1
         if odd < ODD:
             return replace(track, base=point, odd=odd)
-        speeds, track = (), replace(track, speeds=(), medians={}, limit=math.inf)
+        speeds = ()
+        while speed > track.limit:
+            track = doubted(track)
     speeds = (*speeds, speed)[-KEPT:]
     batch = units / steps if track.batch else 0.0
     kept = (*((c, s) for c, s in track.speeds if c != track.config), (track.config, speeds))[-CONFIGS:]
@@ -153,7 +156,7 @@ def changed(track: Track, config: Config, now: float, cause: str, whole: bool = 
     if config != track.config:
         if change is not None and change.passed is not None:  # measured but for its speed, which never came
             track, change = closed(track, late=True), None
-        restarts = replace(config, beside="") != replace(track.config, beside="")
+        restarts = _of_pods(config) != _of_pods(track.config)
         if change is None and track.config.replicas and restarts:
             last = track.newest
             before = None if last is None else Point(min(now, max(last.at, now - RECENT)), last.step)
@@ -188,6 +191,11 @@ def changed(track: Track, config: Config, now: float, cause: str, whole: bool = 
     return track
 
 
+def _of_pods(config: Config) -> Config:
+    """What a job is restarted for: neither for another job beside it nor for a batch size that it is told."""
+    return replace(config, beside="", batch=0)
+
+
 def _old(track: Track, config: Config) -> float:
     """The speed of those that go on while others join them; 0 where the job starts or becomes smaller."""
     if not 0 < track.config.replicas < config.replicas or config.product != track.config.product:
@@ -202,19 +210,21 @@ def unmeasured(track: Track) -> Track:
 
 def closed(track: Track, late: bool = False) -> Track:
     """Ends the change whose step was passed, once the new speed is known (late: at any speed that is)."""
-    change = track.change
-    if change is None or change.before is None or change.passed is None:
+    change, newest = track.change, track.newest
+    if change is None or change.before is None or change.passed is None or newest is None:
         return track
-    speed = track.medians.get(track.config, 0.0)
-    if not speed and late:
-        speed = max(track.medians.values(), default=0.0)
+    speed, until = track.medians.get(track.config, 0.0), change.passed
+    if late:
+        speed = speed or max(track.medians.values(), default=0.0)
         if not speed:
             return replace(track, change=None)
-    if not speed:
+    elif newest.speed:  # measured since the change: whatever stood still goes on
+        until = Point(newest.at, newest.step)
+    else:
         return track
-    steps = change.passed.step - change.before.step
+    steps = until.step - change.before.step
     early = min(steps, change.speed * (change.began - change.before.at))
     work = (early / change.speed if early else 0.0) + (steps - early) * (track.batch or 1.0) / speed
-    taken = change.passed.at - change.before.at - change.idle - work
+    taken = until.at - change.before.at - change.idle - work
     spent = (*track.costs, min(MOST_COST, max(LEAST_COST, taken)))[-COSTS:]
     return replace(track, change=None, costs=spent)

@@ -10,10 +10,11 @@ cycle and a write are due. Nothing that is reported is trusted:
 - *A smaller step* is a late duplicate while it is no more than LAG seconds of work behind. Farther behind it is a
   restart from a checkpoint: at once where no speed was measured since the last change; else if the next report goes
   on from it while for PATIENCE seconds nobody has told more than before.
-- *A step that is too far*, by more than PLAUSIBLE (10) times the known speed over the time that has passed (more on a
-  GPU product that is new to the job: `limit_of`), is kept in doubt. It is believed if the next report goes on from
-  it, no faster than PLAUSIBLE times that; and after ODD (3) in a row, each farther than the last, whatever was
-  measured is forgotten: that was wrong. A `total` that more than doubles or halves is believed when it is told twice.
+- *A step that is too far*, by more than PLAUSIBLE (10) times the known speed over the time that has passed (more in a
+  configuration that is new to the job: `limit_of`), is kept in doubt. It is believed if the next report goes on from
+  it, no faster than PLAUSIBLE times that; and after ODD (3) in a row, each farther than the last, what was measured
+  here is forgotten (all, where that is not enough): it was wrong. A `total` that more than doubles or halves is
+  believed when it is told twice.
 - Speeds and costs are measured from what is believed: see `measured`.
 - *Silence* begins after SILENT seconds without a report, or PAUSES times the longest pause after which the job went
   on; later where its replicas have just changed. A pause that was silence counts as one that just was none, so a
@@ -29,7 +30,17 @@ from dataclasses import replace
 from statistics import median
 
 from muster.core.progress.batch import MOST as BATCH
-from muster.core.progress.history import EMPTY, MOST, NONE, PLAUSIBLE, Point, Track, from_plain, to_plain
+from muster.core.progress.history import (
+    EMPTY,
+    MOST,
+    NONE,
+    PLAUSIBLE,
+    Point,
+    Track,
+    doubted,
+    from_plain,
+    to_plain,
+)
 from muster.core.progress.measure import CALM, JOINING, ODD, QUICK, changed, closed, measured
 from muster.types import Config, Job, Phase, Report, Role
 
@@ -108,7 +119,9 @@ def _followed(track: Track, report: Report, config: Config, now: float) -> Track
         if farther is not None and point.step - farther.step <= PLAUSIBLE * _reach(track, at - farther.at):
             track = replace(track, base=doubt if track.base is not None else None)
         elif odd >= ODD:
-            track = replace(track, base=None, speeds=(), medians={}, limit=math.inf, odd=0)
+            track = replace(track, base=None, odd=0)
+            while ahead > _reach(track, at - last.at):
+                track = doubted(track)
         else:
             return replace(track, heard=at, doubt=point, odd=odd)
     if ahead == 0.0:
@@ -164,7 +177,8 @@ def _advanced(track: Track, report: Report, point: Point) -> Track:
 
 def _behind(track: Track, report: Report, point: Point, last: Report) -> Track:
     """A smaller step than before: late, or a restart from a checkpoint (see the module's docstring)."""
-    rate = max(track.medians.values(), default=0.0) / (track.batch or 1.0)
+    here = track.medians.get(track.config) or min(track.medians.values(), default=0.0)
+    rate = here / (track.batch or 1.0)
     slack = max(2.0, rate * LAG if rate else min(100.0, 0.01 * last.step))
     if last.step - point.step <= slack:
         return replace(track, heard=point.at)
