@@ -44,7 +44,7 @@ from muster.types import (
     Snapshot,
 )
 from muster_plugins.gavel_draws import Draws
-from muster_plugins.gavel_facts import Kept, asked, capacity_of, memory_of, owed, received, speeds
+from muster_plugins.gavel_facts import Kept, asked, capacity_of, memory_of, owed, possible, received, speeds
 from muster_plugins.gavel_pairs import rode, there, with_pairs
 
 TURNS = 5
@@ -132,8 +132,10 @@ class Gavel:
         return rode(job, self.memory.of(job), snapshot)
 
     def _made(self, snapshot: Snapshot) -> Mapping[JobKey, Kept]:
+        capacity = capacity_of(snapshot)
+        most = max(capacity.values(), default=0)
         jobs = sorted(
-            (j for j in snapshot.jobs.values() if not j.invalid and asked(j)),
+            (possible(j, most) for j in snapshot.jobs.values() if not j.invalid and asked(j)),
             key=lambda j: (j.submitted, j.key),
         )
         before = [self.memory.of(job) for job in jobs]
@@ -143,7 +145,6 @@ class Gavel:
             return {}
         if last and now - last < self.interval - 1e-6:
             return {}
-        capacity = capacity_of(snapshot)
         names = sorted(capacity)
         market = Market(
             np.array([speeds(job, names) for job in jobs]),
@@ -180,14 +181,16 @@ class Gavel:
     def share(self, snapshot: SharingSnapshot) -> Grants:
         """Who runs in this round, and on which product."""
         table = snapshot.table
-        jobs = [snapshot.jobs[key] for key in table.keys]
+        left = dict(table.products) or {"": table.gpus}
+        most = max(left.values(), default=0)
+        jobs = [possible(snapshot.jobs[key], most) for key in table.keys]
         kept = [self.memory.of(job) for job in jobs]
-        need = (table.request * table.unit).tolist()
+        request = np.minimum(table.request, [job.request or table.max[row] for row, job in enumerate(jobs)])
+        need = (request * table.unit).tolist()
         granted = np.zeros_like(table.have)
         grants: dict[int, Grant] = {}
         why: dict[int, str] = {}
         taken: set[int] = set()
-        left = dict(table.products) or {"": table.gpus}
         order = self._order(sorted(left), kept, snapshot)
         rates = [dict(zip(order, speeds(job, order), strict=True)) for job in jobs]
         for product in order:
@@ -203,7 +206,7 @@ class Gavel:
                     continue
                 owner, *riders = sorted(rows, key=lambda row: not there(jobs[row], product))
                 for row in rows:
-                    granted[row] = table.request[row]
+                    granted[row] = request[row]
                     grants[row] = Grant(product=product, beside=jobs[owner].key if row in riders else None)
         turn = "in this round the GPUs go to jobs that have had less of their share of time"
         for row in np.flatnonzero(granted == 0).tolist():

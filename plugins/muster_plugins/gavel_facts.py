@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,17 @@ def asked(job: Job) -> int:
     """GPUs that it asks for; 0 for a job without GPUs, or whose replicas have all ended."""
     role = job.elastic
     return (min(job.request or role.max, role.max) * role.shape.gpus) if role is not None else 0
+
+
+def possible(job: Job, most: int) -> Job:
+    """The job as it may ask for what a product has, `most` GPUs at most: one that could do with fewer than it asks
+    for would else wait for ever."""
+    role = job.elastic
+    if role is None or asked(job) <= most:
+        return job
+    count = most // max(1, role.shape.gpus)
+    legal = [size for size in role.sizes or (count,) if role.min <= size <= count]
+    return replace(job, request=max(legal)) if legal else job
 
 
 def capacity_of(snapshot: Snapshot) -> dict[str, int]:

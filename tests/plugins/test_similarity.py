@@ -151,7 +151,7 @@ def test_mode_gpu_keeps_the_number_of_gpus_that_was_asked_for() -> None:
 
 def test_a_job_that_finds_nothing_is_passed_by_others() -> None:
     jobs = [cnn("wide", "VGG16", gpus=4), cnn("narrow", "VGG16")]
-    assert granted(jobs, {"A100": 2}, mode="gpu") == {"narrow": ("A100", 1)}
+    assert granted(jobs, {"A100": 2, "K80": 2}, mode="gpu") == {"narrow": ("A100", 1)}
 
 
 def test_by_samples_a_large_batch_is_chosen_and_by_iterations_the_smallest() -> None:
@@ -273,8 +273,10 @@ def test_two_that_never_fit_together_are_not_packed() -> None:
 
 
 def test_in_mode_gpu_only_a_job_that_asked_for_one_gpu_is_packed() -> None:
-    jobs = [cnn("a", "VGG16"), cnn("b", "VGG16", gpus=2), cnn("c", "VGG16")]
-    assert set(granted(jobs, {"A100": 1}, jp=True, mode="gpu")) == {"a", "c"}
+    jobs = [cnn("a", "VGG16"), cnn("b", "VGG16", gpus=2), cnn("c", "VGG16"), cnn("d", "VGG16")]
+    packed = granted(jobs, {"A100": 1, "K80": 1}, jp=True, mode="gpu")
+    assert {name for name, given in packed.items() if len(given) > 2} == {"d"}
+    assert set(packed) == {"a", "c", "d"}
 
 
 def test_without_cd_a_pair_stays_and_when_one_ends_the_other_owns_the_gpu() -> None:

@@ -81,7 +81,6 @@ def table_of(
     capacity = [max(1, gpus // max(1, role.shape.gpus)) for role in roles]
     table.max = _ints(max(1, role.min, min(role.max, fit)) for role, fit in zip(roles, capacity, strict=True))
     wished = [job.request or role.max for job, role in zip(rows, roles, strict=True)]
-    table.request = np.clip(_ints(wished), table.min, np.maximum(table.min, _ints(r.max for r in roles)))
     # One that was scaled down below what it has counts as at its most: that is what it is cut to.
     table.have = np.minimum(_ints(count(job, role) for job, role in zip(rows, roles, strict=True)), table.max)
     _begin(table, [row for row in np.flatnonzero(table.have).tolist() if between_runs(rows[row])], now)
@@ -90,6 +89,12 @@ def table_of(
     table.sizes = {
         row: tuple(s for s in role.sizes if s <= most[row]) for row, role in enumerate(roles) if role.sizes
     }
+    table.request = np.clip(
+        _ints(wished), table.min, table.max
+    )  # never more than there is: it would wait for ever
+    for row, sizes in table.sizes.items():
+        if wished[row] > most[row]:
+            table.request[row] = max(sizes, default=int(table.min[row]))
     table.estimated = [e.speed for e in estimations]
     table.curve, table.curves = curves([e.speeds for e in estimations], int(table.max.max(initial=1)))
     for column in COLUMNS:
