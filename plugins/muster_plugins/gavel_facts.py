@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from muster.core.progress.curves import alone
-from muster.core.progress.estimate import left_of
+from muster.core.progress.estimate import left_of, samples_a_step
 from muster.types import GPU_MEMORY, PRODUCT, Job, Snapshot, elastic_role
 
 Kept = Mapping[str, Any]
@@ -89,9 +89,10 @@ def owed(
 
 
 def steps_left(job: Job, now: float) -> float:
-    """Iterations to do: what the job reports, else what its owner declared, in seconds at its best speed."""
+    """Iterations to do (samples, where speeds are samples/s): what the job reports, else what its owner declared, in
+    seconds at its best speed."""
     if (report := job.report) is not None and report.total > 0.0:
-        return max(0.0, report.total - report.step)
+        return max(0.0, report.total - report.step) * samples_a_step(job)
     work = HOUR if job.remaining_work is None else left_of(job, now)
     best = max((speed for _, speed in alone(job.samples)), default=1.0)
     return work * best if math.isfinite(best) else work

@@ -14,7 +14,9 @@ from muster.core.progress import learned
 from muster.core.progress.estimate import declared
 from muster.core.progress.fits import Convergence
 from muster.points import Estimation, load
+from muster.policylib.completion import forecast
 from muster.types import PRODUCT, Config, Facts, Job, Meter, Report, Reservation, Snapshot
+from muster_plugins.gavel_facts import steps_left
 from muster_plugins.measured import Measured
 from muster_plugins.reported import Reported
 from muster_plugins.reported_loss import LOSSES
@@ -161,6 +163,30 @@ def test_speeds_in_samples_and_a_total_in_iterations_make_the_same_length() -> N
     assert seen == {"batch": 32.0}
     made = replace(made, memory={"reported": seen})
     assert believed(made).remaining == pytest.approx(500.0 * 32.0 / 320.0)
+
+
+def test_a_job_that_tells_samples_has_the_same_time_left_under_every_policy() -> None:
+    told: dict[str, Any] = {"total": 2000.0, "speed": 1.0}
+    plain = train(1, samples={on(1): 1.0}, report=report(1000.0, **told))
+    counts = train(1, samples={on(1): 256.0}, report=report(1000.0, samples=256_000.0, **told))
+    for made in (plain, counts):
+        assert believed(made).remaining == 1000.0
+        assert steps_left(made, NOW) / made.samples[on(1)] == 1000.0
+        assert forecast(made, NOW).training(1, "A100") == 1000.0
+
+
+def test_training_that_is_silent_is_not_believed_to_be_done() -> None:
+    hung = train(
+        1, samples={on(1): 1.0}, report=Report(at=NOW - 5000.0, step=1000.0, total=2000.0, speed=1.0)
+    )
+    assert forecast(hung, NOW).training(1, "A100") == believed(hung).remaining == 970.0
+
+
+def test_until_another_batch_size_is_measured_it_counts_as_told() -> None:
+    kept = {"reported": {"batch": 64.0}}
+    told = report(1000.0, total=2000.0, samples=64_000.0)
+    made = train(1, samples={on(1): 128.0}, report=told, memory=kept, batch=512)
+    assert believed(made).remaining == 1000.0 * 512 / 128
 
 
 def test_a_step_beyond_its_total_makes_the_length_unknown() -> None:

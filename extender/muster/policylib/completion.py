@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from muster.cached import MIB, cached
 from muster.core.progress.curves import alone, at_count, interpolated
-from muster.core.progress.estimate import left_of
+from muster.core.progress.estimate import left_of, samples_a_step, step_at
 from muster.core.progress.fits import fit_convergence
 from muster.types import Job
 
@@ -124,7 +124,7 @@ def forecast(
     }
     left = _iterations(job, now, points, ceiling)
     if not math.isnan(left):
-        return Forecast(left, rates, curve)
+        return Forecast(left * samples_a_step(job), rates, curve)
     if job.remaining_work is None:
         return Forecast(math.nan, rates, curve)
     seconds = left_of(job, now)
@@ -138,7 +138,7 @@ def _iterations(job: Job, now: float, points: tuple[tuple[float, float], ...], c
     report = job.report
     if report is None:
         return math.nan
-    step = report.step + report.speed * max(0.0, now - report.at)
+    step = step_at(job, now)
     if report.total > 0.0:
         return max(0.0, report.total - step)
     if report.target is None:

@@ -75,6 +75,31 @@ def left_of(job: Job, now: float) -> float:
     return max(0.0, job.remaining_work - job.facts.progress.at(now))
 
 
+AHEAD = 30.0
+"""s for which training is believed to have gone on since its last report."""
+
+
+def step_at(job: Job, now: float) -> float:
+    """Iterations that are done by its last report, and since then at its measured speed; 0 where nothing is told."""
+    report = job.report
+    if report is None:
+        return 0.0
+    gone_on = min(AHEAD, max(0.0, now - report.at)) if job.running else 0.0
+    return report.step + report.speed * gone_on
+
+
+def samples_a_step(job: Job, measured: float = 0.0) -> float:
+    """Samples of an iteration, by which iterations become the unit of measured speeds: 1 where those are
+    iterations/s, since the job tells no samples. measured: what was found earlier, 0 = nothing; until this
+    configuration is measured, it is what the job tells of its batch size."""
+    report = job.report
+    if report is None or report.samples <= 0.0:
+        return 1.0
+    if job.batch and (not report.speed or not measured):
+        return float(job.batch)
+    return measured or (report.samples / report.step if report.step > 0.0 else 1.0)
+
+
 def late_by(job: Job, now: float) -> float:
     """Seconds on one replica by which a job that goes on is over what its owner declares; 0 where it is not."""
     if job.remaining_work is None:
