@@ -29,8 +29,8 @@ from tests.scenario import job as job_of
 VGG = {"image": "registry/train:7", "model": "VGG16"}
 
 
-def on(workers: int, nodes: tuple[int, ...] = ()) -> Config:
-    return Config((("worker", workers),), nodes or (workers,), "A100")
+def on(workers: int, nodes: tuple[int, ...] = (), product: str = "A100") -> Config:
+    return Config((("worker", workers),), nodes or (workers,), product)
 
 
 def trained(
@@ -74,11 +74,30 @@ def test_a_lesson_is_of_the_batch_size_that_the_job_had_last() -> None:
     assert lesson(replace(track, told_batch=128), ended_well=False).points("worker") == ((2, 12.0),)
 
 
+def test_a_lesson_is_of_the_product_where_most_numbers_of_replicas_were_measured() -> None:
+    """Two on a slow one after one on a fast one are no slow-down."""
+    track = trained({on(1): 100.0, on(2, product="V100"): 57.0, on(4, product="V100"): 108.0})
+    found = lesson(track, ended_well=True)
+    assert (found.product, found.speeds) == ("V100", (("worker", 2, 57.0), ("worker", 4, 108.0)))
+    known = None
+    for config, speed in ((on(1), 100.0), (on(2, product="V100"), 57.0), (on(4, product="V100"), 108.0)):
+        known = merged(known, lesson(trained({config: speed}), ended_well=True, known=known))
+    assert known is not None
+    assert (known.product, known.points("worker")) == ("V100", ((2, 57.0), (4, 108.0)))
+
+
+def test_samples_a_second_at_two_batch_sizes_are_not_mixed() -> None:
+    at = {size: Lesson((("worker", 1, 10.0 * size),), product="A100", batch=size) for size in (64, 512)}
+    more = replace(at[64], speeds=(("worker", 1, 640.0), ("worker", 2, 1200.0)))
+    assert merged(at[64], at[512]) == at[512], "the new one of as many"
+    assert merged(more, at[512]) == more
+
+
 def test_a_job_seen_before_starts_with_what_was_learned() -> None:
     lessons = Lessons()
     lessons.learn(job("first"), trained({on(1): 10.0}), ended_well=True)
     assert lessons.changed
-    assert lessons.of(job("second")) == Lesson((("worker", 1, 10.0),), ends=(800.0,))
+    assert lessons.of(job("second")) == Lesson((("worker", 1, 10.0),), ends=(800.0,), product="A100")
     assert lessons.of(job("other", model="ResNet50")) is None
     assert lessons.of(job("newer", image="registry/train:8")) is None
 

@@ -40,18 +40,19 @@ NEIGHBOURS = 8
 """Jobs beside which one lesson knows a part that is kept, measured last: each is as long as a model's name may be."""
 ENDS = 3
 """Lengths whose median is believed."""
-FORM = 2
-"""Of what is written. 1 did not say whose a lesson is: it is not read."""
+FORM = 3
+"""Of what is written. 1 did not say whose a lesson is, 2 on which GPU product: they are not read."""
 Key = tuple[str, str, str]
 """Namespace ("" where all share), image, model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """speeds: (role, replicas, speed) by role and replicas, in samples/s where `counts_samples`, else iterations/s.
-    cost: s of a change, 0 = none was measured. ends: lengths of the last jobs that ended well, in samples or
-    iterations likewise. beside: (GPU product, neighbour, part of the speed alone that is kept), measured longest ago
-    first (`core.progress.pairs`).
+    """speeds: (role, replicas, speed) by role and replicas, in samples/s where `counts_samples`, else iterations/s,
+    all on GPUs of `product` and at the global batch size `batch` (0 = none is told): of two, the step between them
+    would be no speed-up. cost: s of a change, 0 = none was measured. ends: lengths of the last jobs that ended well,
+    in samples or iterations likewise. beside: (GPU product, neighbour, part of the speed alone that is kept),
+    measured longest ago first (`core.progress.pairs`).
     """
 
     speeds: tuple[tuple[str, int, float], ...] = ()
@@ -59,6 +60,8 @@ class Lesson:
     ends: tuple[float, ...] = ()
     counts_samples: bool = False
     beside: tuple[tuple[str, str, float], ...] = ()
+    product: str = ""
+    batch: int = 0
 
     def parts(self) -> dict[tuple[str, str], float]:
         """What is kept, by product and neighbour."""
@@ -83,16 +86,17 @@ def part_of(samples: Mapping[Config, float], config: Config, known: Lesson | Non
     """What is kept of the speed alone in a configuration beside another job: over what was measured alone, else over
     what is known of such jobs, in the same unit; None where neither is there."""
     alone = samples.get(replace(config, beside=""), 0.0)
-    if not alone and known is not None and len(config.roles) == 1:
+    if not alone and known is not None and len(config.roles) == 1 and known.product == config.product:
         role, count = config.roles[0]
         alone = dict(known.points(role)).get(count, 0.0)
     return min(1.0, samples[config] / alone) if alone > 0.0 else None  # faster beside another is nobody
 
 
 def lesson(track: Track, *, ended_well: bool, known: Lesson | None = None) -> Lesson:
-    """What a job's track teaches, at the batch size that it had last; of several placements of as many replicas the
-    fastest counts. known: what was taught before of such jobs."""
-    best: dict[tuple[str, int], float] = {}
+    """What a job's track teaches, at the batch size that it had last and on the GPU product where most numbers of
+    replicas were measured (else: last); of several placements of as many replicas the fastest counts. known: what was
+    taught before of such jobs."""
+    on: dict[str, dict[tuple[str, int], float]] = {}
     beside: dict[tuple[str, str], float] = {}
     same_unit = known if known is not None and known.counts_samples == bool(track.batch) else None
     for config, speed in track.medians.items():
@@ -104,36 +108,46 @@ def lesson(track: Track, *, ended_well: bool, known: Lesson | None = None) -> Le
                 beside.pop((config.product, config.beside), None)  # the newest of several is the last
                 beside[config.product, config.beside] = part
             continue
+        best = on[config.product] = on.pop(config.product, {})  # measured last, the last
         for counted in config.roles:
             best[counted] = max(speed, best.get(counted, 0.0))
+    product = max(reversed(on), key=lambda name: len(on[name]), default="")
     newest = track.newest
     done = 0.0
     if newest is not None and ended_well:
         done = newest.samples if track.batch else newest.step
     return Lesson(
-        tuple((role, n, short(s)) for (role, n), s in sorted(best.items())[:COUNTS]),
+        tuple((role, n, short(s)) for (role, n), s in sorted(on.get(product, {}).items())[:COUNTS]),
         round(median(track.costs), 1) if track.costs else 0.0,
         (short(done),) if done > 0.0 else (),
         bool(track.batch),
         tuple((*where, short(part)) for where, part in beside.items())[-NEIGHBOURS:],
+        product[:NAMES],
+        track.told_batch if on else 0,
     )
 
 
 def merged(old: Lesson | None, new: Lesson) -> Lesson:
-    """Both: of a speed that both have the new one, three quarters of the way; in another unit the new one alone. What
-    is kept beside others is as it was measured last."""
+    """Both: of a speed that both have the new one, three quarters of the way; in another unit the new one alone. On
+    another product, or at another batch size, the speeds of whichever has more of them (else: the new one). What is
+    kept beside others is as it was measured last."""
     if old is None or (old.counts_samples != new.counts_samples and (new.speeds or new.ends)):
         return new
-    speeds = {(r, n): s for r, n, s in old.speeds}
-    for r, n, s in new.speeds:
-        before = speeds.get((r, n))
-        speeds[r, n] = s if before is None else short(0.25 * before + 0.75 * s)
+    of = new if len(new.speeds) >= max(1, len(old.speeds)) else old
+    speeds = {(r, n): s for r, n, s in of.speeds}
+    if (new.product, new.batch) == (old.product, old.batch):
+        speeds = {(r, n): s for r, n, s in old.speeds}
+        for r, n, s in new.speeds:
+            before = speeds.get((r, n))
+            speeds[r, n] = s if before is None else short(0.25 * before + 0.75 * s)
     return Lesson(
         tuple((r, n, s) for (r, n), s in sorted(speeds.items())[:COUNTS]),
         new.cost or old.cost,
         (*old.ends, *new.ends)[-ENDS:],
         new.counts_samples if new.speeds or new.ends else old.counts_samples,
         (*(row for row in old.beside if row[:2] not in new.parts()), *new.beside)[-NEIGHBOURS:],
+        of.product,
+        of.batch,
     )
 
 
@@ -223,6 +237,8 @@ def plain_lesson(kept: Lesson) -> dict[str, object]:
         "cost": kept.cost,
         "ends": list(kept.ends),
         "samples": kept.counts_samples,
+        "product": kept.product,
+        "batch": kept.batch,
         **({"beside": [list(row) for row in kept.beside]} if kept.beside else {}),
     }
 
@@ -253,4 +269,6 @@ def _lesson(value: Mapping[str, Any]) -> Lesson:
         tuple((text(p), text(name), positive(part)) for p, name, part in value.get("beside", ()))[
             -NEIGHBOURS:
         ],
+        text(value["product"]),
+        whole(value["batch"]),
     )
