@@ -82,7 +82,8 @@ class DevicesApi:
         elif method == "DELETE":
             del self.pods[name]
         else:
-            pod["metadata"]["annotations"] |= body["metadata"]["annotations"]
+            notes = pod["metadata"]["annotations"] | body["metadata"]["annotations"]
+            pod["metadata"]["annotations"] = {key: note for key, note in notes.items() if note is not None}
             self.touch(pod)
         return 200, pod
 

@@ -18,6 +18,7 @@ from muster.types import JobKey, Phase, PodSeen
 from muster.types.devices import AgentKey
 from muster.types.holders import (
     AssignHolder,
+    ClearSeat,
     CreateHolder,
     DeleteHolder,
     HolderOutcome,
@@ -112,6 +113,29 @@ def test_a_deletion_and_an_assignment_that_cross_each_other_do_not_both_happen()
     hands.close(all_of_it=True)
     assert [(type(one.action), one.status) for one in outcomes] == [(AssignHolder, 200), (DeleteHolder, 409)]
     assert outcomes[0].version == api.pods["holder-1-1"]["metadata"]["resourceVersion"]
+
+
+@pytest.mark.parametrize("second", [False, True])
+def test_the_record_of_a_seat_is_taken_off_and_the_other_one_stays(second: bool) -> None:
+    api = made()
+    api.allocate(["GPU-1"])
+    (pod,) = api.pods.values()
+    path = f"/api/v1/namespaces/{SPACE}/pods/holder-1-1"
+    other = AgentKey("pod-b", "run-2")
+    for agent, seat in ((AGENT, False), (other, True)):
+        at = pod["metadata"]["resourceVersion"]
+        assign = AssignHolder("uid-holder-1-1", "holder-1-1", at, "GPU-1", 5 + seat, agent, "", second=seat)
+        assert api.request("PATCH", path, assign_patch(assign))[0] == 200
+    at = pod["metadata"]["resourceVersion"]
+    outcomes: list[HolderOutcome] = []
+    executor = HolderExecutor(cast(Api, api), HOW, outcomes.append)
+    clear = ClearSeat("uid-holder-1-1", "holder-1-1", at, "GPU-1", second, "")
+    executor.carry_out((clear, clear), Term(1e12))
+    executor.close(all_of_it=True)
+    assert sorted(one.status for one in outcomes) == [200, 409], "on the version that was read"
+    found = record(pod)
+    assert found is not None
+    assert (found.agent, found.second) == ((AGENT, None) if second else (None, other))
 
 
 def test_nothing_is_sent_once_the_term_is_over() -> None:

@@ -30,6 +30,7 @@ from muster.errors import ClusterError
 from muster.types import GPU
 from muster.types.holders import (
     AssignHolder,
+    ClearSeat,
     CreateHolder,
     DeleteHolder,
     HolderAction,
@@ -114,7 +115,7 @@ def assign_patch(action: AssignHolder) -> dict[str, Any]:
     return _noted(action, written)
 
 
-def _noted(action: AssignHolder | NameDevice, notes: Mapping[str, str | None]) -> dict[str, Any]:
+def _noted(action: AssignHolder | ClearSeat | NameDevice, notes: Mapping[str, str | None]) -> dict[str, Any]:
     found = {"uid": action.uid, "resourceVersion": action.version}
     return {"metadata": {**found, "annotations": notes}}
 
@@ -177,6 +178,10 @@ class HolderExecutor:
             case AssignHolder():
                 named = path("v1", "pods", self._how.namespace, action.name)
                 return api.request("PATCH", named, assign_patch(action), MERGE)
+            case ClearSeat():
+                named = path("v1", "pods", self._how.namespace, action.name)
+                note = SECOND if action.second else ASSIGNED
+                return api.request("PATCH", named, _noted(action, {note: None}), MERGE)
             case DeleteHolder():
                 named = path("v1", "pods", self._how.namespace, action.name)
                 body = {

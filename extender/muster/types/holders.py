@@ -135,6 +135,18 @@ class AssignHolder:
 
 
 @dataclass(frozen=True, slots=True)
+class ClearSeat:
+    """Take off a holder, if it still has this resourceVersion, what is recorded of a seat on which nobody is."""
+
+    uid: str
+    name: str
+    version: str
+    device: str
+    second: bool
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
 class DeleteHolder:
     """End a holder at once, if it still has this uid and this resourceVersion: nobody uses its device. leaving:
     others have asked for its end before, and it takes its time."""
@@ -146,5 +158,5 @@ class DeleteHolder:
     leaving: bool = False
 
 
-HolderAction = CreateHolder | NameDevice | AssignHolder | DeleteHolder
+HolderAction = CreateHolder | NameDevice | AssignHolder | ClearSeat | DeleteHolder
 HolderEvent = HolderSeen | HolderSaid | HolderGone | TrainingEnded | TrainingGone | HolderOutcome

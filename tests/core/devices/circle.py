@@ -12,6 +12,7 @@ from muster.types import GPU, Owner, OwnerRecord, Phase, PodRecord, Quota, Quota
 from muster.types.devices import AgentKey
 from muster.types.holders import (
     AssignHolder,
+    ClearSeat,
     CreateHolder,
     DeleteHolder,
     HolderAction,
@@ -118,7 +119,7 @@ class Circle(Muster):
                 )
                 cluster.update(pod)
                 self.records[pod.uid] = HolderRecord(pod.uid, node)
-            case AssignHolder(uid):
+            case AssignHolder(uid) | ClearSeat(uid):
                 held = cluster.pods.get(uid)
                 if held is None or held.version != action.version:
                     status = 409 if held else 404

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from muster.types import GPU_MEMORY, Action, Event, GangSeen, Grant, Grants, SharingSnapshot, WriteGang
+from muster.types.holders import ClearSeat, HolderAction
 from tests.cluster_fake import FakeCluster, SlowEnds
 from tests.core.devices.circle import Circle
 
@@ -59,6 +60,59 @@ def test_who_leaves_its_gpu_to_share_another_one_does_so_before_the_next_round(e
     jobs = circle.ledger.snapshot(circle.cluster.now).jobs
     beside = {key.name: job.grant.beside.name for key, job in jobs.items() if job.grant and job.grant.beside}
     assert beside == {"job-b": "job-a", "job-d": "job-c"}
+
+
+@dataclass(frozen=True)
+class PartnerLater:
+    """A GPU for each of three jobs: c is beside a, from then on beside b."""
+
+    at: float
+
+    def share(self, snapshot: SharingSnapshot) -> Grants:
+        keys = {key.name: key for key in snapshot.table.keys}
+        beside = Grant(beside=keys.get("job-a" if snapshot.now < self.at else "job-b"))
+        details = {snapshot.table.row[keys["job-c"]]: beside} if "job-c" in keys else {}
+        return Grants(np.ones(len(keys), dtype=np.int64), details, whole=True)
+
+
+def test_a_seat_that_was_given_up_is_not_the_next_leaders_device_in_use() -> None:
+    """It stood in the record of its device, on which a stays: c counted as one that uses two."""
+    circle = Circle(gpus=2)
+    begins = pairs_in_half_a_minute(circle)
+    circle.profile = replace(circle.profile, shares=(PartnerLater(begins),))
+    circle.restart()
+    for name, gpus in (("a", "1"), ("b", "1"), ("c", "1,2")):
+        circle.train(name, gpus, **{"gpu-memory": "10Gi"})
+    circle.seconds(60)
+    seats = [sorted(agent.pod for agent in (r.agent, r.second) if agent) for r in circle.records.values()]
+    a, b, c = (circle.pod(name).uid for name in "abc")
+    assert sorted(seats) == [[a], [b, c]]
+    circle.restart()
+    circle.seconds(100)
+    assert [circle.using(name) for name in "abc"] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("refused", [0, 1])
+def test_a_record_is_taken_off_once_and_again_where_that_was_refused(refused: int) -> None:
+    circle = Circle(gpus=2)
+    begins = pairs_in_half_a_minute(circle)
+    circle.profile = replace(circle.profile, shares=(PartnerLater(begins),))
+    circle.restart()
+    for name in "abc":
+        circle.train(name, "1", **{"gpu-memory": "10Gi"})
+    circle.seconds(30)
+    sent: list[float] = []
+    carry_out = circle.carry_out
+
+    def counted(action: HolderAction) -> None:
+        if isinstance(action, ClearSeat):
+            sent.append(circle.cluster.now)
+            circle.refuse = int(len(sent) <= refused)
+        carry_out(action)
+
+    circle.carry_out = counted  # type: ignore[method-assign]
+    circle.seconds(60)
+    assert len(sent) == 1 + refused
 
 
 class SlowWrites(FakeCluster):

@@ -6,14 +6,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from muster.core.devices.agents import answer_to, heard
-from muster.core.devices.coordinator import Assign, Coordinator
+from muster.core.devices.coordinator import Assign, Clear, Coordinator
 from muster.core.devices.hand_over import Decisions
-from muster.core.devices.holders import holder_gone, holder_seen, recorded
+from muster.core.devices.holders import cleared, holder_gone, holder_seen, recorded
 from muster.core.devices.on_node import Want
 from muster.core.devices.settled import Settled
 from muster.types import JobKey
 from muster.types.devices import AgentAnswer, AgentReport, AgentState, Device, plain_answer
-from muster.types.holders import AssignHolder, HolderRecord
+from muster.types.holders import AssignHolder, ClearSeat, HolderRecord
 from muster_report.agent.standing import Standing, read_answer
 from tests.core.devices.alike import decided
 
@@ -73,8 +73,11 @@ class Agent:
         self.alive, self.using, self.stopping = False, frozenset(), False
 
 
-def with_record(record: HolderRecord, assign: Assign | AssignHolder) -> HolderRecord:
-    """A holder once an assignment is written on it, as cluster/holders.py writes it."""
+def with_record(record: HolderRecord, assign: Assign | AssignHolder | Clear | ClearSeat) -> HolderRecord:
+    """A holder once that is written on it, as cluster/holders.py writes it."""
+    if isinstance(assign, Clear | ClearSeat):
+        none = {"second_epoch": 0, "second": None} if assign.second else {"epoch": 0, "agent": None}
+        return replace(record, **none)  # type: ignore[arg-type]
     if assign.second:
         return replace(record, second_epoch=assign.epoch, second=assign.agent)
     if assign.clears:
@@ -96,7 +99,7 @@ class World:
     pairs: set[frozenset[str]] = field(default_factory=set)
     requests: list[tuple[str, AgentReport, float]] = field(default_factory=list)
     answers: list[tuple[str, AgentAnswer, float]] = field(default_factory=list)
-    writes: list[tuple[Coordinator, Assign, int]] = field(default_factory=list)
+    writes: list[tuple[Coordinator, Assign | Clear, int]] = field(default_factory=list)
     made: int = 0
 
     def __post_init__(self) -> None:
@@ -127,7 +130,8 @@ class World:
         ]
         self.pairs |= {frozenset(pair) for pair in self.beside.items()}
         found = decided(self.leader, wants, self.now, settled=self.settled)
-        self.writes += [(self.leader, assign, self.versions[assign.holder]) for assign in found.assigns]
+        writes = (*found.assigns, *found.clears)
+        self.writes += [(self.leader, write, self.versions[write.holder]) for write in writes]
         return found
 
     def land(self, at: int, *, answered: bool) -> None:
@@ -140,7 +144,10 @@ class World:
             self.stored[assign.holder] = (version + 1, record)
             self.history.append(record)
         if leader is self.leader:
-            recorded(leader, assign, self.now, written=written and answered)
+            if isinstance(assign, Assign):
+                recorded(leader, assign, self.now, written=written and answered)
+            elif written and answered:
+                cleared(leader, assign.key)
             if written and answered:
                 self.versions[assign.holder] = version + 1
 

@@ -11,7 +11,8 @@ Safety rests on four rules, and on nothing that a message could lose:
 
 A device has two *seats*, of which each is all of the above for itself: its state, its epoch, its record on the
 holder. One job sits alone on the first. A second seat is there once two jobs are to share a device, and is recorded
-only for the partner of whoever sits on the other one; nobody else is given either of them while one is taken.
+only for the partner of whoever sits on the other one; nobody else is given either of them while one is taken. The
+record of one that was let go beside somebody is taken off: to the next leader its pod would still be there.
 """
 
 from __future__ import annotations
@@ -48,6 +49,20 @@ class Assign:
         return seat(self.device, second=self.second)
 
 
+@dataclass(frozen=True, slots=True)
+class Clear:
+    """To be taken off a holder: what is recorded of a seat on which nobody is, beside somebody."""
+
+    holder: str
+    device: str
+    second: bool
+
+    @property
+    def key(self) -> str:
+        """Of its seat, in `Coordinator.devices`."""
+        return seat(self.device, second=self.second)
+
+
 SECOND = "::2"
 """Ends the key of a second seat: no id of a device has it (types.devices.device_id)."""
 
@@ -59,9 +74,9 @@ def seat(device: str, *, second: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class HeldDevice:
-    """One seat of a device. users: agents that may use it, or stand in its record; epoch: of the record; recording:
-    what is being written; holder: "" = none has it any more; last: the pod that used it last, "" = none did;
-    second: which seat."""
+    """One seat of a device. users: agents that may use it, or stand in its record; epoch: of the record; noted:
+    whether that names an agent, also one that has let it go; recording: what is being written; holder: "" = none has
+    it any more; last: the pod that used it last, "" = none did; second: which seat."""
 
     id: str
     node: str
@@ -75,6 +90,7 @@ class HeldDevice:
     leaving: bool = False
     last: str = ""
     second: bool = False
+    noted: bool = False
 
     @property
     def key(self) -> str:
@@ -196,8 +212,7 @@ class Coordinator:
 
     def seat_beside(self, device: HeldDevice, now: float) -> HeldDevice:
         """The other seat of a device, from now on where there was none."""
-        known = self.other(device)
-        if known is not None:
+        if (known := self.other(device)) is not None:
             return known
         made = HeldDevice(device.id, device.node, device.holder, second=not device.second)
         return self.moved(made, DeviceEvent.FOUND, now)

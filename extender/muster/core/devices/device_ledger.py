@@ -1,3 +1,4 @@
+# Over 300 lines: every event of holders and every action on them, with what is under way between the two.
 """Events of holders and agents in, actions on holders out: the Coordinator between two decisions, with what is under
 way on the API. Nothing here knows a client or a clock; `now` is of the Coordinator's clock, not the Ledger's."""
 
@@ -10,10 +11,10 @@ from dataclasses import dataclass, field, replace
 
 from muster.core.buried import Buried
 from muster.core.devices.agents import answer_to, heard, pod_ended, pod_gone
-from muster.core.devices.coordinator import Assign, Coordinator
+from muster.core.devices.coordinator import Assign, Clear, Coordinator, seat
 from muster.core.devices.fresh import Fresh
 from muster.core.devices.hand_over import Decisions, decide
-from muster.core.devices.holders import holder_gone, holder_seen, recorded
+from muster.core.devices.holders import cleared, holder_gone, holder_seen, recorded
 from muster.core.devices.on_node import Want, short_of
 from muster.core.devices.settled import Settled
 from muster.core.devices.strangers import Looks, Stranger
@@ -21,6 +22,7 @@ from muster.types import JobKey
 from muster.types.devices import AgentAnswer, AgentKey, AgentReport
 from muster.types.holders import (
     AssignHolder,
+    ClearSeat,
     CreateHolder,
     DeleteHolder,
     HolderAction,
@@ -59,18 +61,20 @@ class _Known:
 
 @dataclass
 class DeviceLedger:
-    """made: node of each holder that is being made, and until when that counts, by name; going: until when a holder
-    that is deleted is not deleted again, by uid; both for long until there is an answer, since thousands of requests
-    wait for their turn; retry_at: when a node is asked for holders again; failed: holders that ended without a device
-    (a kubelet that has none left), or that have one that another holder has; failures: how often in a row, by node;
-    closed: nodes that are cordoned, where none is made; settled: nodes about which there was nothing to decide;
-    looks: what holders told last of their devices, by these; gone: holders that are; fresh: nodes about which there
-    may be something; events: how many were applied."""
+    """made: node of each holder that is being made, and until when that counts, by name; going: until when a
+    holder that is deleted is not deleted again, by uid; clearing: likewise of records taken off, by seat; all for
+    long until there is an answer, since thousands of requests wait for their turn; retry_at: when a node is asked
+    for holders again; failed: holders that ended without a device (a kubelet that has none left), or that have
+    one that another holder has; failures: how often in a row, by node; closed: nodes that are cordoned, where
+    none is made; settled: nodes about which there was nothing to decide; looks: what holders told last of their
+    devices, by these; gone: holders that are; fresh: nodes about which there may be something; events: how many
+    were applied."""
 
     coordinator: Coordinator
     holders: dict[str, _Known] = field(default_factory=dict)
     made: dict[str, tuple[str, float]] = field(default_factory=dict)
     going: dict[str, float] = field(default_factory=dict)
+    clearing: dict[str, float] = field(default_factory=dict)
     retry_at: dict[str, float] = field(default_factory=dict)
     failed: set[str] = field(default_factory=set)
     gone: Buried = field(default_factory=Buried)
@@ -146,6 +150,7 @@ class DeviceLedger:
         """The next steps, and what is to be done on the API for them. The decisions tell who has another order, and
         when to decide again. wants, vacate, aside: as `decide`. Nothing is changed where it raises, or `only_try`."""
         kept = self.coordinator.copy(), dict(self.going), dict(self.retry_at), self.made, dict(self.assigning)
+        clearing = dict(self.clearing)
         done = False
         try:
             found = self._adopt(wants, now, vacate, aside)
@@ -154,6 +159,7 @@ class DeviceLedger:
         finally:
             if not done:
                 before, self.going, self.retry_at, self.made, self.assigning = kept
+                self.clearing = clearing
                 self.coordinator.go_back_to(before)
                 self.fresh.every = True
 
@@ -170,6 +176,8 @@ class DeviceLedger:
             self.fresh.forget(self.pods())
         found = decide(self.coordinator, wants, now, vacate, aside, self.settled, only)
         actions: list[HolderAction] = [self._assign(assign) for assign in found.assigns]
+        self.clearing = {key: until for key, until in self.clearing.items() if until > now}
+        actions += [self._clear(clear, now) for clear in found.clears if clear.key not in self.clearing]
         for uid in (*found.leave, *sorted(self.failed)):
             known = self.holders.get(uid)
             if known is not None and self.going.get(uid, 0.0) <= now:
@@ -186,7 +194,12 @@ class DeviceLedger:
             if count > 0:
                 short = short_of(wants, node, used)
                 actions += [self._create(node, short, now) for _ in range(count)]
-        again = [*self.retry_at.values(), *self.going.values(), *(until for _, until in self.made.values())]
+        again = [
+            *self.retry_at.values(),
+            *self.going.values(),
+            *self.clearing.values(),
+            *(until for _, until in self.made.values()),
+        ]
         again += self.looks.again(self.coordinator.devices)
         wake = min((at for at in (*again, found.wake or 0.0) if at > now), default=None)
         looked = self._nodes(wants) if only is None else self.fresh.open | only
@@ -265,11 +278,26 @@ class DeviceLedger:
             clears=assign.clears,
         )
 
+    def _clear(self, clear: Clear, now: float) -> ClearSeat:
+        known = self.holders[clear.holder]
+        self.clearing[clear.key] = now + UNSENT
+        cause = "nobody is on that seat any more"
+        return ClearSeat(clear.holder, known.name, known.version, clear.device, clear.second, cause)
+
     def _create(self, node: str, short: JobKey, now: float) -> CreateHolder:
         self.names += 1
         name = f"holder-{self.coordinator.term}-{self.names}"
         self.made[name] = node, now + UNSENT
         return CreateHolder(name, node, short, f"job {short.namespace}/{short.name} is to have its device")
+
+    def _versioned(self, action: AssignHolder | ClearSeat, outcome: HolderOutcome) -> bool:
+        """Whether a write is the newest that is known of its holder, whose version it has then."""
+        known = self.holders.get(action.uid)
+        done = 200 <= outcome.status < 300 and bool(outcome.version)
+        if known is None or not done or known.version != action.version:
+            return False
+        self.holders[action.uid] = replace(known, version=outcome.version)
+        return True
 
     def _answered(self, outcome: HolderOutcome, now: float) -> None:
         done = 200 <= outcome.status < 300
@@ -285,14 +313,19 @@ class DeviceLedger:
                     self.apply(HolderGone(uid), now)
                 elif uid in self.going:
                     self.going[uid] = now + (UNSEEN if done else RETRY)
+            case ClearSeat() as clear:
+                key = seat(clear.device, second=clear.second)
+                if self._versioned(clear, outcome):
+                    self.clearing.pop(key, None)
+                    cleared(self.coordinator, key)
+                elif key in self.clearing:
+                    self.clearing[key] = now + RETRY
             case AssignHolder(uid):
                 assign = self.assigning.get(uid)
                 if assign is None or assign.epoch != outcome.action.epoch:
                     return  # the answer to an earlier one
                 del self.assigning[uid]
-                known = self.holders.get(uid)
-                if known is not None and done and outcome.version and known.version == outcome.action.version:
-                    self.holders[uid] = replace(known, version=outcome.version)
+                self._versioned(outcome.action, outcome)
                 recorded(self.coordinator, assign, now, written=done)
 
 

@@ -17,6 +17,7 @@ from muster.core.devices.on_node import Want
 from muster.types import JobKey
 from muster.types.holders import (
     AssignHolder,
+    ClearSeat,
     CreateHolder,
     DeleteHolder,
     HolderEvent,
@@ -70,7 +71,7 @@ class Fresh:
                 found = [node]
             case HolderOutcome(AssignHolder(uid) as action):
                 found = [node_of(uid), *_where(devices, action.device)]
-            case HolderOutcome(NameDevice(uid) | DeleteHolder(uid)):
+            case HolderOutcome(NameDevice(uid) | ClearSeat(uid) | DeleteHolder(uid)):
                 found = [node_of(uid)]
             case TrainingEnded(pod) | TrainingGone(pod):
                 found = []

@@ -22,7 +22,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 from muster.core.devices.agents import expire
-from muster.core.devices.coordinator import Assign, Coordinator, HeldDevice
+from muster.core.devices.coordinator import Assign, Clear, Coordinator, HeldDevice
 from muster.core.devices.givers import who_gives
 from muster.core.devices.node_steps import NodeSteps
 from muster.core.devices.on_node import Want
@@ -36,15 +36,16 @@ from muster.types.devices import AgentKey
 class Decisions:
     """What is to be done on the API; orders stand with the agents (`Agent.order`), who ask for them.
 
-    assigns: records to be written; create: holders to be made, by node; leave: uids of holders that are to go;
-    told: pods with a new order; wake: when to decide about all nodes again though nothing happens; idle: when about
-    one, of each that was looked at and has an idle device.
+    assigns: records to be written; clears: to be taken off; create: holders to be made, by node; leave: uids of
+    holders that are to go; told: pods with a new order; wake: when to decide about all nodes again though nothing
+    happens; idle: when about one, of each that was looked at and has an idle device.
     """
 
     assigns: tuple[Assign, ...] = ()
     create: Mapping[str, int] = field(default_factory=dict)
     leave: tuple[str, ...] = ()
     told: tuple[str, ...] = ()
+    clears: tuple[Clear, ...] = ()
     wake: float | None = None
     idle: Mapping[str, float] = field(default_factory=dict, compare=False)
 
@@ -105,6 +106,7 @@ def decide(
     create: dict[str, int] = {}
     spare: list[HeldDevice] = []
     told: list[str] = []
+    clears: list[Clear] = []
     unwanted: list[str] = []
     now_settled: dict[str, Settled] = {}
     idle: dict[str, float] = {}
@@ -127,8 +129,11 @@ def decide(
             unwanted += here[missing:]
         spares = node.spare()
         spare += spares
+        # 7 seats that were let go beside others
+        cleared = node.clear()
+        clears += cleared
         idle[name] = node.idle_until()
-        if missing or orders or spares or aside:
+        if missing or orders or spares or cleared or aside:
             continue
         if known is not None:
             now_settled[name] = replace(known, bearing=bears)
@@ -143,7 +148,9 @@ def decide(
     gone = [d for d in memory.devices.values() if d.state is DeviceState.LOST and _done_with(memory, d)]
     leave = tuple(sorted({*unwanted, *(d.holder for d in (*spare, *gone) if d.holder)}))
     idle = {name: until for name, until in idle.items() if until < math.inf}
-    return Decisions(tuple(assigns), create, leave, tuple(told), _wake(memory, recorded, now), idle)
+    return Decisions(
+        tuple(assigns), create, leave, tuple(told), tuple(clears), _wake(memory, recorded, now), idle
+    )
 
 
 def _by_node(

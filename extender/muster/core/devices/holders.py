@@ -53,7 +53,8 @@ def _seat_seen(
         device = memory.moved(device, event, now, epoch=epoch, users=users, recording=None)
     elif event is not None:
         device = memory.moved(device, event, now)
-    device = memory.devices[device.key] = replace(device, healthy=record.healthy, leaving=record.leaving)
+    told = replace(device, healthy=record.healthy, leaving=record.leaving, noted=agent is not None)
+    device = memory.devices[device.key] = told
     if not record.healthy or record.leaving:
         memory.moved(device, DeviceEvent.FAILED, now)
     else:
@@ -83,7 +84,17 @@ def recorded(memory: Coordinator, assign: Assign, now: float, *, written: bool) 
             epoch=max(assign.epoch, device.epoch),
             users=users,
             recording=None,
+            noted=True,
         )
+        if assign.clears:
+            cleared(memory, seat(assign.device, second=not assign.second))
     else:
         memory.moved(device, DeviceEvent.REFUSED, now, recording=None)
         settle(memory, device.key, now)
+
+
+def cleared(memory: Coordinator, key: str) -> None:
+    """A seat's record names nobody any more."""
+    device = memory.devices.get(key)
+    if device is not None:
+        memory.devices[key] = replace(device, noted=False)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
-from muster.core.devices.coordinator import Agent, Assign, Coordinator, HeldDevice, withdraw
+from muster.core.devices.coordinator import Agent, Assign, Clear, Coordinator, HeldDevice, withdraw
 from muster.core.devices.givers import Givers
 from muster.core.devices.on_node import OnNode, Want
 from muster.core.devices.transitions import DeviceEvent, DeviceState, PodEvent
@@ -117,6 +117,18 @@ class NodeSteps:
                 self._memory.moved(device, DeviceEvent.CHOSEN, self._now, recording=assign)
                 found.append(assign)
         return found
+
+    def clear(self) -> list[Clear]:
+        """Records of seats that nobody is on, beside somebody."""
+        return [
+            Clear(device.holder, device.id, device.second)
+            for device in self._devices
+            if device.noted
+            and device.state is DeviceState.IDLE
+            and (other := self._memory.other(device)) is not None
+            and other.users
+            and other.recording is None
+        ]
 
     def givers(self) -> Givers:
         """Pods with a surplus, by what becomes of it."""
