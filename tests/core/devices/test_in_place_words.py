@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from muster.core.devices import words
 from muster.core.devices.coordinator import Change
 from muster.core.devices.granted import Granted
 from muster.points import Profile
-from muster.types import Reason, State, Status
+from muster.types import JobKey, Reason, State, Status
 from tests.core.devices.circle import Circle
 
 
@@ -54,6 +56,39 @@ def test_gpus_are_not_counted_as_pods_in_what_an_owner_reads() -> None:
     assert not [words for words in after if re.search(r"[2-9] (more )?pods|of [2-9] pods|\.gpus", words)], (
         after
     )
+
+
+def test_who_has_no_gpu_yet_reads_that_and_who_is_to_give_it_what_it_is_to_go_on_with() -> None:
+    """a's agent goes on asking, and never lets go of anything."""
+    circle = Circle()
+    a = circle.train("a", "1-4")
+    circle.seconds(20)
+    circle.slow.add(a.uid)
+    circle.train("b", "1-4")
+    after = told(circle, 100)
+    assert after["job-b"][-1] == (
+        "in place: no GPU yet; it is to have 2 of 4 GPUs of n0; job-a is to give them"
+    )
+    still = r"in place: 4 of 4 GPUs of n0 since \d\d:\d\dZ; it is to go on with 2"
+    assert re.fullmatch(still, after["job-a"][-1]), after
+    circle.restart()
+    after = told(circle, 20)
+    assert after["job-a"][-1] == "in place: 4 of 4 GPUs of n0; it is to have 2 of 4 GPUs of n0", "also now"
+
+
+@pytest.mark.parametrize(
+    ("others", "found"),
+    [
+        ((), ""),
+        (("team/a",), "; a is to give them"),
+        (("team/a", "other/b"), "; other/b, a are to give them"),
+        (("team/a", "team/b", "team/c", "team/d"), "; a, b and 2 more are to give them"),
+    ],
+)
+def test_whoever_is_to_give_is_named(others: tuple[str, ...], found: str) -> None:
+    keys = [JobKey(*name.split("/")) for name in others]
+    mine = (Granted("p", "n0", 2),)
+    assert words.waits_for(JobKey("team", "x"), mine, {}, {"n0": keys, "n1": [JobKey("team", "z")]}) == found
 
 
 def test_a_job_between_all_its_gpus_and_its_next_ones_is_not_said_to_have_some() -> None:

@@ -34,6 +34,8 @@ Grants = Mapping[JobKey, tuple[Granted, ...]]
 """By job in place: what each of its pods is to have, all of them alike."""
 Sizes = Mapping[JobKey, tuple[int, ...]]
 """By job in place: numbers of GPUs that each of its pods can train on, rising."""
+Uses = Mapping[str, Mapping[str, int]]
+"""GPUs that each pod uses, by its uid and the node. One that two jobs share counts for both."""
 
 
 def standing(

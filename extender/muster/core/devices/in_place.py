@@ -11,9 +11,9 @@ from muster.core.culprit import culprit
 from muster.core.devices.charged import Allowed, Quotas, Room, allowances, anywhere, by_job, pods_of
 from muster.core.devices.coordinator import Change, whole
 from muster.core.devices.device_ledger import DeviceLedger
-from muster.core.devices.granted import Granted, standing
+from muster.core.devices.granted import Granted, Uses, standing
 from muster.core.devices.hand_over import Decisions
-from muster.core.devices.in_use import Uses, changing, neighbours_of, uses_of
+from muster.core.devices.in_use import changing, neighbours_of, uses_of
 from muster.core.devices.on_node import Want, wants
 from muster.core.devices.pairs import pairs
 from muster.core.devices.room import could_have, to_vacate
@@ -172,12 +172,23 @@ class InPlace:
         agent = self.devices.coordinator.speaker(pod)
         return len(agent.order.devices) if agent is not None and agent.order is not None else 0
 
+    def _trains_on(self) -> Uses:
+        """`uses` less what agents were told of and have not told of yet that they use any."""
+        known = self.devices.coordinator
+        waits = {
+            pod
+            for pod in self.adjusting & self.uses.keys() - self.changes.keys()
+            if (agent := known.speaker(pod)) is not None and not agent.report.devices
+        }
+        return {pod: on for pod, on in self.uses.items() if pod not in waits} if waits else self.uses
+
     def plan(self, snapshot: Snapshot, plan: Plan) -> Plan:
         """Without slots: they are what is granted from now on. Where the snapshot could get none, what was granted
         stands."""
         if not self.slotted:
             return plan
-        plan, granted = taken_out(snapshot, self.sizes, plan, self.changes, self.allowed)
+        uses = self._trains_on()
+        plan, granted = taken_out(snapshot, self.sizes, plan, self.changes, self.allowed, uses, self.changing)
         aside = {key: of for key, of in self.granted.items() if snapshot.jobs[key].quarantined}
         before, self.granted = self.granted, {**aside, **granted}
         shared = {

@@ -8,13 +8,10 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from muster.core.devices.coordinator import HeldDevice, seat
-from muster.core.devices.granted import PARTS, Grants
+from muster.core.devices.granted import PARTS, Grants, Uses
 from muster.core.devices.slots import SLOT, slots_of
 from muster.core.devices.transitions import DeviceState
 from muster.types import Job, JobKey, Member, Phase
-
-Uses = Mapping[str, Mapping[str, int]]
-"""GPUs that each pod uses, by its uid and the node. One that two jobs share counts for both."""
 
 
 def uses_of(devices: Mapping[str, HeldDevice]) -> dict[str, dict[str, int]]:

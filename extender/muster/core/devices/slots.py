@@ -18,10 +18,10 @@ from typing import NamedTuple
 from muster.core.devices.charged import Allowed, pods_of
 from muster.core.devices.coordinator import Change
 from muster.core.devices.ending import that_end, to_free, with_devices
-from muster.core.devices.granted import PARTS, Granted, Grants, Sizes, idling, to_give, to_measure
+from muster.core.devices.granted import PARTS, Granted, Grants, Sizes, Uses, idling, to_give, to_measure
 from muster.core.devices.pairs import Pairs, as_it_stands
 from muster.core.devices.room import early
-from muster.core.devices.words import told
+from muster.core.devices.words import LATE, givers_of, told, waits_for
 from muster.types import (
     GPU,
     HOSTNAME,
@@ -193,14 +193,18 @@ def taken_out(
     plan: Plan,
     changes: Mapping[str, tuple[Change, float]] | None = None,
     allowed: Mapping[JobKey, Allowed] = MappingProxyType({}),
+    uses: Uses | None = None,
+    since: Mapping[JobKey, float] = MappingProxyType({}),
 ) -> tuple[Plan, dict[JobKey, tuple[Granted, ...]]]:
     """The plan without slots, and what it grants. snapshot: the one with slots that it was made of; changes: the last
-    one of each pod, and when that was, Unix s; allowed: what quotas leave jobs.
+    one of each pod, and when that was, Unix s; allowed: what quotas leave jobs; uses: GPUs in use now, None: nobody
+    knows; since: when jobs began to wait for what they are granted, Unix s.
 
     A job whose GPUs others are still to give has its pods' places now, where there is room for all: they are to be
     there before anybody gives (`core.devices.hand_over`).
     """
     granted: dict[JobKey, tuple[Granted, ...]] = {}
+    starts: set[JobKey] = set()
     reservations = dict(plan.reservations)
     later = dict(plan.later)
     statuses = dict(plan.statuses)
@@ -233,18 +237,25 @@ def taken_out(
         grants = to_measure(_shared_out(job, of, mine, count), grant, of)
         if grants:
             granted[key] = grants
-            last = [changes[one.pod] for one in grants if one.pod in changes] if changes else []
-            statuses[key] = told(
-                statuses[key],
-                grants,
-                _gpus_of(snapshot, grants[0].node),
-                pods.bound >= len(grants),
-                starts=bool(then),
-                changes=last,
-                limit=allowed[key].why
-                if key in allowed and allowed[key].gpus < of[-1] * number_of(job)
-                else "",
-            )
+            if then:
+                starts.add(key)
+    pod_of = {m.uid: key for key in sizes if key in snapshot.jobs for m in _pods(snapshot.jobs[key])}
+    givers = givers_of(granted, uses or {}, pod_of)
+    late = {key for key, at in since.items() if snapshot.now >= at + LATE}
+    for key, grants in granted.items():
+        job = snapshot.jobs[key]
+        less = key in allowed and allowed[key].gpus < sizes[key][-1] * number_of(job)
+        statuses[key] = told(
+            statuses[key],
+            grants,
+            _gpus_of(snapshot, grants[0].node),
+            job.roles[0].bound >= len(grants),
+            starts=key in starts,
+            changes=[changes[one.pod] for one in grants if one.pod in changes] if changes else [],
+            uses=uses,
+            waits=waits_for(key, grants, uses or {}, givers) if key in late else "",
+            limit=allowed[key].why if less else "",
+        )
     return (
         replace(
             plan,
@@ -270,6 +281,10 @@ def _shared_out(
         each = slots.bound // had  # what it lost isn't placed yet: the others go on as they are
     each = max((size for size in sizes if size <= each), default=0)
     return tuple(Granted(uid, node, each) for uid, node in on.items()) if each else ()
+
+
+def _pods(job: Job) -> tuple[Member, ...]:
+    return job.roles[0].members if job.roles else ()
 
 
 def _gpus_of(snapshot: Snapshot, node: str) -> int:
