@@ -4,6 +4,7 @@ is used by two is looked at after each step."""
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -15,6 +16,7 @@ from muster.types.devices import AgentKey, AgentReport, AgentState
 from muster.types.holders import (
     CreateHolder,
     DeleteHolder,
+    HolderAction,
     HolderGone,
     HolderOutcome,
     HolderRecord,
@@ -242,3 +244,54 @@ def test_a_holder_that_was_deleted_does_not_come_back_by_a_watch_that_is_behind(
     circle.train("b", "1")
     circle.seconds(6)
     assert circle.using("b") == 1
+
+
+class Refusing(Circle):
+    """Beyond `most` holders none is made; posts: when one was asked for."""
+
+    most = 0
+
+    def __init__(self, gpus: int = 8) -> None:
+        self.posts: list[float] = []
+        super().__init__(gpus)
+
+    def carry_out(self, action: HolderAction) -> None:
+        if isinstance(action, CreateHolder):
+            self.posts.append(self.cluster.now)
+            if len(self.records) >= self.most:
+                why = f'pods "{action.name}" is forbidden: exceeded quota: holders'
+                self.devices.apply(HolderOutcome(action, 403, why), self.cluster.now)
+                return
+        super().carry_out(action)
+
+
+def test_holders_that_are_refused_are_asked_for_less_and_less_often_and_one_at_a_time() -> None:
+    circle = Refusing()
+    circle.train("a", "8")
+    circle.seconds(300)
+    gaps = [round(b - a) for a, b in pairwise(circle.posts)]
+    assert gaps[:7] == [0] * 7, "all that are missing, once"
+    assert gaps[7:] == [2, 4, 8, 16, 32, 60, 60, 60]
+    told = circle.plan.statuses[circle.key("job-a")].message
+    assert told == (
+        "in place: no GPU yet; it is to have 8 of 8 GPUs of n0; no pod that holds a GPU of n0 can be made: "
+        "exceeded quota: holders"
+    ), "the same for each of them, whatever its name"
+    circle.most = 8
+    circle.seconds(80)
+    assert circle.using("a") == 8
+    assert "exceeded quota" not in circle.plan.statuses[circle.key("job-a")].message
+
+
+def test_why_no_holder_was_made_is_told_to_nobody_who_needs_none() -> None:
+    circle = Refusing(gpus=4)
+    circle.most = 2
+    a = circle.train("a", "2,4")
+    circle.seconds(20)
+    assert circle.using("a") == 0, "it is to have four, and begins with all of them"
+    circle.gone(a.uid)
+    circle.seconds(20)
+    circle.train("b", "1,2")
+    circle.seconds(20)
+    assert circle.using("b") == 2
+    assert "exceeded quota" not in circle.plan.statuses[circle.key("job-b")].message

@@ -39,7 +39,9 @@ from muster.types.holders import (
 RETRY = 2.0
 """Seconds before a holder is asked for again that was not made, or was not deleted."""
 LONGEST_RETRY = 60.0
-"""Seconds before a node is asked again whose kubelet gave several holders no device, or one that another has."""
+"""Seconds before a node is asked again whose holders were refused several times, or got no device of their own."""
+SAID = 200
+"""Characters of the API's words about a refusal that a job's owner reads."""
 UNSEEN = 30.0
 """Seconds after the answer for which a holder counts as being made, or deleted, though the watch has not told so."""
 UNSENT = 600.0
@@ -65,10 +67,10 @@ class DeviceLedger:
     holder that is deleted is not deleted again, by uid; clearing: likewise of records taken off, by seat; all for
     long until there is an answer, since thousands of requests wait for their turn; retry_at: when a node is asked
     for holders again; failed: holders that ended without a device (a kubelet that has none left), or that have
-    one that another holder has; failures: how often in a row, by node; closed: nodes that are cordoned, where
-    none is made; settled: nodes about which there was nothing to decide; looks: what holders told last of their
-    devices, by these; gone: holders that are; fresh: nodes about which there may be something; events: how many
-    were applied."""
+    one that another holder has; failures: how often in a row, by node; refused: why holders were not made there,
+    in the words of the API; closed: nodes that are cordoned, where none is made; settled: nodes about which there
+    was nothing to decide; looks: what holders told last of their devices, by these; gone: holders that are;
+    fresh: nodes about which there may be something; events: how many were applied."""
 
     coordinator: Coordinator
     holders: dict[str, _Known] = field(default_factory=dict)
@@ -79,6 +81,7 @@ class DeviceLedger:
     failed: set[str] = field(default_factory=set)
     gone: Buried = field(default_factory=Buried)
     failures: dict[str, int] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
     assigning: dict[str, Assign] = field(default_factory=dict)
     closed: frozenset[str] = frozenset()
     settled: dict[str, Settled] = field(default_factory=dict)
@@ -150,7 +153,7 @@ class DeviceLedger:
         """The next steps, and what is to be done on the API for them. The decisions tell who has another order, and
         when to decide again. wants, vacate, aside: as `decide`. Nothing is changed where it raises, or `only_try`."""
         kept = self.coordinator.copy(), dict(self.going), dict(self.retry_at), self.made, dict(self.assigning)
-        clearing = dict(self.clearing)
+        clearing, refused = dict(self.clearing), self.refused
         done = False
         try:
             found = self._adopt(wants, now, vacate, aside)
@@ -159,7 +162,7 @@ class DeviceLedger:
         finally:
             if not done:
                 before, self.going, self.retry_at, self.made, self.assigning = kept
-                self.clearing = clearing
+                self.clearing, self.refused = clearing, refused
                 self.coordinator.go_back_to(before)
                 self.fresh.every = True
 
@@ -175,6 +178,9 @@ class DeviceLedger:
         if only is None:
             self.fresh.forget(self.pods())
         found = decide(self.coordinator, wants, now, vacate, aside, self.settled, only)
+        looked = self._nodes(wants) if only is None else self.fresh.open | only
+        needed = found.create.keys() | (self.refused.keys() - looked)
+        self.refused = {node: why for node, why in self.refused.items() if node in needed}
         actions: list[HolderAction] = [self._assign(assign) for assign in found.assigns]
         self.clearing = {key: until for key, until in self.clearing.items() if until > now}
         actions += [self._clear(clear, now) for clear in found.clears if clear.key not in self.clearing]
@@ -190,7 +196,7 @@ class DeviceLedger:
             if node in self.closed or self.retry_at.get(node, 0.0) > now:
                 continue
             self.retry_at.pop(node, None)
-            count -= making[node]
+            count = (min(count, 1) if node in self.refused else count) - making[node]
             if count > 0:
                 short = short_of(wants, node, used)
                 actions += [self._create(node, short, now) for _ in range(count)]
@@ -202,7 +208,6 @@ class DeviceLedger:
         ]
         again += self.looks.again(self.coordinator.devices)
         wake = min((at for at in (*again, found.wake or 0.0) if at > now), default=None)
-        looked = self._nodes(wants) if only is None else self.fresh.open | only
         self.fresh.decided(looked, self.settled.keys(), wake, found.idle, aside, whole=only is None)
         return tuple(actions), replace(found, wake=min(filter(None, (wake, self.fresh.first)), default=None))
 
@@ -238,8 +243,20 @@ class DeviceLedger:
         if record.uid in self.failed:
             return
         self.failed.add(record.uid)
-        count = self.failures[record.node] = self.failures.get(record.node, 0) + 1
-        self.retry_at[record.node] = now + min(LONGEST_RETRY, RETRY * 2.0 ** min(count - 1, 10))
+        self._less_often(record.node, now)
+
+    def _less_often(self, node: str, now: float) -> None:
+        count = self.failures[node] = self.failures.get(node, 0) + 1
+        self.retry_at[node] = now + min(LONGEST_RETRY, RETRY * 2.0 ** min(count - 1, 10))
+
+    def _refused(self, action: CreateHolder, message: str, now: float) -> None:
+        """A holder that was not made. Those that were asked for with it count as one, and the next is one alone."""
+        if action.node not in self.refused:
+            self.failures.pop(action.node, None)
+        if self.retry_at.get(action.node, 0.0) <= now:
+            self._less_often(action.node, now)
+        why = message.replace(f'pods "{action.name}" is forbidden: ', "")  # each has a name of its own
+        self.refused[action.node] = why[:SAID]
 
     def strangers(self, now: float) -> set[Stranger]:
         """Devices that are nobody's and are used all the same."""
@@ -305,8 +322,11 @@ class DeviceLedger:
             case CreateHolder(name, node):
                 if not done and outcome.status:
                     self.made.pop(name, None)
-                    self.retry_at[node] = now + RETRY
-                elif name in self.made:
+                    self._refused(outcome.action, outcome.message or f"HTTP status {outcome.status}", now)
+                    return
+                if done:
+                    self.refused.pop(node, None)
+                if name in self.made:
                     self.made[name] = node, now + UNSEEN
             case DeleteHolder(uid):
                 if outcome.status == GONE:

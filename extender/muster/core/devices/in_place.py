@@ -188,7 +188,9 @@ class InPlace:
         if not self.slotted:
             return plan
         uses = self._trains_on()
-        plan, granted = taken_out(snapshot, self.sizes, plan, self.changes, self.allowed, uses, self.changing)
+        plan, granted = taken_out(
+            snapshot, self.sizes, plan, self.changes, self.allowed, uses, self.changing, self.devices.refused
+        )
         aside = {key: of for key, of in self.granted.items() if snapshot.jobs[key].quarantined}
         before, self.granted = self.granted, {**aside, **granted}
         shared = {
@@ -294,5 +296,5 @@ class InPlace:
         at = devices.coordinator.steps, devices.events
         if self._stood is None or self._stood[0] != at:
             changes = {pod: last.at for pod, last in devices.coordinator.changes.items()}
-            self._stood = at, (devices.used(), set(devices.holders), changes)
+            self._stood = at, (devices.used(), set(devices.holders), changes, dict(devices.refused))
         return (*self._stood[1], frozenset(one.device for one in self.strangers))

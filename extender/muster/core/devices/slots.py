@@ -21,7 +21,7 @@ from muster.core.devices.ending import that_end, to_free, with_devices
 from muster.core.devices.granted import PARTS, Granted, Grants, Sizes, Uses, idling, to_give, to_measure
 from muster.core.devices.pairs import Pairs, as_it_stands
 from muster.core.devices.room import early
-from muster.core.devices.words import LATE, givers_of, told, waits_for
+from muster.core.devices.words import LATE, givers_of, not_made, told, waits_for
 from muster.types import (
     GPU,
     HOSTNAME,
@@ -195,10 +195,12 @@ def taken_out(
     allowed: Mapping[JobKey, Allowed] = MappingProxyType({}),
     uses: Uses | None = None,
     since: Mapping[JobKey, float] = MappingProxyType({}),
+    refused: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[Plan, dict[JobKey, tuple[Granted, ...]]]:
     """The plan without slots, and what it grants. snapshot: the one with slots that it was made of; changes: the last
     one of each pod, and when that was, Unix s; allowed: what quotas leave jobs; uses: GPUs in use now, None: nobody
-    knows; since: when jobs began to wait for what they are granted, Unix s.
+    knows; since: when jobs began to wait for what they are granted, Unix s; refused: why
+    holders are not made, by node.
 
     A job whose GPUs others are still to give has its pods' places now, where there is room for all: they are to be
     there before anybody gives (`core.devices.hand_over`).
@@ -254,7 +256,9 @@ def taken_out(
             changes=[changes[one.pod] for one in grants if one.pod in changes] if changes else [],
             uses=uses,
             waits=waits_for(key, grants, uses or {}, givers) if key in late else "",
-            limit=allowed[key].why if less else "",
+            limit="; ".join(
+                filter(None, (allowed[key].why if less else "", not_made(grants, uses or {}, refused)))
+            ),
         )
     return (
         replace(

@@ -98,6 +98,13 @@ def waits_for(
     return f"; {', '.join(names[:NAMED])}{more} {'is' if len(names) == 1 else 'are'} to give them"
 
 
+def not_made(grants: Sequence[Granted], uses: Uses, refused: Mapping[str, str]) -> str:
+    """Why a pod can't have GPUs that nobody else has. refused: of the API, by node."""
+    lacks = (one.node for one in grants if _has(one, uses) < one.uses and one.node in refused)
+    node = next(lacks, None)
+    return f"no pod that holds a GPU of {node} can be made: {refused[node]}" if node is not None else ""
+
+
 def _has(one: Granted, uses: Uses) -> int:
     return uses.get(one.pod, {}).get(one.node, 0)
 
