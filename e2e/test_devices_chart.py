@@ -432,6 +432,19 @@ def test_a_pod_becomes_one_in_place_at_its_creation_only(chart: Lab) -> None:
     user("delete", "pod", "later", "--force", "--grace-period=0")
 
 
+@pytest.mark.parametrize("gpus", [None, "1,2,4"])
+def test_a_pod_in_place_keeps_the_gpus_that_it_was_created_with(chart: Lab, gpus: str | None) -> None:
+    """Taken off or changed, behind the gate and past it: what its agent says would count no more."""
+    user = Kubectl(chart.kubeconfig, "default")
+    user.create(trains())
+    change = {"metadata": {"annotations": {GPU_NUMBERS: gpus}}}
+    frozen = f'is frozen when the pod is created: it was "1,2", found "{gpus or ""}"'
+    assert frozen in user.patch("train", change, "merge").said
+    assert user.as_(MUSTER).patch("train", {"spec": {"schedulingGates": []}}, "merge").ok
+    assert frozen in user.patch("train", change, "merge").said
+    user("delete", "pod", "train", "--force", "--grace-period=0")
+
+
 def test_an_uninstall_takes_everything_along(chart: Lab, cluster: Cluster, tenant: Kubectl) -> None:
     """The last one of this lab."""
     Kubectl(cluster.kubeconfig, SPACE).as_(MUSTER).create(holder())

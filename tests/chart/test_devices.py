@@ -254,3 +254,12 @@ def test_before_1_36_containers_tell_which_device_they_got(report: str, version:
         assert told == DeviceSettings(enabled=True)
         assert "hold'" not in said
         assert "spec.volumes: expected none" in said
+
+
+def test_the_gpus_of_a_pod_in_place_are_frozen_behind_the_gate_and_past_it() -> None:
+    """Taken off or changed, by others than Muster and break-glass (on an API server: e2e/test_devices_chart.py)."""
+    hold = named(rendered(IMAGE, ON), "ValidatingAdmissionPolicy", "muster-hold")["spec"]
+    (frozen,) = (one["expression"] for one in hold["variables"] if one["name"] == "changedAnnotations")
+    always, _, until_it_starts = frozen.partition("isGated")
+    assert '"muster.dev/gpus"' in always
+    assert '"muster.dev/gpus"' not in until_it_starts
