@@ -55,6 +55,7 @@ from muster.types.job import (
     Report,
     Role,
     between_runs,
+    elastic_of,
     elastic_role,
 )
 from muster.types.kube import Budget, DeclaredRole, NodeRecord, OwnerRecord, Phase, PodRecord, Quota, Use
@@ -213,6 +214,7 @@ __all__ = [
     "WriteLearned",
     "between_runs",
     "device_names",
+    "elastic_of",
     "elastic_role",
     "mig_slices",
 ]

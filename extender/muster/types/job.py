@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from muster.types.grant import Grant
@@ -266,12 +266,7 @@ class Job:
         object.__setattr__(self, "max", sum([role.max for role in roles]))
         object.__setattr__(self, "released", sum([role.released for role in roles]) > 0)
         if roles:
-            first = roles[0]
-            if len(roles) > 1:
-                first = next((r for r in roles if r.shape.gpus), first)
-                ranges = [r for r in roles if r.max > r.min]
-                first = next((r for r in ranges if r.shape.gpus), ranges[0] if ranges else first)
-            object.__setattr__(self, "elastic", first)
+            object.__setattr__(self, "elastic", elastic_of(roles))
         object.__setattr__(self, "gpus", sum([role.min * role.shape.gpus for role in roles]))
 
     @property
@@ -279,6 +274,14 @@ class Job:
         """Which of two jobs is first that were submitted in the same second, as far as the API tells: the one that
         ran and that its owner makes again, then the one with the smaller key."""
         return not self.restarting, self.key
+
+
+def elastic_of(roles: Sequence[Role]) -> Role:
+    """Of one role or more that whose number of replicas is shared: see `Job.elastic`."""
+    if len(roles) == 1:
+        return roles[0]
+    ranges = [role for role in roles if role.max > role.min]
+    return next((role for role in ranges or roles if role.shape.gpus), (ranges or roles)[0])
 
 
 def elastic_role(job: Job) -> Role:

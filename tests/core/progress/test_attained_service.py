@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from muster.core.progress.attained_service import attained, speed_of
+from muster.core.progress.attained_service import attained
+from muster.core.progress.runtime import speed_of
 from muster.types import Config, Facts, Member, Phase, Role, Shape
 
 SHAPE = Shape(requests=(("nvidia.com/gpu", 2),))
@@ -73,8 +74,19 @@ def test_the_history_is_bounded() -> None:
 
 def test_declared_speeds_hold_between_and_beyond_their_points() -> None:
     declared = ((1, 1.0), (2, 1.8), (4, 3.0))
-    assert [round(speed_of(declared, roles(n)), 2) for n in (0, 1, 2, 3, 4, 6)] == [0, 1, 1.8, 2.25, 3, 3]
-    assert speed_of((), roles(3)) == 3.0
+    assert [round(speed_of(declared, n), 2) for n in (0, 1, 2, 3, 4, 6)] == [0, 1, 1.8, 2.25, 3, 3]
+    assert speed_of((), 3) == 3.0
+
+
+def test_replicas_that_are_not_shared_add_no_speed() -> None:
+    own, servers = (
+        roles(2, least=2, most=2),
+        replace(roles(2, least=2, most=2)[0], name="server", shape=Shape()),
+    )
+    facts = attained(Facts(), (servers, *own), Config(), (), 100.0, changing=False)
+    assert (facts.progress.rate, facts.shares) == (2.0, ((100.0, 2),))
+    alone = attained(Facts(), (servers, *roles(0, least=0)), Config(), (), 100.0, changing=False)
+    assert (alone.progress.rate, alone.shares, alone.first_start) == (0.0, (), 100.0)
 
 
 def test_facts_of_another_product_are_counted_apart() -> None:

@@ -1,8 +1,8 @@
 """What a live job attains: its meters turn whenever its running replicas change, and stay the same value meanwhile.
 
 A job runs while every role has its minimum on nodes; its GPUs count as used while a replica is on a node, so also
-while the job waits for the rest. Progress without reports is what the owner declares of its speed, linear where
-nothing is declared; an Estimate that reads reports knows better (plugin `reported`).
+while the job waits for the rest. Progress without reports is what the owner declares of its speed, by replicas of the
+elastic role, linear where nothing is declared; an Estimate that reads reports knows better (plugin `reported`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from muster.core.progress.curves import at_count, interpolated
+from muster.core.progress.runtime import speed_of
 from muster.types import (
     NOTHING,
     SHARES_KEPT,
@@ -19,12 +19,8 @@ from muster.types import (
     Facts,
     Meter,
     Role,
+    elastic_of,
 )
-
-
-def speed_of(declared: Sequence[tuple[int, float]], roles: Sequence[Role]) -> float:
-    """Relative speed with the replicas that are bound, as declared; linear where nothing is (0 with none)."""
-    return at_count(interpolated(declared), sum(role.bound for role in roles))
 
 
 def attained(
@@ -50,7 +46,7 @@ def attained(
         restarts += first is not None
         first, start, run_seconds = (now if first is None else first), now, NOTHING
     shares = facts.shares
-    elastic = next((r for r in roles if r.max > r.min), roles[0]) if roles else None
+    elastic = elastic_of(roles) if roles else None
     settled = 0 if elastic is None or not runs else elastic.bound
     if not changing and (settled != (shares[-1][1] if shares else 0)) and (runs or not bound):
         shares = (*shares, (now, settled))[-SHARES_KEPT:]
@@ -59,7 +55,7 @@ def attained(
         "gpu_seconds": _turned(facts.gpu_seconds, now, float(used)),
         "run_gpu_seconds": _turned(run_seconds, now, float(used)),
         "executed": _turned(facts.executed, now, float(runs)),
-        "progress": _turned(facts.progress, now, speed_of(declared, roles) if runs else 0.0),
+        "progress": _turned(facts.progress, now, speed_of(declared, settled) if runs else 0.0),
     }
     by_product = dict(facts.by_product)
     for product in {*by_product, config.product if runs else ""} - {""}:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from muster.core.progress.curves import at_count, interpolated
 from muster.types import Job
+
+
+def speed_of(declared: Sequence[tuple[int, float]], replicas: int) -> float:
+    """Relative speed with so many replicas of the elastic role, as declared; linear where nothing is."""
+    return at_count(interpolated(declared), replicas)
 
 
 def duration(job: Job) -> float | None:
     """Seconds that a job runs with its minimum, None where its owner does not say."""
     if job.remaining_work is None:
         return None
-    replicas = max(1, sum([r.min for r in job.roles]))
-    speed = dict(job.speed).get(replicas, float(replicas)) if job.speed else float(replicas)
-    return job.remaining_work / speed
+    return job.remaining_work / speed_of(job.speed, max(1, job.elastic.min if job.elastic is not None else 0))
 
 
 def expected_end(job: Job, now: float) -> float | None:
