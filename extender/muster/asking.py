@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from muster.types import (
+    NO_ROOM_EMPTY,
     JobKey,
     Plan,
     Reason,
     Snapshot,
 )
 
-LACKS = frozenset({Reason.RESOURCES, Reason.NODES, Reason.TOPOLOGY, Reason.NEVER_FITS})
+LACKS = frozenset({Reason.RESOURCES, Reason.NODES, Reason.TOPOLOGY, *NO_ROOM_EMPTY})
 """Codes of jobs that more nodes would start: a group that was scaled to nothing makes a job look impossible."""
 
 

@@ -466,3 +466,17 @@ def test_nothing_is_observed_of_a_job_that_outlives_its_pods() -> None:
     assert errors == []
     assert memory == {key("a"): {"folds": {"replicas": 2, "at": NOW}}}
     assert after.jobs[gone.key] is gone
+
+
+@pytest.mark.parametrize("order", ["strict", "backfill"])
+def test_a_gang_for_which_no_arrangement_is_found_keeps_its_turn_and_holds_nobody_up(order: str) -> None:
+    nodes = [node("n0", cpu=96), node("n1", cpu=32), node("n2", gpus=4, cpu=64)]
+    roles = [
+        role("a", 2, shape=asks(4, cpu=16000), job="hard"),
+        role("b", 3, shape=asks(4, cpu=32000), job="hard"),
+    ]
+    jobs = [job("hard", roles=roles), job("small", worker=1, gpus=8), job("large", worker=2, gpus=8)]
+    after = plan(snapshot(nodes=nodes, jobs=jobs), order=order)
+    assert starts(after) == {"small": {"n0": 1}}
+    assert {key.name: place for key, place in after.positions.items()} == {"hard": 1, "large": 2}
+    assert said(after)["large"].startswith("Waiting Resources")

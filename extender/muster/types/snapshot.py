@@ -13,6 +13,7 @@ import numpy as np
 from muster.cached import MIB, Cache
 from muster.types.job import Config, Job
 from muster.types.kube import NodeRecord, Use
+from muster.types.status import Reason
 from muster.types.values import (
     DEVICES,
     GPU,
@@ -46,8 +47,8 @@ KEEPS_OFF = ("NoSchedule", "NoExecute")
 class Nodes:
     """The nodes as columns, sorted by name. Static: rebuilt when a node's labels, taints, allocatable or
     schedulability change, and shared by snapshots until then. Nobody changes them. What follows from them alone is
-    kept with them: `masks` by constraint (core.placement.feasibility) and `verdicts`: why such a demand never fits,
-    "" where it does (core.reasons.waiting). devices: what counts in their GPUs.
+    kept with them: `masks` by constraint (core.placement.feasibility) and `verdicts`: why such a demand finds no
+    place on them while they are empty, "" where it does (core.reasons.refusals). devices: what counts in their GPUs.
 
     names: N strings; resources: R names; total: (N, R) int64; open: (N,) bool, false for cordoned nodes.
     """
@@ -83,7 +84,7 @@ class Nodes:
                 self.total[i, self.resource_index[resource]] = amount
         self.open: BoolArray = np.array([not n.unschedulable for n in self.records], dtype=np.bool_)
         self.masks: Cache[Constraint, BoolArray | None] = Cache(MASKS)
-        self.verdicts: Cache[Demand, str | None] = Cache(VERDICTS)
+        self.verdicts: Cache[Demand, tuple[Reason, str] | None] = Cache(VERDICTS)
         self._domains: dict[str, tuple[IntArray, tuple[str, ...]]] = {}
         self._labels: set[str] | None = None
         self._closed_by: tuple[IntArray, list[NodeRecord]] | None = None

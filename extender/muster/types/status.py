@@ -31,6 +31,7 @@ class Reason(enum.StrEnum):
     NODES = "Nodes"
     TOPOLOGY = "Topology"
     NEVER_FITS = "NeverFits"
+    NO_ARRANGEMENT = "NoArrangement"
     BEHIND_HEAD = "BehindHead"
     RESERVED = "Reserved"
     SHARE = "Share"
@@ -43,6 +44,10 @@ class Reason(enum.StrEnum):
     INVALID = "Invalid"
     PLUGIN = "Plugin"
     INTERNAL = "Internal"
+
+
+NO_ROOM_EMPTY = frozenset({Reason.NEVER_FITS, Reason.NO_ARRANGEMENT})
+"""Of jobs that no capacity that comes free would start, as far as is known: they hold nobody up."""
 
 
 class EndReason(enum.StrEnum):

@@ -6,7 +6,7 @@ import pytest
 
 from muster.core.placement.capacity import Capacity
 from muster.core.placement.place import Need, place
-from muster.types import Port, Snapshot
+from muster.types import Port, Shape, Snapshot
 from tests.scenario import (
     BLOCK,
     FIFO,
@@ -61,6 +61,21 @@ def test_the_most_demanding_role_is_placed_first_and_the_rest_beside_it() -> Non
     )
     assert starts_by_role(plan(snapshot(nodes=3, jobs=[train]))) == {
         "train": {"worker": {"n0": 1, "n1": 1}, "scheduler": {"n0": 1}}
+    }
+
+
+@pytest.mark.parametrize(
+    ("free", "bound"),
+    [
+        pytest.param(asks(2, cpu=8000), asks(1, selector=(("zone", "a"),)), id="few nodes"),
+        pytest.param(asks(2, cpu=4000), asks(1, cpu=48000), id="few nodes that are large enough"),
+    ],
+)
+def test_a_role_that_could_go_anywhere_leaves_the_only_node_of_another_one(free: Shape, bound: Shape) -> None:
+    nodes = [node("n0", gpus=2, labels={"zone": "a"}), node("n1", gpus=2, cpu=32)]
+    train = job("train", roles=[role("free", 1, shape=free), role("bound", 1, shape=bound)])
+    assert starts_by_role(plan(snapshot(nodes=nodes, jobs=[train]))) == {
+        "train": {"bound": {"n0": 1}, "free": {"n1": 1}}
     }
 
 

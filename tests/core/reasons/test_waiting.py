@@ -99,7 +99,7 @@ def test_roles_that_fit_one_by_one_are_told_from_those_that_do_not() -> None:
         State.WAITING,
         Reason.RESOURCES,
         "needs 10 GPUs (1 server, 1 worker)",
-        "its roles fit one by one, but not together",
+        "its roles fit one by one, but no arrangement of all of them was found",
     )
     assert refused(job("x", roles=roles), used={"n0": 8, "n1": 3}).detail == (
         "0 of 1 server replica fits now"
@@ -153,6 +153,18 @@ def test_one_rack_says_what_the_best_has() -> None:
 )
 def test_never_says_so_and_names_what_is_short(made: Job, why: str) -> None:
     assert refused(made) == Status(State.WAITING, Reason.NEVER_FITS, why)
+
+
+def test_never_is_not_said_of_roles_that_may_stand_together() -> None:
+    """Both `a` have to be on n1, which first fit finds in no order."""
+    nodes = [node("n0", cpu=96), node("n1", cpu=32), node("n2", gpus=4, cpu=64)]
+    roles = [role("a", 2, shape=asks(4, cpu=16000)), role("b", 3, shape=asks(4, cpu=32000))]
+    made = job("x", roles=roles)
+    snap = snapshot(nodes=nodes, jobs=[made])
+    found = refusals.refusal(Capacity(snap), made, needs_of(made), FIFO, snap)
+    words = "needs 20 GPUs (2 a, 3 b): no arrangement of its roles was found on the empty cluster either"
+    assert found == Status(State.WAITING, Reason.NO_ARRANGEMENT, words)
+    assert refusals.never_fits(snap.nodes, made, needs_of(made), FIFO, snap) is None
 
 
 OURS = Taint("muster.dev/scheduler", "muster")

@@ -11,7 +11,7 @@ from muster.core.views import queue_eta as forecasts
 from muster.core.views.queue_eta import Expected, forecast
 from muster.profiles import build
 from muster.types import NEVER, Facts, Job, Meter, Report
-from tests.scenario import NOW, job, snapshot
+from tests.scenario import NOW, asks, job, node, role, snapshot
 from tests.server.reading import viewed
 
 
@@ -71,6 +71,22 @@ def test_a_job_that_never_fits_is_told_so_and_holds_nobody_up() -> None:
         job("huge", worker=3, gpus=8, priority=1),
         job("small", worker=1, gpus=8),
     ) == {"huge": NEVER, "small": 100.0}
+
+
+def test_when_a_gang_starts_for_which_no_arrangement_is_found_is_not_known_and_it_holds_nobody_up() -> None:
+    nodes = [node("n0", cpu=96), node("n1", cpu=32), node("n2", gpus=4, cpu=64)]
+    roles = [role("a", 2, shape=asks(4, cpu=16000)), role("b", 3, shape=asks(4, cpu=32000))]
+    jobs = [
+        runs("a", "n0", 100.0),
+        runs("b", "n1", 200.0),
+        job("hard", roles=roles),
+        job("c", worker=1, gpus=8),
+    ]
+    found = forecast(viewed(snapshot(nodes=nodes, jobs=jobs)))
+    assert {key.name: one.unknown or one.start for key, one in found.items()} == {
+        "hard": "no arrangement of its roles was found",
+        "c": NOW + 100.0,
+    }
 
 
 def test_what_foreign_pods_hold_is_not_expected_back() -> None:

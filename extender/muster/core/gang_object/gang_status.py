@@ -20,6 +20,7 @@ from muster.types import (
     AS_QUEUED,
     BEHIND,
     NEVER,
+    NO_ROOM_EMPTY,
     EndReason,
     Evict,
     Job,
@@ -202,7 +203,7 @@ def sizes_of(job: Job) -> tuple[tuple[str, int, int], ...]:
 
 
 WAITS = (State.WAITING, State.INCOMPLETE, State.INVALID)
-FAULTS = (Reason.NEVER_FITS, Reason.STUCK, Reason.QUOTA)
+FAULTS = (*NO_ROOM_EMPTY, Reason.STUCK, Reason.QUOTA)
 """Reasons that somebody has to do something about."""
 
 

@@ -1,11 +1,12 @@
 """Placing a whole job on a trial: every replica gets a node, or none does.
 
 1 topology: one domain where the job requires it; else the narrowest level that takes it whole, else as few
-domains as possible. 2 roles, most demanding first. 3 nodes by the profile's scores, filled one after another;
-the last part of a role goes where it fits tightest by the same scores. All ties end in the node's name.
+domains as possible. 2 roles, most demanding first; where that finds nothing anywhere, in other orders
+(`role_orders`). 3 nodes by the profile's scores, filled one after another; the last part of a role goes where it
+fits tightest by the same scores. All ties end in the node's name.
 
-First fit by decreasing demand is not an exact bin packing: a gang of several roles with different shapes may
-wait although some cleverer arrangement exists. It never over-commits.
+First fit is not an exact bin packing: a gang of several roles with different shapes may wait although some cleverer
+arrangement exists. It never over-commits.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from muster.core.placement.capacity import AnyCapacity, repels
+from muster.core.placement.role_orders import demand, orders
 from muster.core.placement.together import Assignment, Need, place_together
 from muster.points import Candidates, Filter, Profile
 from muster.types import BoolArray, FloatArray, IntArray, Job, Role, Snapshot
@@ -47,24 +49,19 @@ def place(
             own,
             lambda pods: place(capacity, job, pods, profile, snapshot, allowed, own),
         )
-    for domain in _regions(capacity, job, ordered, profile, allowed, own):
-        mark = capacity.mark()
-        assignments = _fill_all(capacity, job, ordered, profile, snapshot, domain, own)
-        if assignments is not None:
-            return assignments
-        capacity.undo(mark)
+    for turns in orders(capacity, ordered):
+        for domain in _regions(capacity, job, ordered, profile, allowed, own):
+            mark = capacity.mark()
+            assignments = _fill_all(capacity, job, turns, profile, snapshot, domain, own)
+            if assignments is not None:
+                return assignments
+            capacity.undo(mark)
     return None
 
 
 def enough(capacity: AnyCapacity, needs: Sequence[Need]) -> bool:
     """A quick necessary condition: each role alone fits somewhere."""
     return all(capacity.total_fits(n.role.shape) >= n.count for n in needs)
-
-
-def demand(need: Need) -> tuple[object, ...]:
-    """The most demanding first."""
-    shape = need.role.shape
-    return (-shape.gpus, -shape.request("cpu"), -shape.request("memory"), need.role.name)
 
 
 def _regions(

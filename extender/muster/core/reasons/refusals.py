@@ -10,6 +10,7 @@ import numpy as np
 from muster.core.placement.capacity import Capacity, repels
 from muster.core.placement.feasibility import static_mask, untolerated
 from muster.core.placement.place import Need, candidates_of, filtered, place
+from muster.core.placement.ruled_out import ruled_out
 from muster.core.placement.together import joined
 from muster.core.reasons.waiting import amount, asks, level, needs_words
 from muster.core.reasons.words import plural
@@ -31,9 +32,9 @@ def refusal(
     capacity: Capacity, job: Job, needs: Sequence[Need], profile: Profile, snapshot: Snapshot
 ) -> Status:
     """Why a job does not fit on a room, from "never" to "not now"."""
-    never = never_fits(capacity.nodes, job, needs, profile, snapshot)
-    if never is not None:
-        return never
+    reason, why = _verdict(capacity.nodes, job, _with_gpus(job, needs), profile, snapshot)
+    if why:
+        return Status(State.WAITING, reason, f"{needs_words(job, needs)}: {why}")
     words, needs = needs_words(job, needs), _with_gpus(job, needs)
     if job.topology_required:
         free = _best_domain(capacity, job, needs)
@@ -66,9 +67,11 @@ def _fit_now(capacity: Capacity, needs: Sequence[Need]) -> str:
 def never_fits(
     nodes: Nodes, job: Job, needs: Sequence[Need], profile: Profile, snapshot: Snapshot
 ) -> Status | None:
-    """Said of a job that could not start on the empty cluster either; None where it could."""
-    why = _never(nodes, job, _with_gpus(job, needs), profile, snapshot)
-    return Status(State.WAITING, Reason.NEVER_FITS, f"{needs_words(job, needs)}: {why}") if why else None
+    """Said of a job that certainly could not start on the empty cluster either; None where it could, or may."""
+    reason, why = _verdict(nodes, job, _with_gpus(job, needs), profile, snapshot)
+    if reason is not Reason.NEVER_FITS:
+        return None
+    return Status(State.WAITING, reason, f"{needs_words(job, needs)}: {why}")
 
 
 def _with_gpus(job: Job, needs: Sequence[Need]) -> Sequence[Need]:
@@ -81,31 +84,64 @@ def _apart(job: Job, snapshot: Snapshot) -> str:
     refused = {node for (key, _), nodes in snapshot.node_backoffs.items() if key == job.key for node in nodes}
     if refused:
         return f"left out for a while: {plural(len(refused), 'node')} that kube-scheduler refused for it"
-    return "its roles fit one by one, but not together"
+    return "its roles fit one by one, but no arrangement of all of them was found"
 
 
-def _never(nodes: Nodes, job: Job, needs: Sequence[Need], profile: Profile, snapshot: Snapshot) -> str:
-    """Why the job could not start on the empty cluster, or "". Kept with the nodes: it changes with them."""
+def _verdict(
+    nodes: Nodes, job: Job, needs: Sequence[Need], profile: Profile, snapshot: Snapshot
+) -> tuple[Reason, str]:
+    """Why the job could not start on the empty cluster: NEVER_FITS where that is certain, NO_ARRANGEMENT where none
+    was found of its roles, or OK. Kept with the nodes: it changes with them."""
     key = (tuple((n.role.shape, n.count) for n in needs), job.topology_required)
     kept = nodes.verdicts.get(key)
     if kept is None:
-        kept = _why_never(nodes, job, needs, profile, snapshot)
+        kept = _on_the_empty_cluster(nodes, job, needs, profile, snapshot)
         nodes.verdicts.put(key, kept)
     return kept
 
 
-def _why_never(nodes: Nodes, job: Job, needs: Sequence[Need], profile: Profile, snapshot: Snapshot) -> str:
+def _on_the_empty_cluster(
+    nodes: Nodes, job: Job, needs: Sequence[Need], profile: Profile, snapshot: Snapshot
+) -> tuple[Reason, str]:
     if not len(nodes):
-        return "the cluster has no nodes"
+        return Reason.NEVER_FITS, "the cluster has no nodes"
     empty = replace(
         snapshot, free=nodes.total, ports={}, node_backoffs={}, ours_on=np.zeros(len(nodes), dtype=np.int64)
     )
     capacity = Capacity(empty)
     if len(needs) == 1 and not job.topology_required and not repels(needs[0].role.shape):
         if capacity.total_fits(needs[0].role.shape) >= needs[0].count:
-            return ""  # replicas of one role anywhere: no need to find each its node
+            return Reason.OK, ""  # replicas of one role anywhere: no need to find each its node
     elif place(Capacity(empty), job, needs, replace(profile, filters=()), empty) is not None:
-        return ""
+        return Reason.OK, ""
+    why = _short_of(capacity, needs)
+    if why:
+        return Reason.NEVER_FITS, why
+    if _may_stand(capacity, job, needs):
+        where = f" in one {level(job.topology_required)}" if job.topology_required else ""
+        return (
+            Reason.NO_ARRANGEMENT,
+            f"no arrangement of its roles{where} was found on the empty cluster either",
+        )
+    if job.topology_required:
+        best = _best_domain(capacity, job, needs, "")
+        return Reason.NEVER_FITS, f"no {level(job.topology_required)} is large enough; {best}"
+    return Reason.NEVER_FITS, "its roles do not fit together on the empty cluster"
+
+
+def _may_stand(empty: Capacity, job: Job, needs: Sequence[Need]) -> bool:
+    """Whether a job that found no place on the empty cluster may have one in an arrangement that was not tried."""
+    if len(needs) == 1 or any(need.role.devices for need in needs):
+        return False
+    ids = np.zeros(len(empty.nodes), dtype=np.int64)
+    if job.topology_required:
+        ids, _ = empty.nodes.domains(job.topology_required)
+    return not ruled_out(empty, needs, (ids == domain for domain in np.unique(ids[ids >= 0])))
+
+
+def _short_of(capacity: Capacity, needs: Sequence[Need]) -> str:
+    """Why a role of it could not stand on the empty cluster alone, or ""."""
+    nodes = capacity.nodes
     for need in needs:
         shape = need.role.shape
         if shape.missing:
@@ -126,9 +162,7 @@ def _why_never(nodes: Nodes, job: Job, needs: Sequence[Need], profile: Profile, 
         if capacity.total_fits(shape) < need.count:
             what = "GPUs" if need.role.devices else "replicas"
             return f"all nodes together, empty, take {capacity.total_fits(shape)} of {need.count} {what}"
-    if job.topology_required:
-        return f"no {level(job.topology_required)} is large enough; " + _best_domain(capacity, job, needs, "")
-    return "its roles do not fit together on the empty cluster"
+    return ""
 
 
 def _kept_off(capacity: Capacity, shape: Shape) -> str:

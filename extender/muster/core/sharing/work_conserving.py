@@ -31,6 +31,7 @@ from muster.core.sharing.found import got, hemmed_in
 from muster.core.sharing.grants import ALONE, targets
 from muster.core.sharing.job_table import narrowed
 from muster.types import (
+    NO_ROOM_EMPTY,
     Grant,
     Grants,
     Job,
@@ -193,7 +194,7 @@ def _unplaced(
             limits.refused[job.key] = status
             if not shares.whole and grant is ALONE:
                 kinds.add(kind_of(run, job, short=False))
-            if first is None and status.reason not in (Reason.NEVER_FITS, Reason.PLUGIN):
+            if first is None and status.reason not in {*NO_ROOM_EMPTY, Reason.PLUGIN}:
                 first = job
     if pinned:
         limits.most |= hemmed_in(table, members, done, {*limits.most, *limits.kept})

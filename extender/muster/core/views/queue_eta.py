@@ -72,6 +72,8 @@ def _forecast(view: View) -> Mapping[JobKey, Expected]:
             play.found[key] = Expected(unknown=f"it is {BEHIND} of the queue")
         elif view.plan.statuses[key].reason is Reason.NEVER_FITS:
             play.found[key] = Expected(unknown=NEVER)
+        elif view.plan.statuses[key].reason is Reason.NO_ARRANGEMENT:
+            play.found[key] = Expected(unknown="no arrangement of its roles was found")
         elif job is None or view.plan.statuses[key].reason is Reason.PLUGIN:
             play.found[key] = Expected(unknown="no job that ends makes room for it")
         elif behind:
