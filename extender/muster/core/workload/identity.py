@@ -33,8 +33,8 @@ SPEED = "muster.dev/speed"
 """Annotation, `1=1,2=1.9,4=3.4`: speed relative to one replica, by number of replicas; in place, of one GPU, by GPUs
 of all its pods together. Default: linear."""
 REMAINING = "muster.dev/remaining-work"
-"""Annotation, `SECONDS`: how long the job runs on one replica; in place, on one GPU. Backfilling and expected
-starts go by it."""
+"""Annotation, `SECONDS`: how long the job runs on one replica (of several roles: of the one that can grow, else
+of the first with GPUs); in place, on one GPU. Backfilling and expected starts go by it."""
 SCHEDULER = "muster.dev/scheduler"
 """Label by Muster: the schedulerName that the pod had before admission gave it the cluster's (`binder: cluster`)."""
 TAINT = SCHEDULER
