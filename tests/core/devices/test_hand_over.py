@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from muster.core.devices.agents import heard, pod_ended
+from muster.core.devices.agents import PAUSE_FIRST, heard, pod_ended
 from muster.core.devices.coordinator import Change, Coordinator
 from muster.core.devices.hand_over import Decisions, decide
 from muster.core.devices.holders import holder_seen, recorded
@@ -246,6 +246,9 @@ def test_who_ran_out_of_its_lease_and_comes_back_is_ordered_again() -> None:
     before = cluster.order("a")
     assert before is not None
     cluster.say("a", READY, before.number)
+    cluster.decide()
+    assert cluster.ordered("a") == []
+    cluster.now += PAUSE_FIRST
     cluster.decide()
     after = cluster.order("a")
     assert after is not None

@@ -12,6 +12,9 @@ from muster.types.devices import AgentAnswer, AgentKey, AgentReport, AgentState
 
 INCARNATIONS = 8
 """Agents of one pod that are remembered at once: a container that restarts in a loop has one a minute."""
+PAUSE_FIRST, PAUSE_MOST = 1.0, 64.0
+"""Seconds for which a pod gets no device that gave back what it was told to use: the first time, doubling up to the
+most. Each time costs a write on every holder."""
 
 
 def heard(memory: Coordinator, pod: str, report: AgentReport, now: float) -> Agent | None:
@@ -51,6 +54,7 @@ def pod_ended(memory: Coordinator, pod: str, now: float) -> None:
         _let_go(memory, key, now, DeviceEvent.RELEASED)
         memory.agents.pop(key, None)
     memory.current.pop(pod, None)
+    memory.gave_back.pop(pod, None)
     _no_changes(memory, pod)
     if memory.pods.get(pod, PodState.SUBMITTED) is not PodState.COMPLETED:
         memory.pod_moved(pod, PodEvent.ENDED)
@@ -60,6 +64,7 @@ def pod_gone(memory: Coordinator, pod: str) -> None:
     """Nothing is left of a pod on the API. Its agent may still run (a deletion by force): its lease decides."""
     memory.pods.pop(pod, None)
     memory.current.pop(pod, None)
+    memory.gave_back.pop(pod, None)
     _no_changes(memory, pod)
 
 
@@ -112,6 +117,7 @@ def _carried_out(memory: Coordinator, agent: Agent, report: AgentReport, now: fl
     order, too, where the agent was without a lease for a while: it needs a newer order to use it again."""
     assert agent.order is not None
     kept = {device.id for device in report.devices}
+    _given_back(memory, agent, kept, now)
     for device in _used_by(memory, agent.key):
         # What is reserved for it stands in no order yet.
         if device.id not in kept and device.state is not DeviceState.RESERVED:
@@ -131,6 +137,19 @@ def _carried_out(memory: Coordinator, agent: Agent, report: AgentReport, now: fl
             handed=gave or any(device.last not in ("", pod) for device in taken),
             before=before.count if before is not None else 0,
         )
+
+
+def _given_back(memory: Coordinator, agent: Agent, kept: AbstractSet[str], now: float) -> None:
+    """Whether it uses what its order names. It has for as long as it last had to wait: that is forgotten."""
+    assert agent.order is not None
+    pod, named = agent.key.pod, {device.id for device in agent.order.devices}
+    until, length = memory.gave_back.get(pod, (-math.inf, 0.0))
+    has = {device.id for device in _used_by(memory, agent.key)}
+    if named & has - kept:
+        length = min(2.0 * length, PAUSE_MOST) if length else PAUSE_FIRST
+        memory.gave_back[pod] = now + length, length
+    elif named and named <= kept and now >= until + length:
+        memory.gave_back.pop(pod, None)
 
 
 def _used_by(memory: Coordinator, key: AgentKey) -> list[HeldDevice]:

@@ -153,8 +153,7 @@ class Agent:
 class Change:
     """The newest change of a pod's devices that its agent has carried out. at: when; took: s from when it was to be;
     idle: s for which a device of it was nobody's or not used yet, the longest; before, count: of its devices until
-    then, and since; handed: whether it gave some, or took some of another pod's: without that it took up what nobody
-    had."""
+    then, and since; handed: whether it gave some, or took another pod's: else it took up what nobody had."""
 
     at: float
     took: float
@@ -172,7 +171,7 @@ class Coordinator:
     devices: seats, by their keys. term: rises with each leader; lease: how long an agent goes on without an answer;
     grace: what clocks may differ by over a lease; keep: how long an idle device stays. pending: node of each holder
     that has no device yet; current: the agent that speaks for a pod; asked: since when a pod whose agent is ready is
-    to have other devices.
+    to have other devices; gave_back: until when a pod gets none that gave some back, and how long that is.
     """
 
     term: int
@@ -187,6 +186,7 @@ class Coordinator:
     pods: dict[str, PodState] = field(default_factory=dict)
     asked: dict[str, float] = field(default_factory=dict)
     changes: dict[str, Change] = field(default_factory=dict)
+    gave_back: dict[str, tuple[float, float]] = field(default_factory=dict)
     given: int = 0  # numbers given out in this term
     steps: int = 0  # of devices and pods from a state to another: what is decided may depend on each
     _users: tuple[int, dict[AgentKey, list[str]]] = field(default=(-1, {}), init=False, compare=False)
@@ -233,13 +233,14 @@ class Coordinator:
             pods=dict(self.pods),
             asked=dict(self.asked),
             changes=dict(self.changes),
+            gave_back=dict(self.gave_back),
         )
 
     def go_back_to(self, before: Coordinator) -> None:
         """What was known at the time of a copy. Numbers that were given out since are not given out again."""
         self.devices, self.pending, self.agents = before.devices, before.pending, before.agents
         self.current, self.pods, self.asked = before.current, before.pods, before.asked
-        self.changes = before.changes
+        self.changes, self.gave_back = before.changes, before.gave_back
         self._users = (-1, {})
 
     @property
@@ -256,8 +257,7 @@ class Coordinator:
 
     def speaker(self, pod: str) -> Agent | None:
         """The agent that speaks for a pod, None where none is heard of."""
-        key = self.current.get(pod)
-        return None if key is None else self.agents[key]
+        return None if (key := self.current.get(pod)) is None else self.agents[key]
 
 
 # ---- devices that somebody lets go ----

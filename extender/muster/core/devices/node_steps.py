@@ -44,9 +44,14 @@ class NodeSteps:
         return tuple(want.pod for want in self._wants)
 
     def idle_until(self) -> float:
-        """When the first of its idle devices has been kept for long enough; those that have been are left out."""
-        kept = (device.idle_since + self._memory.keep for device in self._there.idle())
-        return min((until for until in kept if until > self._now), default=math.inf)
+        """When the first of its idle devices has been kept for long enough, or a pod that gave some back may have
+        some again; what has been is left out."""
+        kept = [device.idle_since + self._memory.keep for device in self._there.idle()]
+        again = [self._waits_until(want) for want in self._wants]
+        return min((until for until in (*kept, *again) if until > self._now), default=math.inf)
+
+    def _waits_until(self, want: Want) -> float:
+        return self._memory.gave_back.get(want.pod, (0.0, 0.0))[0]
 
     def _ready(self, want: Want) -> Agent | None:
         """Its agent, where that can be told to start."""
@@ -54,8 +59,9 @@ class NodeSteps:
         return agent if agent is not None and agent.ready else None
 
     def _takes(self, want: Want) -> bool:
-        """Whether devices may be taken from others for it."""
-        return want.job in self._gang and self._ready(want) is not None
+        """Whether it gets devices now, and they may be taken from others for it."""
+        ready = want.job in self._gang and self._ready(want) is not None
+        return ready and self._waits_until(want) <= self._now
 
     def _mine(self, agent: Agent) -> list[HeldDevice]:
         """What stands in a record for it, and for nobody else."""
