@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from muster.types import Job, Snapshot
+from muster.types import Facts, Job, Meter, Report, Snapshot
 from tests.scenario import NOW, job, plan, queue, said, snapshot, starts
 
 
@@ -39,6 +39,16 @@ def test_with_known_run_times_only_those_pass_who_do_not_delay_the_head() -> Non
         == ("Waiting Reserved: would fit, but the free capacity is kept for the job at the head of the queue")
     )
     assert queue(after) == ["head", "long", "unknown"]
+
+
+def test_a_stopped_job_passes_with_what_is_left_of_it() -> None:
+    old, head = known("old", 1600, worker=1, gpus=6, on=["n0"]), known("head", 100, worker=1, gpus=8)
+    done = Facts(first_start=1.0, run_start=1.0, progress=Meter(9500.0))
+    whole = known("whole", 10_000, worker=1, gpus=1)
+    stopped = known("stopped", 10_000, worker=1, gpus=1, facts=done)
+    reports = job("reports", worker=1, gpus=1, facts=done, report=Report(NOW - 100.0, step=19.0, total=20.0))
+    jobs = [old, head, whole, stopped, reports]
+    assert starts(plan(snapshot(nodes=1, jobs=jobs))) == {"stopped": {"n0": 1}, "reports": {"n0": 1}}
 
 
 def test_a_long_job_passes_where_the_reservation_leaves_room() -> None:

@@ -5,8 +5,8 @@ from dataclasses import replace
 from muster.core.progress.attained_service import attained
 from muster.core.progress.estimate import declared
 from muster.core.progress.eta import outlook
-from muster.core.progress.runtime import duration, expected_end
-from muster.types import Config, Facts, Meter
+from muster.core.progress.runtime import duration, expected_end, left
+from muster.types import Config, Facts, Meter, Report
 from tests.scenario import NOW, job, role
 
 
@@ -33,3 +33,14 @@ def test_the_expected_end_of_a_job_with_servers_stays_where_it_is_while_it_runs(
             NOW + 500,
             NOW + 500,
         )
+
+
+def test_what_is_left_of_a_stopped_job_is_what_it_did_not_do() -> None:
+    stopped = job("a", worker=2, remaining_work=1000.0, facts=Facts(progress=Meter(950.0)))
+    assert (duration(stopped), left(stopped, NOW)) == (500.0, 25.0)
+    assert left(replace(stopped, facts=Facts(progress=Meter(1100.0))), NOW) == 50.0, "100 late: 100 more"
+    again = replace(stopped, started=True, started_at=1.0)
+    assert expected_end(again, NOW) == NOW + 25.0, "nothing of it is bound yet"
+    told = replace(stopped, remaining_work=None, report=Report(at=NOW, step=190.0, total=200.0))
+    assert (duration(told), left(told, NOW)) == (None, 25.0)
+    assert left(replace(told, facts=Facts()), NOW) is None, "it reported once, and how fast it is nobody saw"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given, settings
@@ -10,8 +11,9 @@ from hypothesis import strategies as st
 from muster.core.views import queue_eta as forecasts
 from muster.core.views.queue_eta import Expected, forecast
 from muster.profiles import build
-from muster.types import NEVER, Facts, Job, Meter, Report
-from tests.scenario import NOW, asks, job, node, role, snapshot
+from muster.types import NEVER, Config, Facts, Job, Meter, Report
+from muster_plugins.reported import Reported
+from tests.scenario import FIFO, NOW, asks, job, node, role, snapshot
 from tests.server.reading import viewed
 
 
@@ -38,6 +40,47 @@ def test_each_job_waits_for_those_before_it() -> None:
         job("third", worker=2, gpus=8, remaining_work=50.0),
         job("fourth", worker=1, gpus=8),
     ) == {"first": 100.0, "second": 400.0, "third": 1000.0, "fourth": 1025.0}
+
+
+def test_what_a_job_did_before_it_was_stopped_is_not_expected_again() -> None:
+    done = Facts(first_start=1.0, run_start=1.0, progress=Meter(total=950.0))
+    report = Report(at=NOW - 100.0, step=190.0, total=200.0)
+    for told in ({"remaining_work": 1000.0}, {"report": report}):
+        assert expected(
+            runs("runs", "n0", 100.0),
+            job("stopped", worker=1, gpus=8, facts=done, **told),
+            job("behind", worker=1, gpus=8),
+            nodes=1,
+        ) == {"stopped": 100.0, "behind": 150.0}, told
+
+
+def test_a_job_that_starts_again_ends_when_the_rest_of_it_is_done() -> None:
+    done = Facts(first_start=1.0, run_start=1.0, progress=Meter(total=950.0))
+    again = job(
+        "again",
+        worker=1,
+        gpus=8,
+        held=[("worker", "n0")],
+        started=True,
+        started_at=1.0,
+        facts=done,
+        remaining_work=1000.0,
+    )
+    assert expected(again, job("behind", worker=1, gpus=8), nodes=1) == {"behind": 50.0}
+
+
+def test_where_reports_are_believed_the_rest_takes_as_long_as_they_say_at_the_least_replicas() -> None:
+    report = Report(at=NOW - 100.0, step=190.0, total=200.0)
+    samples = {Config((("worker", 1),), ("n0",)): 0.1, Config((("worker", 2),), ("n0",)): 0.125}
+    stopped = job("stopped", worker=2, least=2, most=2, gpus=4, report=report, samples=samples)
+    waits = [stopped, job("behind", worker=1, gpus=8)]
+    view = viewed(
+        snapshot(nodes=1, jobs=[runs("runs", "n0", 100.0), *waits]), replace(FIFO, estimate=Reported())
+    )
+    assert {key.name: one.start for key, one in forecast(view).items()} == {
+        "stopped": NOW + 100.0,
+        "behind": NOW + 180.0,  # 10 steps of 8 s
+    }
 
 
 def test_jobs_start_together_where_there_is_room_for_both() -> None:

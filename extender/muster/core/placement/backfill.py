@@ -13,6 +13,7 @@ from muster.core.placement.capacity import Capacity
 from muster.core.placement.cycle_state import CycleState, HeadReservation
 from muster.core.placement.place import Assignment, Need, place
 from muster.core.placement.preemption import OUT, in_use, make_way, releasing
+from muster.core.progress.estimate import believed
 from muster.core.progress.runtime import expected_end
 from muster.points import Candidates
 from muster.types import EndReason, FloatArray, Job, Role, Shape, Snapshot
@@ -53,7 +54,9 @@ def reserve(run: CycleState, head: Job, needs: Sequence[Need]) -> None:
         return
     first = _least(len(ends), lambda count: placed_after(count) is not None)
     if first is not None and (capacity := placed_after(first)) is not None:
-        run.reserved = HeadReservation(capacity, ends[first - 1][0])
+        run.reserved = HeadReservation(
+            capacity, ends[first - 1][0], estimate=believed(snapshot, run.profile, [])
+        )
         return
     ripe = head.submitted + run.profile.patience
     if snapshot.now < ripe:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from muster.core.placement.capacity import Capacity
-from muster.core.progress.runtime import duration
-from muster.points import Profile
+from muster.core.progress.eta import length
+from muster.core.progress.runtime import left
+from muster.points import Estimation, Profile
 from muster.types import (
     EndReason,
     Grant,
@@ -27,16 +28,21 @@ from muster.types import (
 @dataclass(frozen=True)
 class HeadReservation:
     """What is kept for the head of the queue (`core.placement.backfill`). ceiling: capacity at its reserved start
-    (`until`), less the head; ahead: jobs that come before it in the queue, which it does not keep from anything."""
+    (`until`), less the head; ahead: jobs that come before it in the queue, which it does not keep from anything;
+    estimate: what is believed of a job, where a time is known."""
 
     ceiling: Capacity
     until: float = math.inf
     ahead: frozenset[JobKey] = frozenset()
+    estimate: Callable[[Job], Estimation] | None = None
 
     def passes(self, job: Job, now: float) -> bool:
-        """Whether it ends before the head starts."""
-        length = duration(job)
-        return length is not None and now + length <= self.until
+        """Whether it ends before the head starts. Only one that has reported is estimated: nearly none that wait."""
+        if self.estimate is not None and job.report is not None:
+            after = length(job, self.estimate(job), now)
+        else:
+            after = left(job, now)
+        return after is not None and now + after <= self.until
 
 
 @dataclass

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from muster.core.bounds import HORIZON
 from muster.core.progress.curves import alone, at_count
-from muster.core.progress.runtime import duration, expected_end
+from muster.core.progress.runtime import duration, expected_end, least, left
 from muster.points import Estimation
 from muster.types import Job
 
@@ -70,6 +70,15 @@ def _outlook(job: Job, estimation: Estimation, now: float) -> Outlook:
 def speed_at(estimation: Estimation, replicas: int) -> float:
     """Relative to one replica; beyond the last size that is estimated it stays what it is there."""
     return at_count(estimation.speeds, replicas)
+
+
+def length(job: Job, estimation: Estimation, now: float) -> float | None:
+    """Seconds that a job which starts (again) runs with its minimum, of what is believed to be left, else by
+    `runtime.left`; None where nobody says how much."""
+    speed = speed_at(estimation, least(job))
+    if math.isfinite(estimation.remaining) and speed > 0.0:
+        return max(0.0, estimation.remaining) / speed
+    return left(job, now)
 
 
 def curve(job: Job, estimation: Estimation) -> Curve:

@@ -15,8 +15,7 @@ from dataclasses import dataclass, field, replace
 from muster.core.placement.capacity import Capacity
 from muster.core.placement.place import Assignment, Need, place
 from muster.core.progress.estimate import believed
-from muster.core.progress.eta import outlook
-from muster.core.progress.runtime import duration, expected_end
+from muster.core.progress.eta import length, outlook
 from muster.core.reasons.words import plural
 from muster.core.views.view import View
 from muster.types import BEHIND, NEVER, QUEUE_TOLD, Job, JobKey, Nodes, Plan, Reason, Reservation, Shape
@@ -93,10 +92,11 @@ def _begin(view: View) -> _Play:
         reservations = view.plan.reservations.get(job.key, ())
         if not (job.started or reservations):
             continue
-        end = outlook(job, estimate(job), snapshot.now).end if job.bound else expected_end(job, snapshot.now)
-        length = duration(job)
-        if end is None and length is not None and not job.started_at:
-            end = snapshot.now + length  # it is starting now
+        if job.bound:
+            end = outlook(job, estimate(job), snapshot.now).end
+        else:  # it is starting now
+            after = length(job, estimate(job), snapshot.now)
+            end = None if after is None else snapshot.now + after
         if end is None:
             endless += 1
         else:
@@ -145,13 +145,14 @@ def _start(play: _Play, job: Job) -> Expected:
         play.at = max(play.at, play.ends[high - 1][0])
     play.at = max(play.at, job.not_before)
     del play.ends[:high]
-    length = duration(job)
-    if length is None:
+    snapshot, profile = play.view.snapshot, play.view.profile
+    after = length(job, believed(snapshot, profile, [])(job), snapshot.now)
+    if after is None:
         play.endless += 1
     else:
         shapes = {role.name: role.shape for role in job.roles}
         places = tuple((row, shapes[role]) for role, row, count in assignments for _ in range(count))
-        insort(play.ends, (play.at + length, job.key, places), key=lambda end: end[:2])
+        insort(play.ends, (play.at + after, job.key, places), key=lambda end: end[:2])
     return Expected(play.at)
 
 
