@@ -1,3 +1,4 @@
+# Over 300 lines: what a job teaches those after it is one story, from its track to what is written.
 """What is learned of a job for those with the same image and model."""
 
 import json
