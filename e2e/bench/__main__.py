@@ -361,6 +361,14 @@ def agents(**options: Any) -> None:
     type=click.FloatRange(1),
     help="Trace seconds in one of the lab's.",
 )
+@click.option("--rounds", default=1, show_default=True, type=click.IntRange(1), help="Runs of each profile.")
+@click.option(
+    "--draws",
+    default=len(SEEDS),
+    show_default=True,
+    type=click.IntRange(1),
+    help="Of the simulator for each run: which of two courses jobs take may hang on a moment.",
+)
 @click.option(
     "--results",
     type=click.Path(file_okay=False, path_type=Path),

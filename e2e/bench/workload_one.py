@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -106,13 +107,14 @@ def arguments(profile: str, speed: float, period: float) -> dict[str, dict[str, 
     return {plugin: {**own, **seconds, "settling": SETTLING[profile] / speed, "period": period / speed}}
 
 
-def foretold(profile: str, made: Workload, run: Run | None, speed: float) -> Figures:
+def foretold(
+    profile: str, made: Workload, run: Run | None, speed: float, draws: int = len(SEEDS)
+) -> list[Figures]:
     """By the simulator: with the costs of a live run, under the profile as a cluster has it, each replica with a
-    release of its own (mean of SEEDS); without a run with Fig. 3's. LabError where a job does not end."""
+    release of its own, so many times; without a run with Fig. 3's. LabError where a job does not end."""
     if run is None or not run["release_s"] or profile == OURS:
-        return _foretold(profile, made, run, speed)
-    found = [_foretold(profile, made, run, speed, seed) for seed in SEEDS]
-    return Figures.mean(found)
+        return [_foretold(profile, made, run, speed)]
+    return [_foretold(profile, made, run, speed, seed) for seed in range(draws)]
 
 
 def _foretold(profile: str, made: Workload, run: Run | None, speed: float, seed: int = 0) -> Figures:
@@ -143,22 +145,25 @@ def measure(
     names: Sequence[str] = PROFILES,
     jobs: int = 0,
     speed: float = SPEED,
+    rounds: int = 1,
+    draws: int = len(SEEDS),
     results: Path | None = None,
     keep: bool = False,
 ) -> Result:
-    """A run of each profile, one after the other. jobs: only the first so many (0: all); results: where runs are
-    kept; those of the same jobs are not made again. LabError where a run comes to no end."""
+    """Runs of each profile, one after the other, and their means. jobs: only the first so many (0: all); draws: of
+    the simulator for each run; results: where runs are kept; those of the same jobs are not made again. LabError
+    where a run comes to no end."""
     folder = results or OUT / "workload-one"
     folder.mkdir(parents=True, exist_ok=True)
     count = len(workload(OURS, jobs).submissions)
     kept = Kept(folder, {"jobs": count, "speed": speed})
-    for name in names:
-        if kept.run(name, 0) is not None:
-            progress.say(f"{name}: its run is in {folder} and is not made again")
+    for name, n in [(name, n) for n in range(rounds) for name in names]:
+        if kept.run(name, n) is not None:
+            progress.say(f"{name}: run {n} is in {folder} and is not made again")
             continue
         todo = trained(workload(name, jobs), speed)
         write(todo, folder / f"{name}.csv")
-        with progress.reading(f"{name}: jobs done", count) as reading:
+        with progress.reading(f"{name} {n}: jobs done", count) as reading:
             run = live.run(
                 Going(reading),
                 f"bench-{name}",
@@ -169,26 +174,31 @@ def measure(
                 folder,
                 keep,
             )
-        kept.keep(name, 0, run)
+        kept.keep(name, n, run)
     result = Result(
         "workload-one",
         f"SideCar's Workload One, {count} jobs on {live.NODES} x {live.GPUS} GPUs, {speed:g}x compressed",
     )
     found = {}
     for name in names:
-        run, made = kept.of(name, 0), workload(name, jobs)
+        runs, made = [kept.of(name, n) for n in range(rounds)], workload(name, jobs)
+        lived = [as_figures(run, speed) for run in runs]
+        said = [one for run in runs for one in foretold(name, made, run, speed, draws)]
         found[name] = {
-            "live": as_figures(run, speed),
-            "simulated": foretold(name, made, run, speed),
-            "by Fig. 3": foretold(name, made, None, speed),
+            "live": Figures.mean(lived),
+            "simulated": Figures.mean(said),
+            "by Fig. 3": Figures.mean(foretold(name, made, None, speed)),
         }
-        _rows(result, name, found[name], run, speed)
+        _rows(result, name, found[name], runs, speed)
+        if len(lived) > 1 or len(said) > 1:
+            ends = [f"{min(o.jct for o in of):.0f} to {max(o.jct for o in of):.0f}" for of in (lived, said)]
+            result.row("    mean JCT of each: live; simulated with its costs", "; ".join(ends))
     for name in (OURS, RESTART):
         for against in (DEFAULT, TERMINATION):
             if name in found and against in found:
                 _against(result, name, against, found)
     result.data |= {
-        "arguments": {"jobs": count, "speed": speed},
+        "arguments": {"jobs": count, "speed": speed, "rounds": rounds, "draws": draws},
         "profiles": {name: {how: vars(one) for how, one in each.items()} for name, each in found.items()},
     }
     return result
@@ -199,7 +209,7 @@ def as_figures(run: Run, speed: float) -> Figures:
     return Figures(run["makespan_s"] * speed, run["jct_s"] * speed, run["overhead"], run["changes"])
 
 
-def _rows(result: Result, name: str, each: Mapping[str, Figures], run: Run, speed: float) -> None:
+def _rows(result: Result, name: str, each: Mapping[str, Figures], runs: Sequence[Run], speed: float) -> None:
     lived, said = each["live"], each["simulated"]
     for what, words in (("makespan", "makespan"), ("jct", "mean JCT")):
         here, there, paper = (getattr(one, what) for one in (lived, said, each["by Fig. 3"]))
@@ -222,7 +232,9 @@ def _rows(result: Result, name: str, each: Mapping[str, Figures], run: Run, spee
     )
     result.row(
         "    given up to used again; submission to training (medians, trace s)",
-        f"{run['release_s'] * speed:.0f}; {run['usual_wait_s'] * speed:.0f}",
+        "; ".join(
+            f"{speed * fmean(run[what] for run in runs):.0f}" for what in ("release_s", "usual_wait_s")
+        ),
     )
 
 

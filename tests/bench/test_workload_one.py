@@ -101,8 +101,9 @@ def test_the_simulator_is_given_what_the_live_run_cost() -> None:
 def test_in_the_simulator_too_all_of_a_job_leaves_when_its_number_changes() -> None:
     made = one.workload(one.RESTART, 6)
     run = {"release_s": 72.0 / 40.0, "usual_wait_s": 2.0}
-    found = one.foretold(one.RESTART, made, run, 40.0)  # type: ignore[arg-type]
-    sooner = one.foretold(one.RESTART, made, run | {"release_s": 0.0}, 40.0)  # type: ignore[arg-type]
+    found, *more = one.foretold(one.RESTART, made, run, 40.0, 2)  # type: ignore[arg-type]
+    (sooner,) = one.foretold(one.RESTART, made, run | {"release_s": 0.0}, 40.0)  # type: ignore[arg-type]
+    assert len(more) == 1
     assert found.changes > 0
     assert found.overhead > sooner.overhead, "while its pods end it has no GPUs"
 

@@ -75,7 +75,7 @@ NEAR: Mapping[str, float] = {
     "afs-p-packed": -4.4,
     "tide-packed": 0.5,
     "max-min": -0.9,
-    "optimus": 3.6,
+    "optimus": -1.0,
     "tiresias-l": 0.5,
     "srtf": 0.7,
     "srsf": 1.0,
@@ -84,7 +84,7 @@ NEAR: Mapping[str, float] = {
     "themis": -1.7,
     "tide": -1.5,
     "pollux": 1.2,
-    "reshape": -0.6,
+    "reshape": -0.7,
     "reshape-restart": 1.8,
     "termination": -0.3,
     "coddl": -0.5,
@@ -110,7 +110,7 @@ OWN: Mapping[str, float] = {
     "coach": 0.2,
 }
 """The same of jobs that the profile was made for (On their papers' jobs)."""
-WORKLOAD_ONE: Mapping[str, float] = {"sidecar-default": 0.4}
+WORKLOAD_ONE: Mapping[str, float] = {"sidecar-default": -5.0}
 """Without a scenario, and run in Workload One: JCT as in NEAR."""
 
 

@@ -79,6 +79,8 @@ class Status(NamedTuple):
 
 QUEUE_TOLD = 100
 """Of so many jobs of the queue, the first, the Gang tells the position and the expected start."""
+STRANGER = "a job of another namespace"
+"""What tenants read of one: no name."""
 BEHIND = f"behind the first {QUEUE_TOLD}"
 NEVER = "never, as the cluster is now"
 AS_QUEUED = "by the run times that jobs declare or report, in the queue's order; it may start sooner or later"

@@ -81,7 +81,7 @@ def test_who_has_no_gpu_yet_reads_that_and_who_is_to_give_it_what_it_is_to_go_on
     [
         ((), ""),
         (("team/a",), "; a is to give them"),
-        (("team/a", "other/b"), "; other/b, a are to give them"),
+        (("team/a", "other/b"), "; a job of another namespace, a are to give them"),
         (("team/a", "team/b", "team/c", "team/d"), "; a, b and 2 more are to give them"),
     ],
 )

@@ -8,7 +8,7 @@ from dataclasses import replace
 from muster.core.bounds import calendar
 from muster.core.devices.coordinator import Change
 from muster.core.devices.granted import Granted, Grants, Uses
-from muster.types import JobKey, Reason, State, Status
+from muster.types import STRANGER, JobKey, Reason, State, Status
 
 LATE = 5.0
 """Seconds after which it is told who is to give GPUs: a hand-over that is over sooner is told by one write."""
@@ -93,7 +93,7 @@ def waits_for(
     found = {job for node in lacks for job in givers.get(node, ())} - {key}
     if not found:
         return ""
-    names = [job.name if job.namespace == key.namespace else str(job) for job in sorted(found)]
+    names = [job.name if job.namespace == key.namespace else STRANGER for job in sorted(found)]
     more = f" and {len(names) - NAMED} more" if names[NAMED:] else ""
     return f"; {', '.join(names[:NAMED])}{more} {'is' if len(names) == 1 else 'are'} to give them"
 

@@ -23,9 +23,7 @@ import numpy as np
 
 from muster.core.bounds import calendar
 from muster.core.reasons.words import plural
-from muster.types import FloatArray, Grants, IntArray, JobKey, Table
-
-STRANGER = "a job of another namespace"
+from muster.types import STRANGER, FloatArray, Grants, IntArray, JobKey, Table
 
 _named = re.compile(r"[a-z0-9][a-z0-9.-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
 
