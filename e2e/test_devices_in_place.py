@@ -5,6 +5,7 @@ The referee of devices (e2e/in_place.py) reads from the trainings' own logs that
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,6 +33,7 @@ from e2e.lab.realnode import RealNode
 from e2e.labs import own_lab
 from e2e.scenario import configured, gang, show, wait_until
 from e2e.test_say_why import account, ask
+from muster.cluster.quota_reader import AGAIN
 
 RUNS_ON_KIND = True
 pytestmark = ON_A_REAL_NODE
@@ -218,6 +220,9 @@ def test_a_quota_of_one_gpu_leaves_a_job_that_can_use_two_with_one_and_its_gang_
     try:
         path = "/api/v1/namespaces/default/resourcequotas/gpus"
         wait_until(lambda: cluster.get(path).get("status", {}).get("hard"), what="the quota is in force")
+        time.sleep(
+            AGAIN + 1.0
+        )  # what was read of this namespace for the jobs before is as old as that at most
         trains(cluster, "h", "1,2", tmp_path)
         words = "ResourceQuota gpus allows no more (requests.nvidia.com/gpu: hard 1, used 0, 1 in place)"
         wait_until(
