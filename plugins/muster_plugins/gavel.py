@@ -185,7 +185,8 @@ class Gavel:
         most = max(left.values(), default=0)
         jobs = [possible(snapshot.jobs[key], most) for key in table.keys]
         kept = [self.memory.of(job) for job in jobs]
-        request = np.minimum(table.request, [job.request or table.max[row] for row, job in enumerate(jobs)])
+        asked_for = [job.request or table.max[row] for row, job in enumerate(jobs)]
+        request = np.maximum(table.min, np.minimum(table.request, asked_for))
         need = (request * table.unit).tolist()
         granted = np.zeros_like(table.have)
         grants: dict[int, Grant] = {}

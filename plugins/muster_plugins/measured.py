@@ -40,7 +40,7 @@ class Measured:
         if not points:
             fair = max(1, fair_replicas(job, snapshot))
             return Estimation(remaining, tuple(float(n) for n in range(min(fair, role.max) + 1)))
-        speeds = list(interpolated(sorted(points.items())))
+        speeds = list(interpolated(tuple(sorted(points.items()))))
         each = speeds[-1] / (len(speeds) - 1)
         speeds += [each * n for n in range(len(speeds), role.max + 1)]
         return Estimation(remaining, tuple(speeds))

@@ -35,6 +35,14 @@ def test_alone_it_has_all_that_it_can_use(profile: str, sizes: dict[str, str], h
     assert len(cluster.bound("big")) == has
 
 
+@pytest.mark.parametrize("profile", ["srtf", "gavel-max-min"])
+def test_what_is_asked_for_is_never_below_its_least(profile: str) -> None:
+    cluster, muster = on_eight(profile)
+    cluster.job("few", 8, 1, min_replicas="4", max_replicas="8", request="2", resize="restart")
+    runs_for(cluster, muster, 0.1)
+    assert len(cluster.bound("few")) >= 4
+
+
 @pytest.mark.parametrize("profile", ["gavel-isolation", "gavel-max-min"])
 def test_beside_smaller_ones_it_has_its_turns(profile: str) -> None:
     cluster, muster = on_eight(profile)

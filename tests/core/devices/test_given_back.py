@@ -1,13 +1,27 @@
-"""An agent that says of each order that it is carried out, and uses none of its devices: each time costs a write on
-every holder."""
+"""What is written on holders again and again, though it leads to nothing: less and less often.
+
+An agent that says of each order that it is carried out, and uses none of its devices; a record that the API keeps."""
 
 from __future__ import annotations
 
 from itertools import pairwise
 
-from muster.types import PodRecord
-from muster.types.holders import AssignHolder, HolderAction
+from muster.core.devices.coordinator import Coordinator
+from muster.core.devices.device_ledger import DeviceLedger
+from muster.core.devices.on_node import Want
+from muster.types import JobKey, PodRecord
+from muster.types.devices import AgentKey
+from muster.types.holders import (
+    AssignHolder,
+    ClearSeat,
+    HolderAction,
+    HolderOutcome,
+    HolderRecord,
+    HolderSeen,
+    TrainingEnded,
+)
 from tests.core.devices.circle import Circle
+from tests.core.devices.world import GRACE, KEEP, LEASE
 
 
 class Writes(Circle):
@@ -77,3 +91,18 @@ def test_who_has_used_them_for_as_long_as_it_had_to_wait_begins_anew() -> None:
     circle.seconds(200)
     assert circle.using("a") == 2
     assert circle.devices.coordinator.gave_back == {}
+
+
+def test_a_record_that_can_t_be_taken_off_is_tried_less_and_less_often() -> None:
+    devices = DeviceLedger(Coordinator(2, 0.0, LEASE, GRACE, KEEP))
+    a, b = AgentKey("pod-a", "1"), AgentKey("pod-b", "1")
+    record = HolderRecord("h", "n0", "GPU-1", agent=a, epoch=5, second=b, second_epoch=6)
+    devices.apply(HolderSeen(record, "holder-1-1", "10"), 1.0)
+    devices.apply(TrainingEnded("pod-b"), 1.0)
+    wanted, asked = [Want(JobKey("team", "a"), "pod-a", "n0", 1, (1,))], []
+    for second in range(2, int(LEASE + GRACE)):
+        for action in devices.adopt(wanted, float(second))[0]:
+            if isinstance(action, ClearSeat):
+                asked.append(second)
+                devices.apply(HolderOutcome(action, 403, "forbidden"), float(second))
+    assert [after - before for before, after in pairwise(asked)] == [2, 4, 8, 16]

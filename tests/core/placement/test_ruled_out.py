@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from muster.core.placement.capacity import Capacity
 from muster.core.placement.place import Need
-from muster.core.placement.ruled_out import ruled_out
+from muster.core.placement.ruled_out import ruled_out, short
 from tests.scenario import asks, node, role, snapshot
 
 Pair = tuple[int, int]
@@ -51,3 +51,12 @@ def test_of_many_nodes_only_what_all_of_them_lack_is_said() -> None:
     nodes = [(8, 96)] * 1000
     assert said(nodes, [(5, 1, 700), (4, 1, 1200)]), "8,300 GPUs of 8,000"
     assert not said(nodes, [(5, 1, 700), (4, 1, 700)]), "1,050 nodes would take it; that is not worked out"
+
+
+def test_a_resource_that_nobody_asks_for_rules_nothing_out_however_far_it_is_used() -> None:
+    shot = snapshot(nodes=[node("n0", 2, cpu=2)])
+    shot.free[:, shot.nodes.resource_index["memory"]] = -5
+    needs = [Need(role(name, 1, shape=asks(1, cpu=1000)), 1) for name in ("a", "b")]
+    capacity = Capacity(shot)
+    assert not short(capacity, needs)
+    assert not ruled_out(capacity, needs, [np.ones(1, dtype=np.bool_)])

@@ -91,7 +91,10 @@ def test_samples_a_second_at_two_batch_sizes_are_not_mixed() -> None:
     at = {size: Lesson((("worker", 1, 10.0 * size),), product="A100", batch=size) for size in (64, 512)}
     more = replace(at[64], speeds=(("worker", 1, 640.0), ("worker", 2, 1200.0)))
     assert merged(at[64], at[512]) == at[512], "the new one of as many"
-    assert merged(more, at[512]) == more
+    apart = merged(more, at[512])
+    assert (apart.batch, apart.speeds) == (64, more.speeds)
+    assert merged(merged(apart, at[512]), at[512]).batch == 512, "the third in a row"
+    assert merged(apart, more).apart == 0
 
 
 def test_a_job_seen_before_starts_with_what_was_learned() -> None:

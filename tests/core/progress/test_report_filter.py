@@ -320,6 +320,16 @@ def test_what_was_done_before_all_stood_still_is_no_end_of_the_change() -> None:
     assert report_filter.costs(after)[-1] == pytest.approx(30.0, abs=1.0)
 
 
+@pytest.mark.parametrize(("back", "speed"), [(580.0, 11.0), (0.0, 20.0), (600.0, 200.0)])
+def test_a_change_whose_new_speed_is_believed_no_more_is_measured_later(back: float, speed: float) -> None:
+    """Back at a checkpoint after it grew, first slow (a cold cache), then more than ten times as fast."""
+    grown = changed(steady(started(on(2)), on(2), 0.0, 10.0, 100.0, every=5.0), on(4), 101.0, "resize")
+    slow = steady(grown, on(4), 126.0, 1.0, 35.0, step=back + 5.0, every=5.0)
+    fast = steady(slow, on(4), 166.0, speed, 195.0, step=back + 40.0 + 5.0 * speed, every=5.0)
+    assert report_filter.samples(fast)[on(4)] == pytest.approx(speed, rel=0.1)
+    assert fast.change is None
+
+
 def test_a_batch_size_that_a_job_is_told_restarts_nothing() -> None:
     track = trained()
     other = steady(track, replace(on(4), batch=64), 120.0, 12.0, 60.0, step=1200.0)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from muster.core.progress.attained_service import attained
 from muster.core.progress.estimate import declared
-from muster.core.progress.eta import outlook
+from muster.core.progress.eta import length, outlook
 from muster.core.progress.runtime import duration, expected_end, left
 from muster.types import Config, Facts, Meter, Report
 from tests.scenario import NOW, job, role
@@ -44,3 +44,8 @@ def test_what_is_left_of_a_stopped_job_is_what_it_did_not_do() -> None:
     told = replace(stopped, remaining_work=None, report=Report(at=NOW, step=190.0, total=200.0))
     assert (duration(told), left(told, NOW)) == (None, 25.0)
     assert left(replace(told, facts=Facts()), NOW) is None, "it reported once, and how fast it is nobody saw"
+
+
+def test_a_job_that_is_over_its_declared_length_does_not_end_at_once() -> None:
+    late = job("a", worker=1, remaining_work=100.0, facts=Facts(progress=Meter(1000.0)))
+    assert length(late, declared(late, NOW), NOW) == left(late, NOW) == 900.0

@@ -61,22 +61,29 @@ class _Known:
     leaving: bool
 
 
+def _pause(failures: int) -> float:
+    """Seconds until what failed so often in a row is tried again."""
+    return min(LONGEST_RETRY, RETRY * 2.0 ** min(failures - 1, 10))
+
+
 @dataclass
 class DeviceLedger:
     """made: node of each holder that is being made, and until when that counts, by name; going: until when a
     holder that is deleted is not deleted again, by uid; clearing: likewise of records taken off, by seat; all for
-    long until there is an answer, since thousands of requests wait for their turn; retry_at: when a node is asked
-    for holders again; failed: holders that ended without a device (a kubelet that has none left), or that have
-    one that another holder has; failures: how often in a row, by node; refused: why holders were not made there,
-    in the words of the API; closed: nodes that are cordoned, where none is made; settled: nodes about which there
-    was nothing to decide; looks: what holders told last of their devices, by these; gone: holders that are;
-    fresh: nodes about which there may be something; events: how many were applied."""
+    long until there is an answer, since thousands of requests wait for their turn; uncleared: how often in a row a
+    record was not taken off, by seat; retry_at: when a node is asked for holders again; failed: holders that ended
+    without a device (a kubelet that has none left), or that have one that another holder has; failures: how often in
+    a row, by node; refused: why holders were not made there, in the words of the API; closed: nodes that are
+    cordoned, where none is made; settled: nodes about which there was nothing to decide; looks: what holders told
+    last of their devices, by these; gone: holders that are; fresh: nodes about which there may be something; events:
+    how many were applied."""
 
     coordinator: Coordinator
     holders: dict[str, _Known] = field(default_factory=dict)
     made: dict[str, tuple[str, float]] = field(default_factory=dict)
     going: dict[str, float] = field(default_factory=dict)
     clearing: dict[str, float] = field(default_factory=dict)
+    uncleared: dict[str, int] = field(default_factory=dict)
     retry_at: dict[str, float] = field(default_factory=dict)
     failed: set[str] = field(default_factory=set)
     gone: Buried = field(default_factory=Buried)
@@ -183,6 +190,7 @@ class DeviceLedger:
         self.refused = {node: why for node, why in self.refused.items() if node in needed}
         actions: list[HolderAction] = [self._assign(assign) for assign in found.assigns]
         self.clearing = {key: until for key, until in self.clearing.items() if until > now}
+        self.uncleared = {k: n for k, n in self.uncleared.items() if k in self.coordinator.devices}
         actions += [self._clear(clear, now) for clear in found.clears if clear.key not in self.clearing]
         for uid in (*found.leave, *sorted(self.failed)):
             known = self.holders.get(uid)
@@ -247,7 +255,7 @@ class DeviceLedger:
 
     def _less_often(self, node: str, now: float) -> None:
         count = self.failures[node] = self.failures.get(node, 0) + 1
-        self.retry_at[node] = now + min(LONGEST_RETRY, RETRY * 2.0 ** min(count - 1, 10))
+        self.retry_at[node] = now + _pause(count)
 
     def _refused(self, action: CreateHolder, message: str, now: float) -> None:
         """A holder that was not made. Those that were asked for with it count as one, and the next is one alone."""
@@ -337,9 +345,11 @@ class DeviceLedger:
                 key = seat(clear.device, second=clear.second)
                 if self._versioned(clear, outcome):
                     self.clearing.pop(key, None)
+                    self.uncleared.pop(key, None)
                     cleared(self.coordinator, key)
                 elif key in self.clearing:
-                    self.clearing[key] = now + RETRY
+                    count = self.uncleared[key] = self.uncleared.get(key, 0) + 1
+                    self.clearing[key] = now + _pause(count)
             case AssignHolder(uid):
                 assign = self.assigning.get(uid)
                 if assign is None or assign.epoch != outcome.action.epoch:

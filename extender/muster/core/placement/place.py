@@ -17,6 +17,7 @@ import numpy as np
 
 from muster.core.placement.capacity import AnyCapacity, repels
 from muster.core.placement.role_orders import demand, orders
+from muster.core.placement.ruled_out import short
 from muster.core.placement.together import Assignment, Need, place_together
 from muster.points import Candidates, Filter, Profile
 from muster.types import BoolArray, FloatArray, IntArray, Job, Role, Snapshot
@@ -38,7 +39,7 @@ def place(
     allowed: (N,) nodes that may be used at all (None = all). own: replicas that the job has, by node row.
     """
     ordered = sorted((n for n in needs if n.count > 0), key=demand)
-    if not enough(capacity, ordered):
+    if not enough(capacity, ordered) or (len(ordered) > 1 and short(capacity, ordered)):
         return None
     own = dict(own or {})
     if any(n.role.devices for n in ordered) and (own or len(ordered) > 1):
@@ -50,7 +51,8 @@ def place(
             lambda pods: place(capacity, job, pods, profile, snapshot, allowed, own),
         )
     for turns in orders(capacity, ordered):
-        for domain in _regions(capacity, job, ordered, profile, allowed, own):
+        best = turns is ordered or job.topology_required  # the other orders only to find a place at all
+        for domain in _regions(capacity, job, ordered, profile, allowed, own) if best else (allowed,):
             mark = capacity.mark()
             assignments = _fill_all(capacity, job, turns, profile, snapshot, domain, own)
             if assignments is not None:

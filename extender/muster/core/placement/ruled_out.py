@@ -13,7 +13,7 @@ from itertools import islice
 
 import numpy as np
 
-from muster.core.placement.capacity import Capacity
+from muster.core.placement.capacity import AnyCapacity, Capacity
 from muster.core.placement.together import Need
 from muster.types import BoolArray, IntArray
 
@@ -28,34 +28,53 @@ Counts = tuple[int, ...]
 
 def ruled_out(capacity: Capacity, needs: Sequence[Need], regions: Iterable[BoolArray]) -> bool:
     """Whether in each region (N,) there is certainly no arrangement of all the needs. False: there may be one."""
-    left = STEPS
+    wanted, asked = tuple(need.count for need in needs), _asked(capacity, needs)
+    fits = np.stack([np.minimum(capacity.fits(n.role.shape), n.count) for n in needs], axis=1)
+    takes, left = fits.any(axis=1), STEPS
     for region in regions:
-        steps = _steps(capacity, needs, region, left)
+        rows = np.flatnonzero(region & takes)
+        steps = _steps(capacity.free[rows], fits[rows], asked, wanted, left)
         if steps is None:
             return False
         left -= steps
     return True
 
 
-def _steps(capacity: Capacity, needs: Sequence[Need], region: BoolArray, most: int) -> int | None:
-    """Steps that it took to rule a region out; None where that was not possible, or would take more."""
-    wanted = tuple(need.count for need in needs)
-    fits = np.stack([np.minimum(capacity.fits(n.role.shape), n.count) for n in needs], axis=1)
-    fits[~region] = 0
+def short(capacity: AnyCapacity, needs: Sequence[Need]) -> bool:
+    """Whether all nodes that take any of the needs have too little of a resource for all of them together."""
+    takes = np.zeros(len(capacity.nodes), dtype=np.bool_)
+    for need in needs:
+        takes |= capacity.fits(need.role.shape) > 0
+    return _too_little(capacity.free[takes], _asked(capacity, needs), [need.count for need in needs])
+
+
+def _too_little(free: IntArray, asked: IntArray, wanted: Sequence[int]) -> bool:
+    """Whether nodes (N, resources) have less of a resource than all replicas ask for. One that is used beyond what
+    its node has counts as nothing, and what nobody asks for not at all."""
+    total = np.array(wanted) @ asked
+    return bool(((total > np.maximum(free, 0).sum(axis=0)) & (total > 0)).any())
+
+
+def _asked(capacity: AnyCapacity, needs: Sequence[Need]) -> IntArray:
+    """(R, resources) of a replica of each role."""
     asked = np.zeros((len(needs), capacity.free.shape[1]), dtype=np.int64)
     for row, need in zip(asked, needs, strict=True):
         vector = capacity.vector(need.role.shape)
         if vector is not None:
             row[vector[0]] = vector[1]
-    rows = np.flatnonzero(fits.any(axis=1))
-    if (np.array(wanted) @ asked > capacity.free[rows].sum(axis=0)).any():
-        return 0
+    return asked
+
+
+def _steps(free: IntArray, fits: IntArray, asked: IntArray, wanted: Counts, most: int) -> int | None:
+    """Steps that it took to rule these nodes out, one at least; None where that can't be done, or would take more."""
+    if _too_little(free, asked, wanted):
+        return 1
     kinds: dict[bytes, list[Counts]] = {}
-    reached, steps = [(0,) * len(needs)], 0
-    for node in rows.tolist():
-        kind = fits[node].tobytes() + capacity.free[node].tobytes()
+    reached, steps = [(0,) * len(wanted)], 1
+    for node in range(len(free)):
+        kind = fits[node].tobytes() + free[node].tobytes()
         if kind not in kinds:
-            kinds[kind] = list(islice(_taken(capacity.free[node], fits[node], asked), WIDTH + 1))
+            kinds[kind] = list(islice(_taken(free[node], fits[node], asked), WIDTH + 1))
         steps += len(reached) * len(kinds[kind])
         if steps > most or len(kinds[kind]) > WIDTH:
             return None
@@ -68,7 +87,7 @@ def _steps(capacity: Capacity, needs: Sequence[Need], region: BoolArray, most: i
         )
         if reached[0] == wanted or len(reached) > WIDTH:
             return None
-    return steps
+    return steps if steps <= most else None
 
 
 def _taken(free: IntArray, fits: IntArray, asked: IntArray) -> Iterable[Counts]:

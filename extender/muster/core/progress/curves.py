@@ -128,7 +128,8 @@ def with_servers(points: tuple[tuple[int, int, float], ...], servers: int, most:
     return (0.0, *np.maximum(speeds, least).tolist())
 
 
-def interpolated(points: Sequence[tuple[int, float]]) -> tuple[float, ...]:
+@cached("declared curves", 16 * MIB)
+def interpolated(points: tuple[tuple[int, float], ...]) -> tuple[float, ...]:
     """Speeds at 0, 1, 2 ... replicas from measured points (replicas, speed), relative to one replica."""
     if not points:
         return ()

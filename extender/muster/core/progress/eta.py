@@ -76,8 +76,8 @@ def length(job: Job, estimation: Estimation, now: float) -> float | None:
     """Seconds that a job which starts (again) runs with its minimum, of what is believed to be left, else by
     `runtime.left`; None where nobody says how much."""
     speed = speed_at(estimation, least(job))
-    if math.isfinite(estimation.remaining) and speed > 0.0:
-        return max(0.0, estimation.remaining) / speed
+    if 0.0 < estimation.remaining < math.inf and speed > 0.0:
+        return estimation.remaining / speed
     return left(job, now)
 
 

@@ -52,7 +52,8 @@ class Lesson:
     all on GPUs of `product` and at the global batch size `batch` (0 = none is told): of two, the step between them
     would be no speed-up. cost: s of a change, 0 = none was measured. ends: lengths of the last jobs that ended well,
     in samples or iterations likewise. beside: (GPU product, neighbour, part of the speed alone that is kept),
-    measured longest ago first (`core.progress.pairs`).
+    measured longest ago first (`core.progress.pairs`). apart: jobs in a row that were measured on another product or
+    at another batch size.
     """
 
     speeds: tuple[tuple[str, int, float], ...] = ()
@@ -62,6 +63,7 @@ class Lesson:
     beside: tuple[tuple[str, str, float], ...] = ()
     product: str = ""
     batch: int = 0
+    apart: int = 0
 
     def parts(self) -> dict[tuple[str, str], float]:
         """What is kept, by product and neighbour."""
@@ -129,13 +131,17 @@ def lesson(track: Track, *, ended_well: bool, known: Lesson | None = None) -> Le
 
 def merged(old: Lesson | None, new: Lesson) -> Lesson:
     """Both: of a speed that both have the new one, three quarters of the way; in another unit the new one alone. On
-    another product, or at another batch size, the speeds of whichever has more of them (else: the new one). What is
-    kept beside others is as it was measured last."""
+    another product, or at another batch size, the speeds of whichever has more of them (else, and of the third job in
+    a row: the new one). What is kept beside others is as it was measured last."""
     if old is None or (old.counts_samples != new.counts_samples and (new.speeds or new.ends)):
         return new
-    of = new if len(new.speeds) >= max(1, len(old.speeds)) else old
+    apart = old.apart + bool(new.speeds)
+    of = new if new.speeds and (len(new.speeds) >= len(old.speeds) or apart >= ENDS) else old
     speeds = {(r, n): s for r, n, s in of.speeds}
+    if of is new:
+        apart = 0
     if (new.product, new.batch) == (old.product, old.batch):
+        apart = 0
         speeds = {(r, n): s for r, n, s in old.speeds}
         for r, n, s in new.speeds:
             before = speeds.get((r, n))
@@ -148,6 +154,7 @@ def merged(old: Lesson | None, new: Lesson) -> Lesson:
         (*(row for row in old.beside if row[:2] not in new.parts()), *new.beside)[-NEIGHBOURS:],
         of.product,
         of.batch,
+        apart,
     )
 
 
@@ -239,6 +246,7 @@ def plain_lesson(kept: Lesson) -> dict[str, object]:
         "samples": kept.counts_samples,
         "product": kept.product,
         "batch": kept.batch,
+        "apart": kept.apart,
         **({"beside": [list(row) for row in kept.beside]} if kept.beside else {}),
     }
 
@@ -271,4 +279,5 @@ def _lesson(value: Mapping[str, Any]) -> Lesson:
         ],
         text(value["product"]),
         whole(value["batch"]),
+        whole(value["apart"]),
     )

@@ -218,7 +218,7 @@ def closed(track: Track, late: bool = False) -> Track:
         speed = speed or max(track.medians.values(), default=0.0)
         if not speed:
             return replace(track, change=None)
-    elif newest.speed:  # measured since the change: whatever stood still goes on
+    elif newest.speed and speed:  # measured since the change: whatever stood still goes on
         until = Point(newest.at, newest.step)
     else:
         return track

@@ -12,8 +12,8 @@ cycle and a write are due. Nothing that is reported is trusted:
   on from it while for PATIENCE seconds nobody has told more than before.
 - *A step that is too far*, by more than PLAUSIBLE (10) times the known speed over the time that has passed (more in a
   configuration that is new to the job: `limit_of`), is kept in doubt. It is believed if the next report goes on from
-  it, no faster than PLAUSIBLE times that; and after ODD (3) in a row, each farther than the last, what was measured
-  here is forgotten (all, where that is not enough): it was wrong. A `total` that more than doubles or halves is
+  it, no faster than PLAUSIBLE times that; and after ODD (3), each farther than the last, what was measured here is
+  forgotten (all, where that is not enough): it was wrong. A `total` that more than doubles or halves is
   believed when it is told twice.
 - Speeds and costs are measured from what is believed: see `measured`.
 - *Silence* begins after SILENT seconds without a report, or PAUSES times the longest pause after which the job went
@@ -117,13 +117,15 @@ def _followed(track: Track, report: Report, config: Config, now: float) -> Track
         farther = doubt if doubt is not None and last.step < doubt.step < point.step else None
         odd = track.odd + 1 if farther is not None else max(1, track.odd)
         if farther is not None and point.step - farther.step <= PLAUSIBLE * _reach(track, at - farther.at):
-            track = replace(track, base=doubt if track.base is not None else None)
-        elif odd >= ODD:
-            track = replace(track, base=None, odd=0)
+            track = replace(track, base=doubt if track.base is not None else None, odd=odd)
+        elif odd < ODD:
+            return replace(track, heard=at, doubt=point, odd=odd)
+        else:
+            track = replace(track, base=None)
+        if odd >= ODD:  # also where one report after the other goes on from the last one
+            track = replace(track, odd=0)
             while ahead > _reach(track, at - last.at):
                 track = doubted(track)
-        else:
-            return replace(track, heard=at, doubt=point, odd=odd)
     if ahead == 0.0:
         newest = replace(
             _clean(report, last.at, track, last.speed), boundary=report.boundary or last.boundary

@@ -10,7 +10,7 @@ from muster.types import Job
 
 def speed_of(declared: Sequence[tuple[int, float]], replicas: int) -> float:
     """Relative speed with so many replicas of the elastic role, as declared; linear where nothing is."""
-    return at_count(interpolated(declared), replicas)
+    return at_count(interpolated(tuple(declared)), replicas)
 
 
 def duration(job: Job) -> float | None:
