@@ -105,4 +105,4 @@ def test_a_record_that_can_t_be_taken_off_is_tried_less_and_less_often() -> None
             if isinstance(action, ClearSeat):
                 asked.append(second)
                 devices.apply(HolderOutcome(action, 403, "forbidden"), float(second))
-    assert [after - before for before, after in pairwise(asked)] == [2, 4, 8, 16]
+    assert [after - before for before, after in pairwise(asked)] == [2, 4, 8, 16, 32]
