@@ -94,6 +94,7 @@ FILLS: dict[str, Callable[[int], object]] = {
     "speed surfaces": lambda n: curves.with_servers(
         ((1, 1, 1.0 + n), (2, 1, 1.7 + n), (1, 2, 1.2 + n), (2, 2, 2.1 + n)), 2, 50
     ),
+    "declared curves": lambda n: curves.interpolated(((1, 1.0 + n), (500, 250.0 + n))),
     "ends of training": lambda n: completion._end(losses(n), 100.0, 0.5),
     "ends of training that reports": lambda n: reported_loss._end(losses(n), 0.5, 100.0),
     "hulls": lambda n: hull._steps((np.arange(100.0) + n).tobytes(), tuple(range(1, 100)), 1, 0),

@@ -83,7 +83,7 @@ NEAR: Mapping[str, float] = {
     "afs-s": -0.5,
     "themis": -1.7,
     "tide": -1.5,
-    "pollux": -6.9,
+    "pollux": -7.0,
     "reshape": -0.7,
     "reshape-restart": 1.8,
     "termination": -0.3,
