@@ -220,9 +220,8 @@ def test_a_quota_of_one_gpu_leaves_a_job_that_can_use_two_with_one_and_its_gang_
     try:
         path = "/api/v1/namespaces/default/resourcequotas/gpus"
         wait_until(lambda: cluster.get(path).get("status", {}).get("hard"), what="the quota is in force")
-        time.sleep(
-            AGAIN + 1.0
-        )  # what was read of this namespace for the jobs before is as old as that at most
+        # What was read of this namespace for the jobs before is as old as that at most.
+        time.sleep(AGAIN + 1.0)
         trains(cluster, "h", "1,2", tmp_path)
         words = "ResourceQuota gpus allows no more (requests.nvidia.com/gpu: hard 1, used 0, 1 in place)"
         wait_until(

@@ -36,6 +36,13 @@ from e2e.lab.errors import LabError
 
 _nodes = click.option("--nodes", default=5000, show_default=True, type=click.IntRange(1))
 _keep = click.option("--keep", is_flag=True, help="Leave the lab running for the next try.")
+_draws = click.option(
+    "--draws",
+    default=len(SEEDS),
+    show_default=True,
+    type=click.IntRange(1),
+    help="How often each run is simulated: releases and coins are drawn.",
+)
 _kwok = click.option(
     "--kwok", is_flag=True, help="Let kwok start the pods, too: its work is then in the figures."
 )
@@ -210,13 +217,7 @@ def elastic(simulate_only: bool, seeds: int, **options: Any) -> None:
 @click.option(
     "--resize-cost", is_flag=True, help="A change has to gain more than it costs: the default of a cluster."
 )
-@click.option(
-    "--draws",
-    default=len(SEEDS),
-    show_default=True,
-    type=click.IntRange(1),
-    help="How often each run is simulated: releases and coins are drawn.",
-)
+@_draws
 @click.option(
     "--results",
     type=click.Path(file_okay=False, path_type=Path),
@@ -362,13 +363,7 @@ def agents(**options: Any) -> None:
     help="Trace seconds in one of the lab's.",
 )
 @click.option("--rounds", default=1, show_default=True, type=click.IntRange(1), help="Runs of each profile.")
-@click.option(
-    "--draws",
-    default=len(SEEDS),
-    show_default=True,
-    type=click.IntRange(1),
-    help="Of the simulator for each run: which of two courses jobs take may hang on a moment.",
-)
+@_draws
 @click.option(
     "--results",
     type=click.Path(file_okay=False, path_type=Path),

@@ -132,10 +132,8 @@ class Gavel:
         return rode(job, self.memory.of(job), snapshot)
 
     def _made(self, snapshot: Snapshot) -> Mapping[JobKey, Kept]:
-        capacity = capacity_of(snapshot)
-        most = max(capacity.values(), default=0)
         jobs = sorted(
-            (possible(j, most) for j in snapshot.jobs.values() if not j.invalid and asked(j)),
+            (j for j in snapshot.jobs.values() if not j.invalid and asked(j)),
             key=lambda j: (j.submitted, j.key),
         )
         before = [self.memory.of(job) for job in jobs]
@@ -145,6 +143,9 @@ class Gavel:
             return {}
         if last and now - last < self.interval - 1e-6:
             return {}
+        capacity = capacity_of(snapshot)
+        most = max(capacity.values(), default=0)
+        jobs = [possible(job, most) for job in jobs]
         names = sorted(capacity)
         market = Market(
             np.array([speeds(job, names) for job in jobs]),

@@ -8,11 +8,16 @@ app.kubernetes.io/name: muster
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
-{{- define "muster.labels" -}}
+{{/* Labels that the chart sets, and nobody else. */}}
+{{- define "muster.ownLabels" -}}
 {{ include "muster.selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{- define "muster.labels" -}}
+{{ include "muster.ownLabels" . }}
 {{- with .Values.commonLabels }}
 {{ toYaml . }}
 {{- end }}
@@ -320,9 +325,10 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "muster.account" . }}
 {{- fail "tls.certManager.issuerRef.name: with tls.mode: certManager it must name an Issuer, or with kind: ClusterIssuer a ClusterIssuer." -}}
 {{- end -}}
 {{- include "muster.refuseTwice" . -}}
+{{- $own := include "muster.ownLabels" . | fromYaml -}}
 {{- range $value := list "commonLabels" "podLabels" -}}
 {{- range $label, $_ := index $.Values $value -}}
-{{- if has $label (list "app.kubernetes.io/name" "app.kubernetes.io/instance" "app.kubernetes.io/version" "app.kubernetes.io/managed-by" "helm.sh/chart") -}}
+{{- if hasKey $own $label -}}
 {{- fail (printf "%s: expected labels beside the chart's own, found %s, which it sets: the Service and the budget select by such. Objects are named by nameOverride." $value $label) -}}
 {{- end -}}
 {{- end -}}

@@ -169,21 +169,18 @@ class HolderExecutor:
 
     def _send(self, api: Api, action: HolderAction) -> tuple[int, bytes]:
         where = path("v1", "pods", self._how.namespace)
+        named = path("v1", "pods", self._how.namespace, action.name)
         match action:
             case CreateHolder():
                 return api.request("POST", where, holder_object(action, self._how))
             case NameDevice():
-                named = path("v1", "pods", self._how.namespace, action.name)
                 return api.request("PATCH", named, _noted(action, {DEVICE: action.device}), MERGE)
             case AssignHolder():
-                named = path("v1", "pods", self._how.namespace, action.name)
                 return api.request("PATCH", named, assign_patch(action), MERGE)
             case ClearSeat():
-                named = path("v1", "pods", self._how.namespace, action.name)
                 note = SECOND if action.second else ASSIGNED
                 return api.request("PATCH", named, _noted(action, {note: None}), MERGE)
             case DeleteHolder():
-                named = path("v1", "pods", self._how.namespace, action.name)
                 body = {
                     "apiVersion": "v1",
                     "kind": "DeleteOptions",

@@ -65,6 +65,7 @@ from muster.types.snapshot import Nodes, SharingSnapshot, Snapshot, Table
 from muster.types.status import (
     AS_QUEUED,
     BEHIND,
+    HOLDS_NOBODY_UP,
     NEVER,
     NEVER_RAN,
     NO_ROOM_EMPTY,
@@ -118,6 +119,7 @@ __all__ = [
     "GATE",
     "GPU",
     "GPU_MEMORY",
+    "HOLDS_NOBODY_UP",
     "HOSTNAME",
     "NAMESPACE_NAME",
     "NEVER",

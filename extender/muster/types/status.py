@@ -47,7 +47,9 @@ class Reason(enum.StrEnum):
 
 
 NO_ROOM_EMPTY = frozenset({Reason.NEVER_FITS, Reason.NO_ARRANGEMENT})
-"""Of jobs that no capacity that comes free would start, as far as is known: they hold nobody up."""
+"""Of jobs for which there is no place on the empty cluster either, as far as is known."""
+HOLDS_NOBODY_UP = NO_ROOM_EMPTY | {Reason.PLUGIN}
+"""Of jobs that no capacity that comes free would start."""
 
 
 class EndReason(enum.StrEnum):

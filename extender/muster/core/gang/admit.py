@@ -17,7 +17,7 @@ from muster.core.placement.reservations import placed
 from muster.core.placement.statement import Statement
 from muster.core.placement.take_up import find, grow, sizes_between, take_up
 from muster.core.reasons import refusals, waiting
-from muster.types import NO_ROOM_EMPTY, Grant, Job, Reason, State, Status
+from muster.types import HOLDS_NOBODY_UP, Grant, Job, Reason, State, Status
 
 
 def is_ready(run: CycleState, job: Job) -> bool:
@@ -90,7 +90,7 @@ def admit(run: CycleState, job: Job) -> None:
             status = waiting.RESERVED
         run.refused[kind] = status
     run.statuses[job.key] = status
-    if status.reason in NO_ROOM_EMPTY or status.reason is Reason.PLUGIN or run.head is not None:
+    if status.reason in HOLDS_NOBODY_UP or run.head is not None:
         return  # no capacity that comes free would start it, so it blocks nobody
     run.head = job.key
     if run.profile.preemption and preempt(run, job, first_needs(job)):

@@ -12,6 +12,8 @@ from muster.types import Job, JobKey, Snapshot, elastic_role
 
 LATE = 0.05
 """Of its declared length: by so much a job is over it when that is first looked at."""
+AHEAD = 30.0
+"""s for which training is believed to have gone on since its last report."""
 
 
 def believed(snapshot: Snapshot, profile: Profile, plugin_errors: list[str]) -> Callable[[Job], Estimation]:
@@ -73,10 +75,6 @@ def left_of(job: Job, now: float) -> float:
     if job.remaining_work is None:
         return math.nan
     return max(0.0, job.remaining_work - job.facts.progress.at(now))
-
-
-AHEAD = 30.0
-"""s for which training is believed to have gone on since its last report."""
 
 
 def step_at(job: Job, now: float) -> float:

@@ -135,17 +135,16 @@ def merged(old: Lesson | None, new: Lesson) -> Lesson:
     a row: the new one). What is kept beside others is as it was measured last."""
     if old is None or (old.counts_samples != new.counts_samples and (new.speeds or new.ends)):
         return new
-    apart = old.apart + bool(new.speeds)
-    of = new if new.speeds and (len(new.speeds) >= len(old.speeds) or apart >= ENDS) else old
-    speeds = {(r, n): s for r, n, s in of.speeds}
-    if of is new:
-        apart = 0
+    of, apart = old, old.apart + bool(new.speeds)
+    speeds = {(r, n): s for r, n, s in old.speeds}
     if (new.product, new.batch) == (old.product, old.batch):
         apart = 0
-        speeds = {(r, n): s for r, n, s in old.speeds}
         for r, n, s in new.speeds:
             before = speeds.get((r, n))
             speeds[r, n] = s if before is None else short(0.25 * before + 0.75 * s)
+    elif new.speeds and (len(new.speeds) >= len(old.speeds) or apart >= ENDS):
+        of, apart = new, 0
+        speeds = {(r, n): s for r, n, s in new.speeds}
     return Lesson(
         tuple((r, n, s) for (r, n), s in sorted(speeds.items())[:COUNTS]),
         new.cost or old.cost,

@@ -89,9 +89,8 @@ def table_of(
     table.sizes = {
         row: tuple(s for s in role.sizes if s <= most[row]) for row, role in enumerate(roles) if role.sizes
     }
-    table.request = np.clip(
-        _ints(wished), table.min, table.max
-    )  # never more than there is: it would wait for ever
+    # Never more than there is: it would wait for ever.
+    table.request = np.clip(_ints(wished), table.min, table.max)
     for row, sizes in table.sizes.items():
         if wished[row] > most[row]:
             table.request[row] = max(sizes, default=int(table.min[row]))

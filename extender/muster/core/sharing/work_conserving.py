@@ -31,13 +31,12 @@ from muster.core.sharing.found import got, hemmed_in
 from muster.core.sharing.grants import ALONE, targets
 from muster.core.sharing.job_table import narrowed
 from muster.types import (
-    NO_ROOM_EMPTY,
+    HOLDS_NOBODY_UP,
     Grant,
     Grants,
     Job,
     JobKey,
     Move,
-    Reason,
     SharingSnapshot,
     Status,
     Table,
@@ -194,7 +193,7 @@ def _unplaced(
             limits.refused[job.key] = status
             if not shares.whole and grant is ALONE:
                 kinds.add(kind_of(run, job, short=False))
-            if first is None and status.reason not in {*NO_ROOM_EMPTY, Reason.PLUGIN}:
+            if first is None and status.reason not in HOLDS_NOBODY_UP:
                 first = job
     if pinned:
         limits.most |= hemmed_in(table, members, done, {*limits.most, *limits.kept})

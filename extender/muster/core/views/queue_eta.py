@@ -9,7 +9,7 @@ of unknown length keeps its place for ever. For the first QUEUE_TOLD jobs, with 
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from muster.core.placement.capacity import Capacity
@@ -18,6 +18,7 @@ from muster.core.progress.estimate import believed
 from muster.core.progress.eta import length, outlook
 from muster.core.reasons.words import plural
 from muster.core.views.view import View
+from muster.points import Estimation
 from muster.types import BEHIND, NEVER, QUEUE_TOLD, Job, JobKey, Nodes, Plan, Reason, Reservation, Shape
 
 TRIES = 400
@@ -37,9 +38,11 @@ class Expected:
 
 @dataclass
 class _Play:
-    """The cluster as it is thought to be at `at`; `ends` are those to come, first first."""
+    """The cluster as it is thought to be at `at`; `ends` are those to come, first first. estimate: what is believed
+    of a job now."""
 
     view: View
+    estimate: Callable[[Job], Estimation]
     capacity: Capacity
     at: float
     ends: list[tuple[float, JobKey, Places]]
@@ -101,7 +104,8 @@ def _begin(view: View) -> _Play:
             endless += 1
         else:
             ends.append((max(end, snapshot.now), job.key, _places(job, reservations, snapshot.nodes)))
-    return _Play(view, Capacity(replace(snapshot, free=view.free)), snapshot.now, sorted(ends), endless)
+    capacity = Capacity(replace(snapshot, free=view.free))
+    return _Play(view, estimate, capacity, snapshot.now, sorted(ends), endless)
 
 
 def _places(job: Job, reservations: Sequence[Reservation], nodes: Nodes) -> Places:
@@ -145,8 +149,7 @@ def _start(play: _Play, job: Job) -> Expected:
         play.at = max(play.at, play.ends[high - 1][0])
     play.at = max(play.at, job.not_before)
     del play.ends[:high]
-    snapshot, profile = play.view.snapshot, play.view.profile
-    after = length(job, believed(snapshot, profile, [])(job), snapshot.now)
+    after = length(job, play.estimate(job), play.view.snapshot.now)
     if after is None:
         play.endless += 1
     else:
