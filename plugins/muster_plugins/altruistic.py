@@ -4,8 +4,9 @@ Stands behind a policy that decides who gets what it asked for (`srtf-e` = srtf,
 GPUs that are left go one by one to the job whose throughput, relative to its own on one GPU, grows most; that sum
 is the cluster's efficiency (section 2.2), so jobs of different models can be compared.
 
-Choices (the paper describes it in one sentence): jobs that wait take part, with their least as the first step and
-all of its throughput as the gain; `waiting: false` leaves them out. Ties go to the earlier submission.
+Where this differs from the print: section 5.5 distributes "idle resources to running jobs"; here jobs that wait take
+part, too, with their least as the first step and all of its throughput as the gain, since else a GPU that is idle
+beside a queue goes to who runs already. `waiting: false` is as printed. Ties go to the earlier submission.
 """
 
 from __future__ import annotations

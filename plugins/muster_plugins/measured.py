@@ -8,7 +8,9 @@ CoDDL makes a new job run at "all allocatable units that are smaller than the gi
 costs milliseconds there: `sweep`, behind the policy, does so where a job's GPUs change in place. Without it sizes are
 measured as shares change, and those between are interpolated until then, on a cluster (`reported`) too.
 
-Choices: the fair part is rounded down, at least 1, and bounds only jobs of which nothing is measured. A cycle is
+Choices: the fair part is rounded down, at least 1, and bounds only jobs of which nothing is measured; and it bounds
+what is *believed*: beyond it such a job gains nothing, so it comes after everybody who gains, but GPUs that no other
+job can use are not left idle for it ("we limit the initial share", where Algorithm 1 hands out every GPU). A cycle is
 asked for `settle` seconds after a start or a change, when there is something to read. Lengths are what the owner
 declares (AFS-P, for which the paper has this, needs none).
 """

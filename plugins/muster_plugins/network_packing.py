@@ -5,7 +5,7 @@ node's: then first-fit-decreasing places every job on the fewest nodes, at most 
 beyond it (proposition 1). Of all such shares it takes those nearest to the plan (sum of differences), then those with
 which most jobs keep a GPU, then those that keep most GPUs, then the more GPUs used, then earlier jobs first. No job
 falls below the largest legal share within its plan, and where the plan uses all GPUs, so do the packed shares
-(proposition 2). Each job is asked to stand on its fewest nodes, and a smaller one where it finds no place there is
+(proposition 2, of jobs that may have any number: with a most of each there may be no legal shares that use them all). Each job is asked to stand on its fewest nodes, and a smaller one where it finds no place there is
 legal, too (any other would be packed again in the next cycle); migration is the placement's last resort.
 
 The choice is a knapsack: a job's legal shares from its floor up are its items. It is solved exactly by dynamic
@@ -39,6 +39,8 @@ class NetworkPacking:
     def adjust(self, shares: Grants, snapshot: SharingSnapshot) -> Grants:
         """The legal shares nearest to `shares`, and at most so many nodes for each job as it needs."""
         table = snapshot.table
+        if not table.per_node:  # no node has a GPU
+            return shares
         plan = shares.replicas
         ladder = [self._legal(table, row) for row in range(len(table))]
         packed = self._packed(table, plan, ladder)

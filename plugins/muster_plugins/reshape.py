@@ -2,11 +2,13 @@
 
 Source: papers/adaptive-gpu-scheduler-sidecar, III-C, Algorithms 1 ("reshaping down") and 2 ("reshaping up"); the
 prediction with all its overheads is `muster.policylib.completion`. A job is one container, so it lives on one node,
-and each has a set of allowed counts ("optional numbers of GPUs", Table III). The makespan MS_predict of a choice is
-the largest predicted completion time over all running jobs and the incoming one.
+and each has a set of allowed counts ("optional numbers of GPUs", Table III).
 
 Where this differs from the print, and why:
 
+- The makespan MS_predict of a choice is here the largest predicted completion time over *all* running jobs and the
+  incoming one. III-C.1 predicts it from "the running job and the incoming job": read as the donor and the incoming
+  one alone, a choice that helps neither the last job nor hurts it would count as a gain of makespan.
 - Algorithm 1, line 9: N_remove "ranges from N_min to N_max" of the set. What is meant is any number whose removal
   leaves an allowed count (line 10 tests it); as printed {4, 5} could not go from 5 to 4. Here: all of them.
 - The idle GPUs are a node's, not the cluster's (one container), those of replicas on their way out among them. With
@@ -19,7 +21,9 @@ Where this differs from the print, and why:
   is restarted for 242 s when its last 86 s on four GPUs would have taken about 100 on two. Kept as printed;
   `worthwhile` leaves out steps by which the job itself would end no earlier.
 - "One job a step": the steps of one moment are decided in one cycle, one after another on what the last one left;
-  two for the same job are carried out as one change.
+  two for the same job are carried out as one change. So Algorithm 2 also makes larger what Algorithm 1
+  has placed in that cycle (line 4 has running jobs only): by VI-C "all GPUs are allocated to running jobs at the
+  beginning", where waiting for its first report would leave them idle, and cost it a change later.
 - A job is "running" (lines 6 and 4) when it is not "adjusting" or "initialized" (Table III): when its training has
   reported a speed since its last start or change. One that reports none counts as adjusting for `settling`
   seconds. While there is one, and GPUs idle or a job waits, a cycle is asked for every `period` seconds ("the Job
@@ -276,7 +280,7 @@ def grow_one(scene: Scene, *, worthwhile: bool) -> bool:
             moved = node != standing.node
             if (worthwhile or moved) and not finish < now:
                 continue
-            key = (scene.makespan({standing.row: finish}), moved, add, standing.row)
+            key = (scene.makespan({standing.row: finish}), moved, add * standing.unit, standing.row)
             if best is None or key < best:
                 best, chosen = key, (standing, count, node)
     if chosen is None:

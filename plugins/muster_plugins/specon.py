@@ -194,10 +194,10 @@ class SpeCon:
         rows = [int(row) for row in np.flatnonzero(board.open)]
         idle = [row for row in rows if not board.count[row]]
         least = even if idle else even - 1  # lines 12 and 21
+        taking = [row for row in idle or rows if board.count[row] < least]  # T
+        marked = [one for one in marked if board.row[one[1]] not in taking]  # line 23
         result = []
-        for row in idle or rows:
-            if board.count[row] >= least:
-                continue
+        for row in taking:
             for position, (_, key, job) in enumerate(marked):
                 if board.count[board.row[key]] > board.count[row] + 1 and board.fits(job.roles[0].shape)[row]:
                     words = f"{board.name(row)} has {board.count[row]} of {even} jobs that would be even"

@@ -7,7 +7,7 @@ makes a job smaller, and each addition restarts the whole job: a profile with it
 
 Choices: "one by one" is to the next allowed count; the job is the one whose predicted completion falls most for each
 GPU added (Optimus's marginal gain, its section 4.1), by submission among equals, and only if it falls; a job that
-restarts is left alone until it trains (`settling`); GPUs are added while no job waits that could use them. The
+restarts is left alone until it trains (`settling`); GPUs are added while no job waits. The
 prediction is `reshape`'s, with a restart in every change.
 """
 

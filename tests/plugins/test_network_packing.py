@@ -106,6 +106,10 @@ def test_a_share_of_three_becomes_two_or_four_and_a_job_stays_on_its_fewest_node
     assert big.details[0].max_nodes == -(-int(big.replicas[0]) // 4)
 
 
+def test_where_no_node_has_a_gpu_shares_stay() -> None:
+    assert granted(NetworkPacking(), table(0, most=[8, 8], per_node=0), plan=[0, 0]) == [0, 0]
+
+
 def test_who_has_gpus_keeps_them_where_two_shares_are_as_near() -> None:
     of = table(8, most=[8, 8, 8], have=[0, 4, 0], per_node=4)
     assert granted(NetworkPacking(), of, plan=[3, 3, 2]) == [2, 4, 2]

@@ -189,6 +189,17 @@ def test_gpus_that_are_added_or_go_are_counted_as_gpus_and_one_is_one() -> None:
     assert gives.shrinks[0].cause == "1 of its GPUs goes to team/new, which arrives"
 
 
+def test_of_steps_that_change_no_makespan_the_one_of_fewest_gpus_comes_first() -> None:
+    report = Report(at=NOW, step=0.0, total=9000.0, speed=1.0)
+    since = Facts(first_start=NOW - 1000.0, run_start=NOW - 1000.0)
+    fours = job("fours", roles=[role("worker", 2, gpus=4, least=1, sizes=(1, 2), on=["n0"], job="fours")],
+                samples={Config((("worker", n),), (n,)): float(n) for n in (1, 2)}, report=report, facts=since,
+                submitted=NOW - 90.0)  # fmt: skip
+    more = training("more", left=9000.0, on=["n0"], sizes=(1, 3))
+    last = training("last", left=1e6, on=["n0"], sizes=(1,))
+    assert shares(planned([fours, more, last], [node("n0", 10)])) == {"fours": 1, "more": 3, "last": 1}
+
+
 def test_idle_gpus_are_not_added_while_a_job_waits() -> None:
     jobs = [training("old", sizes=(1, 2, 4), on=["n0"]), training("big", sizes=(8,), speeds={8: 4.0})]
     assert shares(planned(jobs, [node("n0", 4)])) == {"old": 1, "big": 0}

@@ -333,6 +333,12 @@ def test_without_an_idle_node_one_that_has_less_than_even_less_one_is_filled_up(
     assert moves([*crowd, container("c", "n2"), container("d", "n2")], nodes=3) == {"a0": "n2"}
 
 
+def test_a_node_that_is_to_be_filled_up_gives_none_away() -> None:
+    crowd = [container(f"c{i}", "n2") for i in range(10)] + [marked("late", "n2", 100.0)]
+    few = [container("a", "n0"), marked("b0", "n1", 10.0), *(container(f"b{i}", "n1") for i in (1, 2))]
+    assert moves([*crowd, *few], nodes=3) == {"late": "n0"}  # b0 was marked last, and n1 is in T
+
+
 def test_a_container_alone_on_its_node_is_not_sent_to_an_idle_one() -> None:
     assert moves([marked("a", "n0", 30.0), container("b", "n1"), container("c", "n1")], nodes=3) == {}
 

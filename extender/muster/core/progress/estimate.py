@@ -57,9 +57,9 @@ def observed(
 
 
 def fair_replicas(job: Job, snapshot: Snapshot) -> int:
-    """Replicas of the elastic role in an equal share M / n of the GPUs, rounded down."""
+    """Replicas of the elastic role in an equal share M / n of the GPUs of nodes that take pods, rounded down."""
     nodes = snapshot.nodes
-    gpus = int(nodes.gpus(nodes.total).sum())
+    gpus = int(nodes.gpus(nodes.total)[nodes.usable()].sum())
     return gpus // max(1, snapshot.contending) // max(1, elastic_role(job).shape.gpus)
 
 
