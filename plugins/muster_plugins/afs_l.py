@@ -7,10 +7,10 @@ Stage two: else one GPU each, and the rest one by one to the winner of a scan ov
 Misprint: Algorithm 1 as our text nests it evaluates (3) only inside the swap (line 11 under line 9), which gives
 19.27 h on VC 2869ce; the test of line 11 applies in both cases (15.18 h, the paper's 15.2).
 Choices: equality goes to the longer job and the scan is in the order of submission (the paper starts "at any job");
-both as in the authors' code. Of equal lengths the later in the scan counts as the longer (line 9
-as printed has it the other way round), and in stage one the earlier job wins (lines 6 and 7: the later). That is so,
-too, wherever nobody declares lengths. A job's first step is the least that it may have; a step of several GPUs counts per GPU;
-a job that can't take its step leaves it to the others (in stage one, too: those that run go on by stage two). Unknown
+both as in the authors' code. Of equal lengths the later in the scan counts as the longer (line 9 as printed has it
+the other way round), and in stage one the earlier job wins (lines 6 and 7: the later). That is so, too, wherever
+nobody declares lengths. A job's first step is the least that it may have; a step of several GPUs counts per GPU; a
+job that can't take its step leaves it to the others (in stage one, too: those that run go on by stage two). Unknown
 lengths are infinite: such jobs count as the longest.
 """
 

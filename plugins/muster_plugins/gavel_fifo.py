@@ -6,8 +6,9 @@ the first that finds none ends the round of giving. The rounds are in gavel.py, 
 The paper's baseline draws the product at random among those with room for the job (`pick="random"`). What the
 artifact runs, and what its figures are of (`pick="published"`, the default), is something else by a slip: a loop
 variable of the same name is left behind by the search for room, so the job gets the *last* product by name that has
-any GPU left (v100 of k80, p100, v100), whether it fits there or not; too many jobs then share that product's time.
-The draw only decides which product is struck off the list when the chosen one is exactly full.
+any GPU left (v100 of k80, p100, v100), whether it fits there or not; too many jobs then share that product's time. (A
+product that has too few GPUs altogether is passed over, where the artifact's clusters have none: the job would wait
+for ever.) The draw only decides which product is struck off the list when the chosen one is exactly full.
 
 Who comes after a job that has ended: for each in turn the head of the queue, if its GPUs are left once those of the
 jobs before it are counted; only then what is free is given. So that this is known, the jobs' memory holds the list of
@@ -49,7 +50,8 @@ class GavelFifo(Gavel):
         """(J, P) one or nothing; told next time: who was given what, and how many random words have been read."""
         market, names = asking.market, asking.products
         need = market.gpus.astype(np.int64).tolist()
-        left = dict(zip(names, market.capacity.astype(np.int64).tolist(), strict=True))
+        whole = dict(zip(names, market.capacity.astype(np.int64).tolist(), strict=True))
+        left = dict(whole)
         row_of = {str(job.key): row for row, job in enumerate(asking.jobs)}
         last: Kept = max((m for m in asking.before if m), key=lambda m: m["at"], default={})
         given = {row_of[name]: product for name, product, _ in last.get("placed", ()) if name in row_of}
@@ -76,7 +78,8 @@ class GavelFifo(Gavel):
             if not fitting:
                 break
             drawn = fitting[draw.below(len(fitting))]
-            chosen = capacity[-1] if self.pick == "published" else drawn
+            large = [name for name in capacity if whole[name] >= need[row]]
+            chosen = large[-1] if self.pick == "published" else drawn
             if give(row, chosen) and left[chosen] == 0:
                 capacity.remove(drawn)
         shares = np.array([[float(given.get(row) == name) for name in names] for row in range(len(need))])

@@ -1,19 +1,21 @@
 """Share `network-packing`: no two jobs share a node's network (papers/afs-coddl, section 4.4, appendix E).
 
 Stands behind a policy in a chain. Each job's GPUs become 0, a power of two below a node's GPUs, or a multiple of a
-node's: then first-fit-decreasing places every job on the fewest nodes, at most one job of a node reaching
-beyond it (proposition 1). Of all such shares it takes those nearest to the plan (sum of differences), then those with
-which most jobs keep a GPU, then those that keep most GPUs, then the more GPUs used, then earlier jobs first. No job
-falls below the largest legal share within its plan, and where the plan uses all GPUs, so do the packed shares
-(proposition 2, of jobs that may have any number: with a most of each there may be no legal shares that use them all). Each job is asked to stand on its fewest nodes, and a smaller one where it finds no place there is
-legal, too (any other would be packed again in the next cycle); migration is the placement's last resort.
+node's: then first-fit-decreasing places every job on the fewest nodes, at most one job of a node reaching beyond it
+(proposition 1). Of all such shares it takes those nearest to the plan (sum of differences), then those with which
+most jobs keep a GPU, then those that keep most GPUs, then the more GPUs used, then earlier jobs first. No job falls
+below the largest legal share within its plan, and where the plan uses all GPUs, so do the packed shares (proposition
+2, of jobs that may have any number: with a most of each there may be no legal shares that use them all). Each job is
+asked to stand on its fewest nodes, and a smaller one where it finds no place there is legal, too (any other would be
+packed again in the next cycle); migration is the placement's last resort.
 
 The choice is a knapsack: a job's legal shares from its floor up are its items. It is solved exactly by dynamic
 programming over the GPUs left above the floors; where that table were larger than `table` numbers, nearest first by
 gain per GPU (the papers' clusters are far below).
 
-Choices: on nodes whose GPUs are not a power of two, powers of two that divide them; a job whose own sizes hold no
-legal share keeps what is legal below its plan, else it waits. On nodes of several sizes, the largest counts.
+Choices: on nodes whose GPUs are not a power of two, powers of two that divide them. A job whose own sizes hold no
+legal share, as a rigid one of three, has its least one for legal, since it would wait for ever: where it stands, two
+jobs may share a network. On nodes of several sizes, the largest counts.
 """
 
 from __future__ import annotations
@@ -87,11 +89,11 @@ class NetworkPacking:
         return packed
 
     def _legal(self, table: Table, row: int) -> list[Item]:
-        """A job's legal shares, ascending, with 0."""
+        """A job's legal shares, ascending, with 0; the least of its own where none is."""
         unit, node = int(table.unit[row]), table.per_node
-        return [(0, 0)] + [
-            (count, count * unit) for count in greedy.steps(table, row) if legal(count * unit, node)
-        ]
+        steps = greedy.steps(table, row)
+        counts = [count for count in steps if legal(count * unit, node)] or list(steps[:1])
+        return [(0, 0)] + [(count, count * unit) for count in counts]
 
 
 def legal(gpus: int, node: int) -> bool:

@@ -7,7 +7,8 @@ scheduling": "if a new job that requests 2 GPUs is submitted, the new job is sch
 This is not `kube-default` (pods bound one by one): a job of this paper is one container with all its GPUs, so one
 pod, which fits on a node or waits. The node is the one with most idle GPUs, as kube-scheduler spreads by default
 (ties by name). On a cluster, which leaves no GPU idle that a job may use, a job that waits doesn't start on two nodes
-either. The number is drawn from the seed and the job's key, so it is the same whatever else happens.
+either. The number is drawn from the seed and the job's key, so it is the same whatever else happens; of the numbers
+that some node has at all (the paper's nodes have all of them), for a larger one would wait for ever.
 """
 
 from __future__ import annotations
@@ -42,7 +43,10 @@ class SidecarDefault:
         for standing in scene.jobs:
             if not standing.count:
                 request = int(table.request[standing.row])
-                count = drawn(standing.sizes, self.seed, standing.job.key) if self.draw else request
+                possible = tuple(n for n in standing.sizes if n * standing.unit <= table.per_node)
+                count = (
+                    drawn(possible or standing.sizes, self.seed, standing.job.key) if self.draw else request
+                )
                 node = min(scene.idle, key=lambda n: (-scene.idle[n], n), default="")
                 if not node or scene.idle[node] < count * standing.unit:
                     grants[standing.row] = Grant(max_nodes=1)

@@ -218,7 +218,8 @@ def test_a_job_of_which_nothing_is_measured_is_linear_up_to_its_fair_part() -> N
     holds = replace(job("bad", worker=1, on=["n0"]), invalid="it asks for nonsense")
     assert snapshot(nodes=2, gpus=8, jobs=[one, holds]).contending == 2
     closed = [node(f"n{n}", 4, cordoned=n > 1) for n in range(4)]
-    assert Measured().estimate(one, snapshot(closed, jobs=[one, others[0]])).speeds == (0.0, 1.0, 2.0, 3.0, 4.0)
+    two = snapshot(closed, jobs=[one, others[0]])
+    assert Measured().estimate(one, two).speeds == (0.0, 1.0, 2.0, 3.0, 4.0)
     role = one.roles[0].name
     samples = {Config(roles=((role, 1),)): 2.0, Config(roles=((role, 4),)): 4.0}
     speeds = Measured().estimate(replace(one, samples=samples), seen).speeds

@@ -343,9 +343,13 @@ def given(policy: GavelFifo, found: Asking) -> dict[str, str]:
     return result
 
 
+def test_published_fifo_passes_over_a_product_that_has_too_few_gpus_altogether() -> None:
+    assert given(load("gavel-fifo"), asking({"a": 3}, {"k80": 8, "v100": 2})) == {"a": "k80"}
+
+
 def test_published_fifo_gives_the_last_product_that_has_any_gpu_left() -> None:
-    """The slip of the artifact: a gang of four is sent to two V100 although it fits on the K80."""
-    assert given(load("gavel-fifo"), asking({"a": 1, "b": 4}, {"k80": 8, "v100": 3})) == {
+    """The slip of the artifact: a gang of four is sent to three V100 although it fits on the K80."""
+    assert given(load("gavel-fifo"), asking({"a": 1, "b": 4}, {"k80": 8, "v100": 4})) == {
         "a": "v100",
         "b": "v100",
     }

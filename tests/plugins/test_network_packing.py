@@ -110,6 +110,12 @@ def test_where_no_node_has_a_gpu_shares_stay() -> None:
     assert granted(NetworkPacking(), table(0, most=[8, 8], per_node=0), plan=[0, 0]) == [0, 0]
 
 
+def test_a_job_that_has_no_legal_share_starts_with_its_least() -> None:
+    rigid = table(8, most=[3, 6, 8], least=[3, 5, 1], per_node=8)
+    assert granted(NetworkPacking(), rigid, plan=[3, 0, 5])[:2] == [3, 0]
+    assert granted(NetworkPacking(), rigid, plan=[0, 6, 2]) == [0, 5, 2]
+
+
 def test_who_has_gpus_keeps_them_where_two_shares_are_as_near() -> None:
     of = table(8, most=[8, 8, 8], have=[0, 4, 0], per_node=4)
     assert granted(NetworkPacking(), of, plan=[3, 3, 2]) == [2, 4, 2]

@@ -376,6 +376,13 @@ def test_the_default_draws_a_number_that_stays_and_skips_what_does_not_fit() -> 
     assert shares(planned([training("old", on=["n0"])], profile=default)) == {"old": 1}  # stays
 
 
+def test_the_default_draws_no_number_that_no_node_has() -> None:
+    default = build("sidecar-default")
+    for number in range(20):
+        one = training(f"job-{number}", sizes=(1, 2, 8), speeds={1: 1.0, 2: 1.7, 8: 4.0})
+        assert shares(planned([one], profile=default))[f"job-{number}"] in (1, 2)
+
+
 def test_the_default_s_job_waits_for_a_node_of_its_own_size_also_where_no_gpu_is_to_idle() -> None:
     """One container: it neither starts on GPUs of two nodes nor is started again when one node has them all."""
     request = build("sidecar-default", {"sidecar-default": {"draw": False}})

@@ -2,8 +2,8 @@
 
 From the paper (model-similarity-rounds-packing.txt, Table 2): layers and parameters of the models, the products,
 batch sizes from 32 to 512, CIFAR-10. Table 2's "RTX1080Ti", which never was, is the GTX 1080 Ti. It has one and two
-GPUs of A100, A40, 1080 Ti and K40M, as many as those machines had, and one to four of the others; a law is bound to no
-machine, so here it is up to four of each (on the paper's cluster, `sim/presets/similarity.py`, the same).
+GPUs of A100, A40, 1080 Ti and K40M, as many as those machines had, and one to four of the others; a law is bound to
+no machine, so here it is up to four of each (on the paper's cluster, `sim/presets/similarity.py`, the same).
 
 The paper's measured times are not in it; it names a public repository of its authors, which was not reached. What
 stands here instead is a law with stated inputs, so that
