@@ -80,6 +80,7 @@ def test_a_release_is_from_when_the_last_place_of_a_start_was_given_up_until_it_
     trainings.saw(Seen("b", "q0", "n1", over=False), 6.0)
     trainings.saw(Seen("b", "q1", "n0", over=False), 6.25)
     assert trainings.releases == [0.75]
+    assert trainings.places == [0.75, 0.75]
     assert list(trainings.due(30.0)) == ["a", "b"]
     trainings.submitted(Trained("c", 29.0, 1, 1, 1, 10.0, (0.0, 1.0)), 29.0)
     trainings.saw(Seen("a", "p0", "n0", over=True), 30.5)

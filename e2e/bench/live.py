@@ -225,6 +225,7 @@ def told_of(trainings: Trainings, seconds: float, dumping: Dumping) -> Run:
         "delay_s": round(trainings.delay(), 3),
         "usual_delay_s": round(trainings.usual_delay(), 3),
         "release_s": round(trainings.release(), 3),
+        "place_s": round(trainings.place(), 3),
         "wait_s": round(trainings.wait(), 3),
         "changes": sum(t.changes for t in trainings.jobs.values()),
         "binds": len(trainings.delays),

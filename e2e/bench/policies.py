@@ -85,6 +85,11 @@ def measure(
             f"with it within {100 * NEAR:.0f} %",
             abs(row["off"]) <= NEAR,
         )
+        if row["off_by_place"] is not None:
+            result.row(
+                "    with the median of all places, not of the last one of each start or growth (s here)",
+                f"{row['place_s']:.2f}: {100 * row['off_by_place']:+.1f} %",
+            )
         result.row(
             "    release, delay (medians, s here); first start (trace s): live, simulated with --release, without",
             f"{row['release_s']:.2f}, {row['usual_delay_s']:.2f}; {row['wait_live_s']:.0f}, "
@@ -182,6 +187,8 @@ def _row(
 
     pause = PAUSE / drawing.speed
     said, at_once = both_ways(side, drawn, pause, runs, folder, range(draws))
+    placed = [run | {"release_s": run["place_s"]} for run in runs if "place_s" in run]
+    by_place, _ = both_ways(side, drawn, pause, placed, folder, range(draws))
     simulated, without = (statistics.fmean(one.jct for one in found) for found in (said, at_once))
     return {
         "live_s": mean("jct_s") * drawing.speed,
@@ -189,6 +196,10 @@ def _row(
         "simulated_at_once_s": without * drawing.speed,
         "off": mean("jct_s") / simulated - 1.0,
         "off_at_once": mean("jct_s") / without - 1.0,
+        "place_s": statistics.fmean(run["release_s"] for run in placed) if placed else None,
+        "off_by_place": mean("jct_s") / statistics.fmean(one.jct for one in by_place) - 1.0
+        if placed
+        else None,
         "wait_live_s": mean("wait_s") * drawing.speed,
         "wait_simulated_s": statistics.fmean(one.wait for one in said) * drawing.speed,
         "wait_at_once_s": statistics.fmean(one.wait for one in at_once) * drawing.speed,

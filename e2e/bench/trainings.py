@@ -95,8 +95,9 @@ class Training:
 class Trainings:
     """All jobs of a run. pause: see above. delays: s from a place set free (or a pod made) to the next bind there.
     releases: of each start or growth on places that others gave up since its job came, s from when the last of these
-    was given up until it was taken: what `muster simulate --release` stands for, which waits for a round besides, so
-    what of it was a wait for one is left out. round: s of this machine, 0 = none; began: when the run did, Unix time
+    was given up until it was taken; places: the same of each of them, not of the last one alone: what
+    `muster simulate --release` stands for, which draws each replica's own and waits for a round besides, so what of
+    both was a wait for one is left out. round: s of this machine, 0 = none; began: when the run did, Unix time
     (rounds begin at its whole multiples). course: in the order seen."""
 
     def __init__(self, pause: float, round: float = 0.0) -> None:
@@ -104,6 +105,7 @@ class Trainings:
         self.jobs: dict[str, Training] = {}
         self.delays: list[float] = []
         self.releases: list[float] = []
+        self.places: list[float] = []
         self.course: list[Moment] = []
         self._made: dict[str, float] = {}
         self._left: dict[str, list[Left]] = {}  # by node: GPUs that were not used again
@@ -178,17 +180,25 @@ class Trainings:
         """Median of `releases`, s; 0 where nobody waited for others to leave."""
         return _median(self.releases)
 
+    def place(self) -> float:
+        """Median of `places`, s."""
+        return _median(self.places)
+
     def _taken(self, training: Training, left: Left, now: float) -> None:
         """A place is taken: of those of one start or growth the one that was given up last counts."""
         given_up = left.given_up
         if now > training.took + STARTS:
             training.took, training.waited_for = now, -1.0
-        if given_up < training.submitted or given_up <= training.waited_for:
+        if given_up < training.submitted:
+            return
+        took = now - given_up - self._for_a_round(left, now)
+        self.places.append(took)
+        if given_up <= training.waited_for:
             return
         if training.waited_for >= 0.0:
             self.releases.pop()
         training.waited_for = given_up
-        self.releases.append(now - given_up - self._for_a_round(left, now))
+        self.releases.append(took)
 
     def _for_a_round(self, left: Left, now: float) -> float:
         """Seconds from when a place came free to the round that it was taken in; 0 where it was taken before one."""
