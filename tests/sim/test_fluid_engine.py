@@ -79,6 +79,28 @@ def test_work_since_the_last_checkpoint_is_lost_at_a_change() -> None:
     assert run("srtf", *jobs, checkpoint=4.0).ended.tolist() == [112.0, 20.0]
 
 
+def test_a_job_that_is_stopped_in_its_pause_loses_no_work_that_it_never_did() -> None:
+    jobs = [job(f"s{n}", 100 + 30 * n, 40, 4) for n in range(5)]  # each stops it 20 s into a pause of 60 s
+    result = run("srtf", job("long", 0, 4000, 4), *jobs, restart=60.0, checkpoint=1000.0)
+    # 100 s lost when it was stopped first; 260 s until the last of the others is done; a pause, and all of its work
+    assert result.ended[0] == 230.0 + 60.0 + 1000.0
+    assert result.restarts[0] == 5
+
+
+def test_a_job_makes_no_speed_in_its_pause() -> None:
+    jobs = (job("long", 0, 400, 4), job("short", 10, 40, 4))
+    gauges = run("srtf", *jobs, restart=55.0).gauges
+    assert gauges["utilisation"] == 1.0
+    assert gauges["efficiency"] == pytest.approx(110 / 165)
+
+
+def test_a_change_in_place_takes_its_pause_and_is_no_restart() -> None:
+    profile = replace(profiles.build("max-min"), resize="in-place")
+    result = run(profile, job("a", 0, 80), job("b", 0, 20), restart=5.0)
+    assert result.ended.tolist() == [10.0 + 5.0 + 15.0, 10.0]
+    assert result.restarts.tolist() == [0, 0]
+
+
 def test_whole_seconds_round_arrivals_and_ends_up_and_join_what_falls_together() -> None:
     result = run("srtf", job("a", 0.4, 1.5), job("b", 0.9, 1.0), whole_seconds=True)
     assert result.submitted.tolist() == [1.0, 1.0]

@@ -185,6 +185,7 @@ class _Run:
             self.gpu_seconds[job] = table.floats[col.GPU_SECONDS, row] + held * (finish - since)
             gauges.used -= held
             gauges.speed -= self.relative[curve][have]
+            self._stood(curve, have, since, float(table.floats[col.PAUSE, row]), finish)
             self._segment(job, finish, 0)
         self.completed += len(ended)
         table.remove(ended)
@@ -294,6 +295,7 @@ class _Run:
         if self.expected is not None:
             self.expected[job] = math.inf
         length = now - floats[col.SINCE]
+        trained = max(0.0, now - max(floats[col.SINCE], floats[col.PAUSE]))
         relative = self.relative[curve]
         if was:
             held = was * unit + fixed
@@ -302,6 +304,7 @@ class _Run:
             floats[col.EXECUTED] += length
             gauges.used -= held
             gauges.speed -= relative[was]
+            self._stood(curve, was, floats[col.SINCE], floats[col.PAUSE], now)
             if will:
                 floats[col.RESIZE] = now
         else:
@@ -314,12 +317,12 @@ class _Run:
             again = floats[col.FIRST] < math.inf
             if not again:
                 floats[col.FIRST] = now
-            elif self.options.restart or self.profile.resize == "restart" or not was:
+            elif self.profile.resize == "restart" or not was:
                 restarts += 1
             if again and self.options.restart:
                 floats[col.PAUSE] = now + self.options.restart
         if was and self.options.checkpoint and (not will or self.profile.resize == "restart"):
-            lost = length % self.options.checkpoint / float(self.truth.seconds[curve, was])
+            lost = trained % self.options.checkpoint / float(self.truth.seconds[curve, was])
             floats[col.WORK] += lost  # what was done since the last checkpoint
             floats[col.REMAINING] += lost * float(self.truth.seconds[curve, 1])
         if not will:
@@ -331,6 +334,10 @@ class _Run:
         if was > tried and length > 0.0:
             table.ints[col.TRIED, row] = was
         self._segment(job, now, will * unit + (fixed if will else 0))
+
+    def _stood(self, curve: int, have: int, since: float, pause: float, until: float) -> None:
+        """A stretch on so many replicas ends: in its pause the job counted at their speed, and stood still."""
+        self.gauges.speed_s -= self.relative[curve][have] * max(0.0, min(pause, until) - since)
 
     def _wake(self) -> float:
         """When a plugin wants to be asked again, with the shares as they are now."""
@@ -364,6 +371,8 @@ class _Run:
             first = float(table.first_start[row])
             self.started[job] = first if math.isfinite(first) else math.nan
             self.restarts[job] = table.ints[col.RESTARTS, row]
+            since, pause = table.floats[[col.SINCE, col.PAUSE], row].tolist()
+            self._stood(int(table.ints[col.CURVE, row]), int(table.have[row]), since, pause, self.now)
         if len(table):
             self.gpu_seconds[table.job] = table.gpu_seconds
         submitted = known.floats[col.SUBMITTED]

@@ -17,7 +17,7 @@ SUBMITTED, FIRST, RUN, RESIZE = 0, 1, 2, 3  # s
 
 GPU_SECONDS, RUN_GPU_SECONDS, EXECUTED, SINCE = 4, 5, 6, 7  # totals at `SINCE`, when `have` last changed
 
-WORK, REMAINING, PAUSE = 8, 9, 10  # iterations left; s on one replica left; no progress before (s)
+WORK, REMAINING, PAUSE = 8, 9, 10  # iterations left; s on one replica left; when its last pause ends (s)
 
 FLOATS = 11
 
@@ -64,7 +64,7 @@ def truth(workload: Workload, cluster: Cluster, whole_seconds: bool) -> Truth:
     if whole_seconds:
         np.ceil(floats[SUBMITTED], out=floats[SUBMITTED])
     floats[[FIRST, RUN]] = np.inf
-    floats[RESIZE] = -np.inf
+    floats[[RESIZE, PAUSE]] = -np.inf
     floats[SINCE] = floats[SUBMITTED]
     floats[WORK] = [job.work for job in jobs]
     most_of = {name: model.max for name, model in workload.models.items()}
