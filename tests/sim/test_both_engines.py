@@ -6,13 +6,15 @@ whole cycle on Job objects and counts GPUs by node.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from muster import profiles
 from muster.sim.engine import simulate
 from muster.sim.options import Options
-from muster.sim.submission import Curve, Submission
+from muster.sim.submission import Curve, Linear, Submission
 from muster.sim.workload import Cluster, Group, Workload
 
 GAUGES = ("queue", "utilisation", "idle_gpus", "efficiency", "blocking", "finish_time_fairness")
@@ -65,3 +67,28 @@ def test_the_engines_agree_on_every_job(name: str, options: Options) -> None:
     for gauge in GAUGES:
         assert placed.gauges[gauge] == pytest.approx(fluid.gauges[gauge], rel=1e-9, abs=1e-9), gauge
     assert not placed.notes
+
+
+@pytest.mark.parametrize("name", ["fifo", "srtf"])
+def test_finish_time_fairness_has_one_yardstick_for_rigid_and_elastic_profiles(name: str) -> None:
+    workload = Workload([Submission("a", 0.0, "linear", 800.0)], {"linear": Linear()})
+    for fluid in (False, True):
+        result = simulate(workload, Cluster((Group(1, 8),), fluid), profiles.build(name), Options())
+        assert result.ended.tolist() == [800.0]
+        assert result.gauges["finish_time_fairness"] == 8.0  # alone it could have had all 8 GPUs
+
+
+def test_the_engines_agree_on_the_fairness_of_jobs_that_hold_what_they_ask_for() -> None:
+    workload = drawn(5)
+    asks = [replace(job, max=8 if n % 2 else 0) for n, job in enumerate(workload.submissions)]
+    placed, fluid = (
+        simulate(
+            replace(workload, submissions=asks),
+            Cluster((Group(1, 16),), fluid),
+            replace(profiles.build("fifo"), order="strict"),
+            Options(),
+        )
+        for fluid in (False, True)
+    )
+    assert placed.ended.tolist() == pytest.approx(fluid.ended.tolist())
+    assert placed.gauges["finish_time_fairness"] == pytest.approx(fluid.gauges["finish_time_fairness"])

@@ -7,7 +7,17 @@ from dataclasses import replace
 
 from muster.core.devices.granted import PARTS
 from muster.core.devices.slots import SUFFIX
-from muster.sim.running_job import NAMESPACE, WORKER, Training, elastic_spec, home_of, packed, pod_of, shape
+from muster.sim.running_job import (
+    NAMESPACE,
+    WORKER,
+    Alone,
+    Training,
+    elastic_spec,
+    home_of,
+    packed,
+    pod_of,
+    shape,
+)
 from muster.sim.submission import Linear, Model, RoleSpec, Submission
 from muster.sim.workload import Cluster
 from muster.types import (
@@ -33,15 +43,12 @@ class Makers:
         self.products = tuple(dict.fromkeys(g.product for g in cluster.groups)) or ("",)
         self._curves: dict[object, tuple[tuple[tuple[int, float], ...], float]] = {}
 
-    def training(self, index: int, width: int, submission: Submission) -> Training:
-        """The training of a submission, without its members."""
+    def training(self, index: int, width: int, submission: Submission, *, held: bool = False) -> Training:
+        """The training of a submission, without its members. held: it may have what it asked for only."""
         model = self.models[submission.model]
-        roles = submission.roles
-        if not roles:
-            fit = max(1, self.gpus) if self.gpus else 1 << 20
-            most = min(submission.max or model.max, max(fit, submission.min))
-            name = WORKER + SUFFIX if submission.tags.get("in_place") else WORKER
-            roles = (RoleSpec(name, submission.min, max(most, submission.min)),)
+        alone = self._alone(submission, model)
+        submission = submission.at_request() if held else submission
+        roles = self._roles(submission, submission.max or model.max)
         shapes = {spec.name: shape(spec, named=bool(submission.roles)) for spec in roles}
         curve, one, work = self._declared(submission, model, roles)
         wanted = {r.name: r.max for r in roles}
@@ -67,7 +74,22 @@ class Makers:
             unit=min((r.gpus for r in roles if r.gpus), default=0),
             need=0 if self.rigid else sum(r.min * r.gpus for r in roles),
             samples=self._profile(submission, model, roles) if submission.tags.get("profiled") else {},
+            alone=alone,
         )
+
+    def _roles(self, submission: Submission, most: int) -> tuple[RoleSpec, ...]:
+        """Its own, or the one of a job that names none, of so many replicas as fit the cluster."""
+        if submission.roles:
+            return submission.roles
+        fit = max(1, self.gpus) if self.gpus else 1 << 20
+        name = WORKER + SUFFIX if submission.tags.get("in_place") else WORKER
+        return (RoleSpec(name, submission.min, max(submission.min, min(most, max(fit, submission.min)))),)
+
+    def _alone(self, submission: Submission, model: Model) -> Alone:
+        """With the cluster to itself a job has what its submission names, as in sim/fluid_truth.py."""
+        roles = self._roles(submission, submission.max or max(model.max, submission.request))
+        curve, one, _ = self._declared(submission, model, roles)
+        return Alone(curve, one, elastic_spec(roles).max)
 
     def _minimum(
         self, submission: Submission, roles: Sequence[RoleSpec], wanted: Mapping[str, int]

@@ -91,8 +91,7 @@ class Engine:
         width = len(str(max(0, len(workload.submissions) - 1)))
         held = at_request(profile, options)
         self.trainings = [
-            self.makers.training(i, width, s.at_request() if held else s)
-            for i, s in enumerate(workload.submissions)
+            self.makers.training(i, width, s, held=held) for i, s in enumerate(workload.submissions)
         ]
         for training in self.trainings:
             at = training.submission.submitted

@@ -59,6 +59,18 @@ class Places:
 NOWHERE = Places()
 
 
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """What a job could do with the cluster to itself, whatever its profile: the yardstick of finish-time fairness.
+
+    curve: speeds relative to one replica, by count; one: iterations/s of one; most: replicas.
+    """
+
+    curve: tuple[tuple[int, float], ...] = ()
+    one: float = 0.0
+    most: int = 1
+
+
 @dataclass(slots=True, eq=False)
 class Training:
     """A submission on its way. `placed`: role and node by member uid, as planned (what the scheduler sees as
@@ -132,6 +144,7 @@ class Training:
     unit: int = 0  # GPUs of its smallest replica
     short: int | None = None  # GPUs that must be free for it to start or grow; None: it has all
     need: int = 0  # GPUs that must be free before it can start
+    alone: Alone = Alone()
 
     # ---- the truth ----
 

@@ -16,7 +16,7 @@ from muster.core.progress.curves import interpolated
 from muster.core.sharing.job_table import curves
 from muster.sim.gauges import Gauges
 from muster.sim.result import Segment
-from muster.sim.running_job import Training, elastic_spec
+from muster.sim.running_job import Training
 
 
 @dataclass(slots=True)
@@ -111,16 +111,16 @@ class Tally:
 
     def _fairness(self, trainings: Sequence[Training], gpus: int) -> float:
         """As sim/gauges.py has it; speeds by number of replicas are those on as few nodes as can be."""
-        known = [t for t in trainings if t.submission.work > 1e-6 * t.one > 0.0]
+        known = [t for t in trainings if t.submission.work > 1e-6 * t.alone.one > 0.0]
         if not known:
             return math.nan
-        most = np.array([elastic_spec(t.roles).max for t in known], dtype=np.int64)
+        most = np.array([t.alone.most for t in known], dtype=np.int64)
         most = np.minimum(most, max(1, gpus))
-        index, relative = curves([interpolated(t.curve) for t in known], int(most.max()))
+        index, relative = curves([interpolated(t.alone.curve) for t in known], int(most.max()))
         return self.gauges.fairness(
             np.array([t.arrival for t in known]),
             np.array([t.ended for t in known]),
-            np.array([t.submission.work / t.one for t in known]),
+            np.array([t.submission.work / t.alone.one for t in known]),
             index,
             relative,
             most,
