@@ -12,7 +12,7 @@ from muster.errors import ConfigurationError
 from muster.settings import Settings, profile_of
 from muster.sim.options import Options
 from muster.sim.physics import Cost, Standard
-from muster.sim.submission import Linear, RoleSpec, Submission
+from muster.sim.submission import Curve, Linear, RoleSpec, Submission
 from muster.sim.workload import Cluster, Group, Workload
 from muster.types import Config
 
@@ -49,6 +49,15 @@ def test_two_gangs_that_hold_half_of_what_they_need_wait_for_ever() -> None:
     gang = simulated(jobs, 6, profile=FIFO)
     assert ends(gang) == {"a": 25, "b": 50}
     assert gang.gauges["deadlocks"] == 0
+
+
+def test_a_job_that_asks_beyond_what_its_model_gains_from_has_all_of_its_replicas() -> None:
+    half = Curve("half", (1.0, 1.5, 2.0))
+    jobs = [Submission("a", 0, "half", 20, request=4), Submission("b", 0, "linear", 20, request=4, max=2)]
+    result = simulated(jobs, 8, profile=KUBE, models={"half": half})
+    assert ends(result) == {"a": 10, "b": 5}
+    assert history(result, "a") == [(0, 10, 4, "")]
+    assert (result.gauges["deadlocks"], result.notes) == (0, ())
 
 
 def test_roles_begin_with_their_minimum_and_late_replicas_join() -> None:

@@ -48,7 +48,8 @@ class Makers:
         model = self.models[submission.model]
         alone = self._alone(submission, model)
         submission = submission.at_request() if held else submission
-        roles = self._roles(submission, submission.max or model.max)
+        most = submission.max or model.max
+        roles = self._roles(submission, max(most, submission.request) if self.rigid else most)
         shapes = {spec.name: shape(spec, named=bool(submission.roles)) for spec in roles}
         curve, one, work = self._declared(submission, model, roles)
         wanted = {r.name: r.max for r in roles}
