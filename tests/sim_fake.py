@@ -69,6 +69,7 @@ def fifo(
         segments=segments if options.record else (),
         queue=queue if options.record else (),
         cut=cut,
+        interrupted=bool(cut),
         events=2 * count,
         requests=[job.request for job in jobs],
         models=[job.model for job in jobs],

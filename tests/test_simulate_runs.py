@@ -131,6 +131,17 @@ def test_options_that_mean_nothing_together_are_refused(options: str, why: str) 
     assert why in done.stderr
 
 
+@pytest.mark.parametrize("fluid", [(), ("--fluid",)], ids=["nodes", "fluid"])
+def test_a_job_that_never_ends_is_no_interruption(tmp_path: Path, fluid: Sequence[str]) -> None:
+    trace = tmp_path / "jobs.csv"
+    trace.write_text("job,submit_s,request,work,min,max\na,0,4,5,8,8\nb,0,1,5,1,1\n")
+    words = ["--trace", str(trace), "--gpus", "4", "--profile", "max-min", *fluid]
+    done = CliRunner().invoke(main, ["simulate", "--quiet", "--json", *words], prog_name="muster")
+    assert done.exit_code == 0
+    assert "interrupted" not in done.stderr
+    assert any("never ends" in note for note in json.loads(done.stdout)["max-min"]["notes"])
+
+
 def test_what_a_measurement_takes_is_named_under_the_table() -> None:
     words = ("--trace", str(SAMPLES / "jobs.json"), "--profile", "coddl")
     at_once, later = table(*words), table(*words, "--measure", "15")

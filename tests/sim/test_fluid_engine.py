@@ -161,14 +161,17 @@ def test_jobs_that_nobody_ever_starts_end_the_run_with_a_sentence() -> None:
     assert result.ended[0] == 10.0
     assert math.isnan(result.ended[1])
     assert math.isnan(result.started[1])
-    assert "1 jobs wait at 10 s" in result.cut
+    assert (result.cut, result.notes) == (
+        "",
+        ("job b never ends: it waits, and nothing comes that would start it",),
+    )
 
 
 def test_a_job_whose_model_does_not_run_does_not_run_for_ever() -> None:
     still = Workload([job("a", 0, 10, model="still")], {"still": Curve("still", (0.0,))})
     result = simulate(still, FOUR, profiles.build("max-min"), Options())
     assert math.isnan(result.ended[0])
-    assert "nothing will change any more" in result.cut
+    assert result.notes == ("job a never ends: its model has no speed in the configuration that it runs in",)
 
 
 def test_a_plugin_may_start_a_job_at_a_later_wake() -> None:
@@ -198,6 +201,7 @@ def test_an_interruption_leaves_what_there_is() -> None:
     jobs = [job(f"j{n}", n, 5) for n in range(900)]
     result = simulate(work(*jobs), FOUR, profiles.build("fifo"), Options(), stop)
     assert result.cut.startswith("interrupted at")
+    assert result.interrupted
     assert np.isfinite(result.ended).any()
     assert np.isnan(result.ended).any()
 

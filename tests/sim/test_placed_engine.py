@@ -390,6 +390,21 @@ def test_a_node_is_not_used_while_it_is_down() -> None:
     assert starts(result) == {"a": 140}
 
 
+@pytest.mark.parametrize(
+    ("fails", "repair"),
+    [(86400, 3600), (3600, 36000)],
+    ids=["all nodes are up at times", "one is always down"],
+)
+def test_failures_do_not_keep_a_job_waiting_for_ever_that_can_never_start(
+    fails: float, repair: float
+) -> None:
+    rounds = replace(EQUAL, round=3600.0)
+    jobs = [job("a", 40, 0, 4), job("b", 40, 0, 16)]
+    result = simulated(jobs, 4, nodes=3, profile=rounds, failures=fails, repair=repair)
+    assert ends(result)["a"] == 10
+    assert [note for note in result.notes if note.startswith("job b never ends")]
+
+
 def test_failures_are_the_same_for_the_same_seed() -> None:
     jobs = [job(f"j{i}", 500, 10 * i, 1 + i % 3) for i in range(20)]
     first, same, other = (

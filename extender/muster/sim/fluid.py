@@ -23,7 +23,7 @@ from muster.sim.fluid_truth import truth
 from muster.sim.gauges import Gauges
 from muster.sim.lazy_jobs import LazyJobs, estimated, nodes_of, observed
 from muster.sim.options import Interrupted, Options, Progress
-from muster.sim.result import Result, Segment
+from muster.sim.result import NO_SPEED, NOTHING_COMES, Result, Segment
 from muster.sim.workload import Cluster, Workload
 from muster.types import FloatArray, Grants, IntArray, SharingSnapshot
 
@@ -95,7 +95,8 @@ class _Run:
         self.completed = 0
         self.events = 0
         self.idle = 0  # events in a row with nothing running and nobody to come
-        self.cut = ""
+        self.stuck = False  # there are jobs, and nothing will change any more
+        self.cut = ""  # when it was interrupted
 
     # ---- the circle ----
 
@@ -137,7 +138,7 @@ class _Run:
             elif len(self.rows) and following < math.inf:
                 self.idle = 0
             elif not self._may_change(wake):
-                self.cut = f"{len(self.table)} jobs wait at {self.now:.0f} s and nothing will change any more"
+                self.stuck = True
                 break
             self.gauges.advance(following, len(self.table))
             self.now = following
@@ -401,13 +402,16 @@ class _Run:
             problems=self.workload.problems,
             notes=self._notes(),
             cut=self.cut,
+            interrupted=bool(self.cut),
             events=self.events,
             requests=[job.request for job in self.workload.submissions],
             models=[job.model for job in self.workload.submissions],
         )
 
     def _notes(self) -> tuple[str, ...]:
-        notes = list(dict.fromkeys(self.plugin_errors))
+        never = zip(self.table.keys, self.table.have.tolist(), strict=True) if self.stuck else ()
+        notes = [f"job {key.name} never ends: {NO_SPEED if have else NOTHING_COMES}" for key, have in never]
+        notes += dict.fromkeys(self.plugin_errors)
         if self.options.failures:
             notes.append("node failures are not simulated without placement")
         if len({g.product for g in self.cluster.groups}) > 1:

@@ -32,7 +32,8 @@ from muster.sim.workload import Cluster, Workload
 from muster.types import Job, JobKey, Plan, Report, Reservation, Snapshot
 
 PATIENCE = 1000
-"""Cycles in a row that change nothing while nothing runs and nothing is to come: then nothing ever will."""
+"""Cycles of the whole cluster, and repairs, in a row that change nothing while nothing runs and nothing is to come:
+then nothing ever will."""
 TICK = 1e-3
 """No cycle that a plan asks for comes sooner after it (s), so that no plugin can stop the clock."""
 EVERY = 256
@@ -116,7 +117,7 @@ class Engine:
         now = arrivals[0].arrival if arrivals else 0.0
         tally.begin(now)
         self._expect_failures(now)
-        arrived, told, cut = 0, 0, ""
+        arrived, told, cut, interrupted = 0, 0, "", False
         try:
             while self.completed < total:
                 arrival = arrivals[arrived].arrival if arrived < total else math.inf
@@ -136,6 +137,7 @@ class Engine:
                     told = self.events
                     self.progress(self.completed, total, now)
         except Interrupted:
+            interrupted = True
             cut = f"interrupted at {now:.0f} s of the trace, after {self.completed} of {total} jobs"
         return result_builder.result(
             self.trainings,
@@ -147,6 +149,7 @@ class Engine:
             cut,
             self.plan.statuses,
             self.plugin_errors,
+            interrupted=interrupted,
         )
 
     def _wish(self, time: float) -> None:
@@ -233,15 +236,11 @@ class Engine:
     def _stuck(self, now: float, *, more: bool) -> bool:
         """Whether nothing can happen any more that starts a job: none is running, arriving or being made ready."""
         truth = self.truth
-        if (
-            more
-            or truth.pending
-            or self.leaving.by_number
-            or self.site.down
-            or any(moves(each, now) for each in truth.uses)
-        ):
+        if more or truth.pending or self.leaving.by_number or any(moves(each, now) for each in truth.uses):
             self.idle_cycles = 0
             return False
+        if self.site.down:  # a repair may start somebody, but the next of many that started nobody won't
+            return self.idle_cycles > PATIENCE
         self.idle_cycles += 1
         return self.next == math.inf or self.idle_cycles > PATIENCE
 
@@ -410,6 +409,7 @@ class Engine:
         name = self.site.nodes.names[index]
         if name in self.site.down:
             self.site.set_down(name, down=False)
+            self.idle_cycles += 1
             self.truth.push(now + float(self.fates[index].exponential(self.options.failures)), NODE, index)
         else:
             self.site.set_down(name, down=True)

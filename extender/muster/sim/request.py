@@ -52,4 +52,10 @@ class Outcome:
 
     @property
     def cut(self) -> bool:
+        """Whether a profile ended before its jobs did: Ctrl-C, a deadlock."""
         return bool(self.skipped) or any(result.cut for result in self.results.values())
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether that was Ctrl-C."""
+        return bool(self.skipped) or any(result.interrupted for result in self.results.values())

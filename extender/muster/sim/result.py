@@ -11,6 +11,10 @@ from dataclasses import dataclass, field
 from muster.sim.workload import Problem
 from muster.types import FloatArray, IntArray
 
+NO_SPEED = "its model has no speed in the configuration that it runs in"
+NOTHING_COMES = "it waits, and nothing comes that would start it"
+"""Why a job never ends, where nobody says more."""
+
 
 @dataclass(frozen=True, slots=True)
 class Segment:
@@ -32,8 +36,8 @@ class Result:
     gpu_seconds: (J,). gauges: time-weighted means from first submission to last completion: `queue` (jobs
     waiting), `utilisation` and `idle_gpus`, `efficiency` (CE: (1/M) sum of speed / speed on one GPU),
     `blocking` (mean over waiting jobs of waiting time / remaining time on one GPU), `finish_time_fairness`, ...
-    segments and queue (time, jobs waiting) only where the history was recorded. cut: why it ended early.
-    notes: what the reader must know (assumptions, jobs left out). events: events processed.
+    segments and queue (time, jobs waiting) only where the history was recorded. cut: why it ended early; interrupted:
+    by Ctrl-C. notes: what the reader must know (assumptions, jobs left out). events: events processed.
     """
 
     profile: str
@@ -51,6 +55,7 @@ class Result:
     problems: tuple[Problem, ...] = ()
     notes: tuple[str, ...] = ()
     cut: str = ""
+    interrupted: bool = False
     events: int = 0
     requests: Sequence[int] = ()
     models: Sequence[str] = ()

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from muster.sim.result import Result
+from muster.sim.result import NO_SPEED, NOTHING_COMES, Result
 from muster.sim.running_job import Training
 from muster.sim.truth import Truth
 from muster.sim.workload import Workload
@@ -32,6 +32,8 @@ def result(
     cut: str,
     statuses: Mapping[JobKey, Status],
     plugin_errors: Mapping[str, Sequence[float]],
+    *,
+    interrupted: bool = False,
 ) -> Result:
     """What came of it by `now`. statuses: as of the last plan. complaints: what plugins did
     wrong, when first (s) and how often."""
@@ -69,6 +71,7 @@ def result(
         problems=workload.problems,
         notes=tuple(notes),
         cut=cut,
+        interrupted=interrupted,
         events=events,
         requests=[t.submission.request for t in trainings],
         models=[t.submission.model for t in trainings],
@@ -82,7 +85,7 @@ def why(training: Training, truth: Truth, statuses: Mapping[JobKey, Status]) -> 
     if training.spots and training.config is None:
         return f"it holds {len(training.spots)} of its replicas' places and waits for the rest for ever"
     if training.spots:
-        return "its model has no speed in the configuration that it runs in"
+        return NO_SPEED
     if training.key in statuses:
         return statuses[training.key].message
-    return "it waits, and nothing comes that would start it"
+    return NOTHING_COMES

@@ -70,9 +70,10 @@ def simulate(request: Request) -> None:
         from muster.sim import terminal_table
 
         click.echo(terminal_table.comparison(outcome), nl=False)
-    if outcome.cut:
+    if outcome.interrupted:
+        done = "printed" if request.out is None else "written"
         raise InterruptedRunError(
-            "interrupted: what there is so far was written, and says that it was cut short"
+            f"interrupted: what there is so far was {done}, and says that it was cut short"
         )
 
 
