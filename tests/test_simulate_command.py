@@ -145,6 +145,8 @@ def test_many_problems_are_counted_and_listed_in_the_file(run: Run, tmp_path: Pa
         (("--profile", "fifo:speed=3"), "--profile fifo: 'speed' is not a parameter of it; it has: "),
         (("--profile", "fifo:order=upwards"), "order must be one of backfill, strict; found 'upwards'"),
         (("--profile", "fifo:round=soon"), "--profile fifo: round must be float; found 'soon'"),
+        (("--profile", "srtf:round=nan"), "--profile srtf: round must be float; found 'nan'"),
+        (("--profile", "afs-p:quantum=inf"), "--profile afs-p: quantum must be float; found 'inf'"),
         (("--profile", "fifo:strict"), "must be NAME:param=value,...; found 'strict'"),
         (("--profile", "missing.yaml"), "missing.yaml: can't be read"),
         ((), "give a --profile"),

@@ -118,6 +118,12 @@ def test_a_trace_that_names_a_cost_keeps_it_and_a_papers_own_costs_are_not_repla
         ("--fluid --ranges", "--ranges: nobody grows by itself with --fluid"),
         ("--fluid --silent", "--silent: with --fluid every length is known"),
         ("--fluid --measure 15", "--measure: with --fluid a speed takes no time"),
+        ("--fluid --failures 60", "--failures: with --fluid there are no nodes that fail"),
+        ("--fluid --repair 60", "--repair: with --fluid there are no nodes that fail"),
+        ("--fluid --migrate 60", "--migrate: with --fluid there are no nodes to move to"),
+        ("--repair 60", "--repair: no node fails without --failures S"),
+        ("--vc ee9e8c", "--vc: only Philly's traces name virtual clusters"),
+        ("--gpus-per-node 4 --cluster v100=8x1", "--gpus-per-node needs --gpus N"),
         ("--silent --measure 15", "give one of --silent and --measure"),
     ],
 )
@@ -140,6 +146,26 @@ def test_a_job_that_never_ends_is_no_interruption(tmp_path: Path, fluid: Sequenc
     assert done.exit_code == 0
     assert "interrupted" not in done.stderr
     assert any("never ends" in note for note in json.loads(done.stdout)["max-min"]["notes"])
+
+
+@pytest.mark.parametrize(
+    "options", [("--models", str(SAMPLES / "jobs.json")), ("--vc", "ee9e8c"), ("--draw-models", "1")]
+)
+def test_what_is_read_with_a_trace_is_refused_beside_a_preset(options: Sequence[str]) -> None:
+    words = ("simulate", "--preset", "philly-day", "--profile", "fifo", *options)
+    done = CliRunner().invoke(main, words, prog_name="muster")
+    assert done.exit_code == 2
+    assert f"{options[0]} is for a --trace" in done.stderr
+
+
+def test_notes_of_a_run_stand_under_the_table_ten_a_profile(tmp_path: Path) -> None:
+    trace = tmp_path / "jobs.csv"
+    stuck = "".join(f"a{n:02},0,1,5,8,8\n" for n in range(12))
+    trace.write_text(f"job,submit_s,request,work,min,max\n{stuck}b,0,1,5,1,1\n")
+    found = table("--trace", str(trace), "--gpus", "4", "--profile", "max-min", "--fluid").splitlines()
+    never = "never ends: it waits, and nothing comes that would start it"
+    assert found[-11:-1] == [f"max-min: job a{n:02} {never}" for n in range(10)]
+    assert found[-1] == "max-min: and 2 more such notes (--json)"
 
 
 def test_what_a_measurement_takes_is_named_under_the_table() -> None:

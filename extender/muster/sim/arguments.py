@@ -142,16 +142,22 @@ def may_release(plans: Mapping[str, Profile], *, fluid: bool, own: bool) -> None
             )
 
 
-def without_places(*, ranges: bool, silent: bool, measure: bool) -> None:
-    """Raises UsageError where an option means nothing on an engine without nodes."""
+def without_places(settings: Mapping[str, Any], *, ranges: bool, silent: bool) -> None:
+    """Raises UsageError where an option means nothing on an engine without nodes. settings: what was given, by field
+    of Options."""
     if ranges:
         raise UsageError("--ranges: nobody grows by itself with --fluid; leave one of them out")
     if silent:
         raise UsageError("--silent: with --fluid every length is known; leave one of them out")
-    if measure:
+    if settings.get("measure"):
         raise UsageError(
             "--measure: with --fluid a speed takes no time to be measured; leave one of them out"
         )
+    for option in ("failures", "repair"):
+        if settings.get(option):
+            raise UsageError(f"--{option}: with --fluid there are no nodes that fail; leave one of them out")
+    if settings.get("migrate"):
+        raise UsageError("--migrate: with --fluid there are no nodes to move to; leave one of them out")
 
 
 def pairs(text: str, where: str, form: str = "NAME:param=value,...") -> Iterator[tuple[str, str]]:
@@ -177,11 +183,20 @@ def typed(text: str, kind: str, where: str) -> Any:
             return {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}[
                 text.lower()
             ]
-        if base in ("int", "float"):
-            return {"int": int, "float": float}[base](text)
+        if base == "int":
+            return int(text)
+        if base == "float":
+            return _finite(text)
     except (KeyError, ValueError):
         raise ConfigurationError(f"{where} must be {base}; found {text!r}") from None
     return text
+
+
+def _finite(text: str) -> float:
+    """A number that is one: no plugin takes nan, nor inf. ValueError for all else."""
+    if not math.isfinite(found := float(text)):
+        raise ValueError(text)
+    return found
 
 
 def seconds(text: str) -> float:

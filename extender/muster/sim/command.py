@@ -90,7 +90,7 @@ class Teaching(Command):
 )
 @click.option("--seed", type=WholeNumber(0), default=0, show_default=True, help="Of everything random.")
 @click.option("--gpus", type=WholeNumber(1), help="GPUs of the cluster, all alike.")
-@click.option("--gpus-per-node", type=WholeNumber(1), default=8, show_default=True)
+@click.option("--gpus-per-node", type=WholeNumber(1), help="Of --gpus, on each node. [8]")
 @click.option(
     "--cluster",
     metavar="PRODUCT=NODESxGPUS,...",
@@ -190,7 +190,7 @@ def simulate(
     virtual_cluster: str,
     seed: int,
     gpus: int | None,
-    gpus_per_node: int,
+    gpus_per_node: int | None,
     cluster: str | None,
     fluid: bool,
     round_: float | None,
@@ -243,6 +243,10 @@ def simulate(
         "the same --profile stands twice": len(set(profiles)) < len(profiles),
         "--report needs --out DIR": report and out is None,
         "give one of --gpus and --cluster": gpus is not None and cluster is not None,
+        "--gpus-per-node needs --gpus N": gpus_per_node is not None and gpus is None,
+        "--models is for a --trace": preset is not None and models is not None,
+        "--vc is for a --trace": preset is not None and bool(virtual_cluster),
+        "--draw-models is for a --trace": preset is not None and draw_models is not None,
         "--release-spread needs --release S": release_spread is not None and not release,
         "--release-rest needs --release S": release_rest is not None and not release,
         "give one of --silent and --measure": silent and bool(measure),
@@ -262,7 +266,7 @@ def simulate(
             virtual_cluster=virtual_cluster,
             seed=seed,
             gpus=gpus,
-            gpus_per_node=gpus_per_node,
+            gpus_per_node=gpus_per_node or 8,
             cluster=cluster or "",
             fluid=fluid,
             settings={

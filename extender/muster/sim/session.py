@@ -148,11 +148,11 @@ def _read(request: Request) -> tuple[Workload, Cluster, Options, tuple[str, ...]
         cluster = replace(cluster, fluid=True)
     if cluster.fluid:
         settings.setdefault("whole_seconds", True)
-        arguments.without_places(
-            ranges=request.ranges, silent=request.silent, measure=bool(settings.get("measure"))
-        )
+        arguments.without_places(settings, ranges=request.ranges, silent=request.silent)
     elif not own_costs(workload):
         settings = {"restart": UNKNOWN_RESTART, **known, **settings}
+    if settings.get("repair") and not settings.get("failures", known.get("failures")):
+        raise UsageError("--repair: no node fails without --failures S; leave it out, or give both")
     changes: dict[str, Any] = {**known, **settings, "seed": request.seed, "record": request.report}
     return workload, cluster, Options(**changes, ranges=request.ranges, silent=request.silent), notes
 

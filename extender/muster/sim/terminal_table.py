@@ -36,6 +36,8 @@ ROWS: Sequence[tuple[str, str, str]] = (
 """Figure, words, unit: what is shown of every profile, where the engine gives it."""
 
 
+NOTES = 10
+"""Notes of a profile that are listed; all of them are in the JSON and in the report."""
 OF_GPUS = ("utilisation", "cluster_efficiency")
 """Nothing on a cluster without GPUs."""
 
@@ -57,6 +59,12 @@ def comparison(outcome: Outcome) -> str:
             out.print(f"{name}: cut short, {result.cut}", markup=False, highlight=False)
     for term in outcome.terms:
         out.print(term, markup=False, highlight=False)
+    for name, result in outcome.results.items():
+        for note in result.notes[:NOTES]:
+            out.print(f"{name}: {note}", markup=False, highlight=False)
+        if len(result.notes) > NOTES:
+            more = len(result.notes) - NOTES
+            out.print(f"{name}: and {more} more such notes (--json)", markup=False, highlight=False)
     if outcome.skipped:
         out.print(f"not run: {', '.join(outcome.skipped)}", markup=False, highlight=False)
     stream = out.file

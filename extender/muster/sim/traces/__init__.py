@@ -36,7 +36,10 @@ def read(asked: Asked) -> tuple[Workload, tuple[str, ...]]:
     """
     text = read_text(asked.path)
     try:
-        return own.read_json(asked, text) if text.lstrip()[:1] in ("{", "[") else _read_table(asked, text)
+        if text.lstrip()[:1] in ("{", "["):
+            _without_clusters(asked)
+            return own.read_json(asked, text)
+        return _read_table(asked, text)
     except (csv.Error, RecursionError) as error:  # a field or a nesting without end
         raise UnreadableError(asked.path, 1, str(error)) from error
 
@@ -47,6 +50,8 @@ def _read_table(asked: Asked, text: str) -> tuple[Workload, tuple[str, ...]]:
     if first is None:
         raise UnreadableError(asked.path, 1, "the file is empty")
     form = _recognised(asked, text, first)
+    if form is not philly:
+        _without_clusters(asked)
     if form is gavel:
         rows = table(text, "\t")
     else:
@@ -58,6 +63,12 @@ def _read_table(asked: Asked, text: str) -> tuple[Workload, tuple[str, ...]]:
         models = {**models, **({"linear": Linear()} if "linear" in used else {})}
         notes += form.notes(asked, submissions)
     return Workload(submissions, models, tuple(problems), None, form.NAME, kinds.physics(form.MODELS)), notes
+
+
+def _without_clusters(asked: Asked) -> None:
+    """Raises UnreadableError where one virtual cluster is asked for, of a trace that names none."""
+    if asked.cluster:
+        raise UnreadableError(asked.path, 0, "--vc: only Philly's traces name virtual clusters; leave it out")
 
 
 def options(path: Path) -> Mapping[str, Any]:
