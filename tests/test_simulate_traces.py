@@ -8,6 +8,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -18,6 +19,7 @@ from muster.sim import generate, presets
 from muster.sim.options import Options
 from muster.sim.submission import Curve, Linear, RoleSpec, Submission
 from muster.sim.traces import Asked, UnreadableError, options, read
+from muster.sim.traces.json_text import Lines
 from muster.sim.traces.written import as_csv, as_json
 from muster.sim.workload import Cluster, Group, Problem, Workload
 from muster.types import Config
@@ -295,6 +297,24 @@ def test_a_bad_job_of_our_json_is_told_with_its_line(tmp_path: Path) -> None:
         Problem(4, "work is missing (or duration_s)", "left out"),
         Problem(5, "key 'colour' is not known", "left out"),
     )
+
+
+class Searched(str):
+    """Text that knows how many of its characters were looked through for line ends."""
+
+    characters = 0
+
+    def count(self, sub: str, start: Any = 0, end: Any = None, /) -> int:
+        self.characters += (len(self) if end is None else end) - start
+        return super().count(sub, start, end)
+
+
+def test_the_lines_of_jobs_are_counted_once_however_many_jobs_there_are() -> None:
+    jobs = [json.dumps({"job": f"j{number}"}) for number in range(1000)]
+    text = Searched('{"preset": {"parameters": {"jobs": [1]}},\n"jobs": [\n' + ",\n".join(jobs) + "]}")
+    lines = Lines(text, len(jobs))
+    assert [lines[number] for number in range(len(jobs))] == [*range(3, 1003)]
+    assert text.characters <= len(text)
 
 
 def test_a_name_that_is_used_twice_is_changed_and_told(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -28,6 +27,7 @@ from muster.sim.options import Options
 from muster.sim.submission import Linear, Model, RoleSpec, Submission
 from muster.sim.traces import source
 from muster.sim.traces.drawn import Drawn
+from muster.sim.traces.json_text import Lines
 from muster.sim.traces.source import LEFT_OUT, Asked, Row, UnreadableError
 from muster.sim.workload import Cluster, Group, Problem, Workload
 from muster.types import Config
@@ -44,7 +44,6 @@ FORMER = {"least": "min", "most": "max"}
 """Words of files that were written before 0.1, read as today's."""
 TAG = "tag:"
 Part = TypeVar("Part", RoleSpec, Group)
-JOBS = re.compile(r'"jobs"\s*:\s*\[')
 SHAPES: Mapping[str, type] = {"roles": list, "sizes": list, "batch_sizes": list, "tags": dict}
 """Keys of a JSON job that are no plain value."""
 NOT_OF_A_TRACE = ("seed", "record", "ranges")
@@ -282,32 +281,6 @@ def _preset(plain: Any) -> Workload | None:
     if not isinstance(plain, dict) or not isinstance(plain.get("name"), str):
         raise ValueError('preset must be an object with "name"')
     return presets.load(plain["name"], int(plain.get("seed", 0)), plain.get("parameters") or {})
-
-
-class Lines:
-    """Where the jobs of a JSON text stand, found out only when somebody asks: the parser does not tell."""
-
-    def __init__(self, text: str, jobs: int) -> None:
-        self.text, self.jobs = text, jobs
-        self.found: list[int] | None = None
-
-    def __getitem__(self, number: int) -> int:
-        if self.found is None:
-            self.found = self._find()
-        return self.found[number]
-
-    def _find(self) -> list[int]:
-        decoder = json.JSONDecoder()
-        start = JOBS.search(self.text)
-        assert start is not None  # it was parsed, and had jobs
-        place = start.end()
-        lines = []
-        for _ in range(self.jobs):
-            while self.text[place] in " \t\r\n,":
-                place += 1
-            lines.append(self.text.count("\n", 0, place) + 1)
-            _, place = decoder.raw_decode(self.text, place)
-        return lines
 
 
 def options(text: str) -> Mapping[str, Any]:
