@@ -275,6 +275,37 @@ def test_a_bad_line_of_philly_too(tmp_path: Path, line: str, what: str) -> None:
     assert problems == (Problem(3, what, "left out"),)
 
 
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("b,0,4,1000,5", "5 fields, the header has 4"),
+        ("b,0,4", "3 fields, 4 are needed"),
+    ],
+)
+def test_a_row_of_ours_that_is_longer_or_shorter_than_its_header_is_left_out(
+    tmp_path: Path, line: str, what: str
+) -> None:
+    path = written(tmp_path, f"job,submit_s,request,duration_s\na,0,1,5\n{line}\n")
+    jobs, problems = jobs_of(path)
+    assert [job.name for job in jobs] == ["a"]
+    assert problems == (Problem(3, what, "left out"),)
+
+
+@pytest.mark.parametrize("form", ["csv", "json"])
+def test_a_priority_that_is_no_whole_number_is_told_and_not_cut(tmp_path: Path, form: str) -> None:
+    keys = ("job", "submit_s", "request", "work", "priority")
+    rows = [("a", 0, 1, 5, -7.0), ("b", 0, 1, 5, 0.9)]
+    texts = {
+        "csv": "\n".join(",".join(map(str, row)) for row in (keys, *rows)),
+        "json": json.dumps(
+            {"muster_workload": 1, "jobs": [dict(zip(keys, row, strict=True)) for row in rows]}
+        ),
+    }
+    (job,), (problem,) = jobs_of(written(tmp_path, texts[form]))
+    assert (job.name, job.priority) == ("a", -7)
+    assert problem.what == "priority must be a whole number; found '0.9'"
+
+
 def test_what_no_pod_can_ask_for_is_left_out(tmp_path: Path) -> None:
     text = "job,submit_s,request,duration_s,roles\na,0,1,5,\nb,0,1,5,worker=1-2/1/99999999999999999999999\n"
     jobs, problems = jobs_of(written(tmp_path, text))

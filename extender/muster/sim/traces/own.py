@@ -71,7 +71,9 @@ def read(
     builder = _Builder(asked, models)
 
     def job(row: Sequence[str]) -> Submission:
-        given = dict(zip(names, row, strict=False))
+        if len(row) > len(names):  # a decimal comma, for one: 1000,5
+            raise ValueError(f"{len(row)} fields, the header has {len(names)}")
+        given = dict(zip(names, row, strict=True))
         plain: dict[str, Any] = {
             k: v.strip() for k, v in given.items() if v.strip() and not k.startswith(TAG)
         }
@@ -83,7 +85,7 @@ def read(
             plain["roles"] = [_role(text) for text in plain["roles"].split()]
         return builder(plain, tags)
 
-    return source.collect(asked, rows, len(COLUMNS), job)
+    return source.collect(asked, rows, len(names), job)
 
 
 def read_json(asked: Asked, text: str) -> tuple[Workload, tuple[str, ...]]:
@@ -180,7 +182,7 @@ class _Builder:
             batch_sizes=_counts(plain, "batch_sizes"),
             known=_truth(plain.get("known", True)),
             gpu_memory=_whole(plain, "gpu_memory_mib"),
-            priority=int(source.number(str(plain.get("priority", 0)), "priority")),
+            priority=source.whole(str(plain.get("priority", 0)), "priority"),
             tags=tags,
         )
         if found.max and found.max < found.min:

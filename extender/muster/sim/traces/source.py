@@ -202,15 +202,21 @@ def amount(text: str, column: str) -> float:
     return value
 
 
-def count(text: str, column: str) -> int:
-    """A whole number from 1 on."""
+def whole(text: str, column: str) -> int:
+    """A whole number."""
     try:
-        value = int(text)
+        return int(text)
     except ValueError:
         plain = number(text, column)
         value = int(plain)
         if value != plain:
             raise ValueError(_not(text, column, "a whole number")) from None
+        return value
+
+
+def count(text: str, column: str) -> int:
+    """A whole number from 1 on."""
+    value = whole(text, column)
     if value < 1:
         raise ValueError(_not(text, column, "1 or more"))
     return value
