@@ -173,9 +173,9 @@ simple = st.builds(
     submitted=st.floats(0, 1e7).map(lambda t: round(t, 3)),
     model=st.sampled_from(["linear", "VGG"]),
     work=st.floats(0.001, 1e9),
-    request=st.integers(1, 64),
+    request=st.integers(4, 8),
     min=st.integers(1, 4),
-    max=st.sampled_from([0, 4, 8]),
+    max=st.sampled_from([0, 8, 64]),
     sizes=st.sampled_from([(), (1, 2, 4)]),
     roles=st.sampled_from([(), (RoleSpec("ps", 1, 2, 0, 500), RoleSpec("worker", 1, 4))]),
     batch=st.sampled_from([0, 128]),
@@ -289,6 +289,28 @@ def test_a_row_of_ours_that_is_longer_or_shorter_than_its_header_is_left_out(
     jobs, problems = jobs_of(path)
     assert [job.name for job in jobs] == ["a"]
     assert problems == (Problem(3, what, "left out"),)
+
+
+def test_a_request_that_contradicts_min_or_max_is_left_out_with_all_three(tmp_path: Path) -> None:
+    """Each engine took another of them for what the owner meant."""
+    keys = ("job", "submit_s", "request", "work", "min", "max")
+    rows = [("a", 0, 4, 5, 8, 8), ("b", 0, 4, 5, 1, 2), ("c", 0, 4, 5, 6, ""), ("d", 0, 4, 5, 4, 4)]
+    plain = [{key: value for key, value in zip(keys, row, strict=True) if value != ""} for row in rows]
+    table = "\n".join(",".join(map(str, row)) for row in (keys, *rows))
+    for text in (table, json.dumps({"muster_workload": 1, "jobs": plain})):
+        jobs, problems = jobs_of(written(tmp_path, text))
+        assert [job.name for job in jobs] == ["d"]
+        assert [problem.what for problem in problems] == [
+            "request must be from min to max; found request 4, min 8, max 8",
+            "request must be from min to max; found request 4, min 1, max 2",
+            "request must be from min to max; found request 4, min 6, max none",
+        ]
+
+
+def test_a_request_beyond_what_its_model_gains_from_is_a_job(tmp_path: Path) -> None:
+    text = "job,submit_s,request,work,model\na,0,4,60,VGG\n"
+    ((job,), problems) = jobs_of(written(tmp_path, text), models=tmp_path / "models.json")
+    assert (job.request, job.max, problems) == (4, 0, ())
 
 
 @pytest.mark.parametrize("form", ["csv", "json"])

@@ -185,8 +185,11 @@ class _Builder:
             priority=source.whole(str(plain.get("priority", 0)), "priority"),
             tags=tags,
         )
-        if found.max and found.max < found.min:
-            raise ValueError(f"max ({found.max}) is less than min ({found.min})")
+        if not found.min <= request <= (found.max or request):
+            most = found.max or "none"
+            raise ValueError(
+                f"request must be from min to max; found request {request}, min {found.min}, max {most}"
+            )
         work, length = plain.get("work"), plain.get("duration_s")
         if work not in (None, ""):
             return dataclasses.replace(found, work=source.amount(str(work), "work"))
