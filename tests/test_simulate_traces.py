@@ -6,7 +6,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from muster.commands import Number
 from muster.errors import UsageError
 from muster.sim import generate, presets
-from muster.sim.options import Options
+from muster.sim.command import simulate
+from muster.sim.options import MOST, Options
 from muster.sim.submission import Curve, Linear, RoleSpec, Submission
 from muster.sim.traces import Asked, UnreadableError, options, read
 from muster.sim.traces.json_text import Lines
@@ -289,6 +291,111 @@ def test_a_row_of_ours_that_is_longer_or_shorter_than_its_header_is_left_out(
     jobs, problems = jobs_of(path)
     assert [job.name for job in jobs] == ["a"]
     assert problems == (Problem(3, what, "left out"),)
+
+
+@pytest.mark.parametrize(
+    ("field", "what"),
+    [
+        ('"priority": 1e30', "priority must be from -2^31 to 2^31 - 1; found '1e+30'"),
+        ('"max": 1e25', "max must be at most 10 000 replicas; found '1e+25'"),
+        ('"min": 10001', "min must be at most 10 000 replicas; found '10001'"),
+        ('"sizes": [10001]', "sizes must be at most 10 000 replicas; found '10001'"),
+        ('"batch": 1e25', "batch must be at most 1 000 000 000 samples; found '1e+25'"),
+        (
+            '"gpu_memory_mib": 1e25',
+            "gpu_memory_mib must be at most 140 737 488 355 328 (128 TiB in bytes); found '1e+25'",
+        ),
+        ('"submit_s": 1e300', "submit_s must be at most 1e+12 s; found '1e+300'"),
+        ('"duration_s": 1e308', "duration_s must be at most 1e+12 s; found '1e+308'"),
+        ('"work": 1e308', "work: what it takes as requested must be at most 1e+12 s; found '1e+308'"),
+        ('"request": ' + "1" * 5000, f"request must be a finite number; found '{'1' * 80}...'"),
+        ('"job": "\\ud800"', "job: \\ud800 is half of a character"),
+        ('"tags": {"kind": "\\udfff"}', "tags: \\udfff is half of a character"),
+        (
+            '"roles": [{"name": "w", "min": 1, "max": 1}, {"name": "w", "min": 1, "max": 2}]',
+            "roles: name 'w' stands twice",
+        ),
+        (
+            '"roles": [{"name": "w", "min": 1, "max": 10001}]',
+            "roles: max must be a whole number from 0 to 10000; found 10 001",
+        ),
+        ('"min": 1, "min": 1', "key 'min' stands twice"),
+    ],
+    ids=lambda text: text[:20],
+)
+def test_what_no_engine_can_run_is_told_by_its_field_before_anything_runs(
+    tmp_path: Path, field: str, what: str
+) -> None:
+    plain = {"job": '"b"', "submit_s": "0", "request": "1", "duration_s": "5"}
+    kept = "".join(f'"{key}": {value}, ' for key, value in plain.items() if f'"{key}"' not in field)
+    text = f'{{"muster_workload": 1, "jobs": [{json.dumps({**ONE, "job": "a"})},\n{{{kept}{field}}}]}}'
+    path = written(tmp_path, text)
+    if "twice" in what and "min" in what:
+        assert refused(path) == f"FILE, line 1: {what}"
+    else:
+        jobs, problems = jobs_of(path)
+        assert [job.name for job in jobs] == ["a"]
+        assert problems == (Problem(2, what, "left out"),)
+
+
+@pytest.mark.parametrize(
+    ("part", "why"),
+    [
+        ('"jobs": []', "key 'jobs' stands twice"),
+        (
+            '"preset": {"name": "philly-day", "seed": 1e999}',
+            "preset: seed must be a whole number, 0 or more; found inf",
+        ),
+        (
+            '"preset": {"name": "philly-day", "parameters": [1]}',
+            "preset: parameters must be an object; found [1]",
+        ),
+        (
+            '"cluster": [{"nodes": 1e30, "gpus": 1}]',
+            "cluster: nodes must be a whole number from 0 to 1048576; found 1e+30",
+        ),
+        ('"origin": "\\udabc"', "origin: \\udabc is half of a character"),
+        (
+            '"models": {"a": {"iterations_per_s": [1' + "0" * 320 + "]}}",
+            "a: must list numbers above 0, the first for 1 replica",
+        ),
+    ],
+    ids=lambda text: text[:20],
+)
+def test_a_workload_of_ours_that_cannot_be_meant_is_refused_by_its_key(
+    tmp_path: Path, part: str, why: str
+) -> None:
+    path = written(tmp_path, f'{{"muster_workload": 1, {part}, "jobs": [{json.dumps(ONE)}, {{"job": "b"}}]}}')
+    assert refused(path) == f"FILE, line 1: {why}"
+
+
+@pytest.mark.parametrize(
+    ("option", "why"),
+    [
+        ('"silent": true', "'silent' is not known; there are restart, migrate, "),
+        ('"release_spread": 7', "release_spread must be float from 0 to 1; found 7"),
+        ('"release_seed": 1.5', "release_seed must be int, 0 or more; found 1.5"),
+        ('"restart": 1' + "0" * 5000, "restart must be float, 0 or more; found '10000"),
+    ],
+    ids=lambda text: text[:20],
+)
+def test_an_option_that_a_trace_cannot_bring_is_refused_by_its_name(
+    tmp_path: Path, option: str, why: str
+) -> None:
+    with pytest.raises(UnreadableError) as error:
+        options(written(tmp_path, f'{{"muster_workload": 1, "options": {{{option}}}}}'))
+    assert f"line 1: options: {why}" in str(error.value)
+
+
+def test_options_of_a_trace_have_the_bounds_of_the_command_line() -> None:
+    there = {param.name: param.type for param in simulate.params}
+    bounds = {
+        spec.name: (found.min, found.max)
+        for spec in fields(Options)
+        if isinstance(found := there.get(spec.name.replace("round", "round_")), Number)
+    }
+    assert bounds == {name: (0, MOST.get(name)) for name in bounds}
+    assert MOST.keys() <= bounds.keys()
 
 
 def test_a_request_that_contradicts_min_or_max_is_left_out_with_all_three(tmp_path: Path) -> None:

@@ -13,6 +13,10 @@ UNKNOWN_RESTART = 30.0
 """Seconds of a restart where nothing is known of the jobs: what the Pollux artifact's simulator takes (OSDI'21)."""
 
 
+MOST = {"release_spread": 1.0}
+"""The most of an option, where it has one: in the options of a trace as on the command line."""
+
+
 class Interrupted(Exception):  # noqa: N818 - the end of a run, no error
     """Ctrl-C: the engine ends, and its Result says at which simulated time it was cut."""
 

@@ -10,22 +10,20 @@ curves are not concave.
 from __future__ import annotations
 
 import json
-import math
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from muster.sim.submission import Curve, Model
+from muster.sim.traces.json_text import parsed
 from muster.sim.traces.source import UnreadableError, read_text
 
 
 def read(path: Path) -> Mapping[str, Model]:
     """The models of a file. Raises UnreadableError with line and reason."""
     text = read_text(path)
-    try:
-        plain = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise UnreadableError(path, error.lineno, f"is not JSON: {error.msg}") from error
+    plain = parsed(path, text)
     try:
         return curves(plain)
     except ValueError as error:
@@ -65,7 +63,12 @@ def _curve(name: str, model: Any) -> Model:
 
 
 def _above_zero(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+    """Whether it is a number of iterations or seconds, and one through it is, too."""
+    return (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and sys.float_info.min <= value <= 1.0 / sys.float_info.min
+    )
 
 
 def _line(text: str, reason: str) -> int:

@@ -78,7 +78,7 @@ def options(path: Path) -> Mapping[str, Any]:
     if text.lstrip()[:1] != "{":
         return {}
     try:
-        return own.options(text)
+        return own.options(path, text)
     except ValueError as error:
         raise UnreadableError(path, 1, str(error)) from error
 

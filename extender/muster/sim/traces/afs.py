@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from muster.sim.submission import Curve, Model, Submission
-from muster.sim.traces.source import Asked, Row, amount, collect, columns, count, known, moment
+from muster.sim.traces.source import Asked, Row, collect, columns, count, duration, known, moment
 from muster.sim.workload import Problem
 from muster.types import Config
 
@@ -43,7 +43,7 @@ def read(
             row[name] if name >= 0 else str(number),
             moment(row[time], "submit_time"),
             trains,
-            amount(row[service], "service") / alone[trains],
+            duration(row[service], "service") / alone[trains],
             count(row[gpus], "num_jobs"),
         )
 

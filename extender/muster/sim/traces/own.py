@@ -14,20 +14,20 @@ keys, with lists for sizes and objects for roles and tags. `preset` names one wh
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
-from muster.core.bounds import AMOUNT
+from muster.core.bounds import AMOUNT, BATCH, GPUS, JOB_REPLICAS, REPLICAS, ROLES, Bound, shown
 from muster.sim import models as kinds
 from muster.sim import presets
 from muster.sim.models import measured
-from muster.sim.options import Options
+from muster.sim.options import MOST, Options
 from muster.sim.submission import Linear, Model, RoleSpec, Submission
 from muster.sim.traces import source
 from muster.sim.traces.drawn import Drawn
-from muster.sim.traces.json_text import Lines
+from muster.sim.traces.json_text import ESCAPED, Lines, broken, parsed
 from muster.sim.traces.source import LEFT_OUT, Asked, Row, UnreadableError
 from muster.sim.workload import Cluster, Group, Problem, Workload
 from muster.types import Config
@@ -46,8 +46,10 @@ TAG = "tag:"
 Part = TypeVar("Part", RoleSpec, Group)
 SHAPES: Mapping[str, type] = {"roles": list, "sizes": list, "batch_sizes": list, "tags": dict}
 """Keys of a JSON job that are no plain value."""
-NOT_OF_A_TRACE = ("seed", "record", "ranges")
+NOT_OF_A_TRACE = ("seed", "record", "ranges", "silent")
 """Options that are of a run."""
+BOUNDS: Mapping[str, Bound] = {"min": REPLICAS, "max": REPLICAS, "gpus": GPUS, "nodes": GPUS, "racks": GPUS}
+"""Of numbers of roles and groups of nodes; the others are amounts. A cluster has no more nodes than a node GPUs."""
 FIELDS = {"name": "job", "submitted": "submit_s", "gpu_memory": "gpu_memory_mib"}
 """Where a column is not called as its field of Submission."""
 
@@ -90,10 +92,7 @@ def read(
 
 def read_json(asked: Asked, text: str) -> tuple[Workload, tuple[str, ...]]:
     """A JSON workload with its models and cluster. Raises UnreadableError with line and reason."""
-    try:
-        plain = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise UnreadableError(asked.path, error.lineno, f"is not JSON: {error.msg}") from error
+    plain = parsed(asked.path, text)
     if not isinstance(plain, dict) or plain.get("muster_workload") != VERSION:
         raise UnreadableError(asked.path, 1, f'not a workload: "muster_workload": {VERSION} is missing')
     stray = set(plain) - {"muster_workload", "models", "cluster", "preset", "origin", "options", "jobs"}
@@ -101,6 +100,9 @@ def read_json(asked: Asked, text: str) -> tuple[Workload, tuple[str, ...]]:
     if stray or not isinstance(jobs, list):
         reason = f"key {min(stray)!r} is not known" if stray else '"jobs" must be a list'
         raise UnreadableError(asked.path, 1, reason)
+    escaped = ESCAPED.search(text) is not None
+    if escaped and (what := broken({key: value for key, value in plain.items() if key != "jobs"})):
+        raise UnreadableError(asked.path, 1, what)
     try:
         based = _preset(plain.get("preset"))
         models = dict(based.models) if based else {}
@@ -119,6 +121,8 @@ def read_json(asked: Asked, text: str) -> tuple[Workload, tuple[str, ...]]:
         try:
             if not isinstance(job, dict):
                 raise ValueError("must be an object")
+            if escaped and (what := broken(job)):
+                raise ValueError(what)
             known = _named({k: v for k, v in job.items() if k != "tags"})
             for key in known:
                 if key not in COLUMNS + OPTIONAL:
@@ -160,6 +164,7 @@ class _Builder:
     def __init__(self, asked: Asked, models: Mapping[str, Model]) -> None:
         self.models = {"linear": Linear(), **models}
         self.draw = Drawn(models, asked.draw) if asked.draw is not None and models else None
+        self.speeds: dict[tuple[object, ...], float] = {}
 
     def __call__(self, plain: dict[str, Any], tags: Mapping[str, float | str]) -> Submission:
         for column in COLUMNS:
@@ -178,11 +183,11 @@ class _Builder:
             max=_whole(plain, "max"),
             sizes=_counts(plain, "sizes"),
             roles=tuple(plain.get("roles", ())),
-            batch=_whole(plain, "batch"),
-            batch_sizes=_counts(plain, "batch_sizes"),
+            batch=_whole(plain, "batch", BATCH),
+            batch_sizes=_counts(plain, "batch_sizes", BATCH),
             known=_truth(plain.get("known", True)),
-            gpu_memory=_whole(plain, "gpu_memory_mib"),
-            priority=source.whole(str(plain.get("priority", 0)), "priority"),
+            gpu_memory=_whole(plain, "gpu_memory_mib", AMOUNT),
+            priority=_priority(plain.get("priority", 0)),
             tags=tags,
         )
         if not found.min <= request <= (found.max or request):
@@ -190,21 +195,40 @@ class _Builder:
             raise ValueError(
                 f"request must be from min to max; found request {request}, min {found.min}, max {most}"
             )
+        names = [role.name for role in found.roles]
+        if len(names) > ROLES.most:
+            raise ValueError(ROLES.beyond("roles", len(names)))
+        if (replicas := sum(role.max for role in found.roles)) > JOB_REPLICAS.most:
+            raise ValueError(JOB_REPLICAS.beyond("roles", replicas))
+        for role in set(names):
+            if names.count(role) > 1:
+                raise ValueError(f"roles: name {role!r} stands twice")
         work, length = plain.get("work"), plain.get("duration_s")
         if work not in (None, ""):
-            return dataclasses.replace(found, work=source.amount(str(work), "work"))
+            done = source.amount(str(work), "work")
+            speed = self._speed(found)
+            source.within(done / speed if speed else done, str(work), "work: what it takes as requested")
+            return dataclasses.replace(found, work=done)
         if length in (None, ""):
             raise ValueError("work is missing (or duration_s)")
-        seconds = source.amount(str(length), "duration_s")
+        seconds = source.duration(str(length), "duration_s")
         if self.draw is not None and model == "linear":
             return dataclasses.replace(self.draw(found, seconds), min=found.min, max=found.max)
-        roles = tuple(sorted((r.name, r.min) for r in found.roles)) or (("worker", request),)
-        speed = self.models[model].speed(Config(roles=roles, nodes=(request,), batch=found.batch))
+        speed = self._speed(found)
         if speed <= 0:
             raise ValueError(
                 f"model {model!r} can't run on {request} replicas: give work in place of duration_s"
             )
         return dataclasses.replace(found, work=seconds * speed)
+
+    def _speed(self, job: Submission) -> float:
+        """Iterations/s of a job as it was requested."""
+        roles = tuple(sorted((role.name, role.min) for role in job.roles)) or (("worker", job.request),)
+        at = (job.model, roles, job.request, job.batch)
+        if at not in self.speeds:
+            config = Config(roles=roles, nodes=(job.request,), batch=job.batch)
+            self.speeds[at] = self.models[job.model].speed(config)
+        return self.speeds[at]
 
 
 def _named(plain: Mapping[str, Any]) -> dict[str, Any]:
@@ -215,13 +239,21 @@ def _named(plain: Mapping[str, Any]) -> dict[str, Any]:
     return {FORMER.get(key, key): value for key, value in plain.items()}
 
 
-def _counts(plain: Mapping[str, Any], name: str) -> tuple[int, ...]:
-    return tuple(sorted({source.count(str(size), name) for size in plain.get(name, ())}))
+def _counts(plain: Mapping[str, Any], name: str, most: Bound = REPLICAS) -> tuple[int, ...]:
+    return tuple(sorted({source.count(str(size), name, most) for size in plain.get(name, ())}))
 
 
-def _whole(plain: Mapping[str, Any], column: str) -> int:
+def _whole(plain: Mapping[str, Any], column: str, most: Bound = REPLICAS) -> int:
     value = plain.get(column)
-    return 0 if value in (None, "", 0, "0") else source.count(str(value), column)
+    return 0 if value in (None, "", 0, "0") else source.count(str(value), column, most)
+
+
+def _priority(value: Any) -> int:
+    """As a PriorityClass has it: Kubernetes keeps it in 32 bits."""
+    found = source.whole(str(value), "priority")
+    if not -(1 << 31) <= found < 1 << 31:
+        raise ValueError(f"priority must be from -2^31 to 2^31 - 1; found {shown(str(value))}")
+    return found
 
 
 def _truth(value: Any) -> bool:
@@ -271,9 +303,10 @@ def _checked(value: Part, where: str) -> Part:
         found = getattr(value, spec.name)
         if spec.type == "str" and not isinstance(found, str):
             raise ValueError(f"{where}: {spec.name} must be text; found {found!r}")
-        if spec.type == "int" and (type(found) is not int or not 0 <= found <= AMOUNT.most):
+        most = BOUNDS.get(spec.name, AMOUNT).most
+        if spec.type == "int" and (type(found) is not int or not 0 <= found <= most):
             raise ValueError(
-                f"{where}: {spec.name} must be a whole number from 0 to {AMOUNT.most}; found {found!r}"
+                f"{where}: {spec.name} must be a whole number from 0 to {most}; found {shown(found)}"
             )
     if isinstance(value, RoleSpec) and not value.min <= value.max:
         raise ValueError(f"{where}: min ({value.min}) is above max ({value.max})")
@@ -285,22 +318,32 @@ def _preset(plain: Any) -> Workload | None:
         return None
     if not isinstance(plain, dict) or not isinstance(plain.get("name"), str):
         raise ValueError('preset must be an object with "name"')
-    return presets.load(plain["name"], int(plain.get("seed", 0)), plain.get("parameters") or {})
+    seed, parameters = plain.get("seed", 0), plain.get("parameters") or {}
+    if type(seed) is not int or seed < 0:
+        raise ValueError(f"preset: seed must be a whole number, 0 or more; found {shown(seed)}")
+    if not isinstance(parameters, dict):
+        raise ValueError(f"preset: parameters must be an object; found {shown(parameters)}")
+    return presets.load(plain["name"], seed, parameters)
 
 
-def options(text: str) -> Mapping[str, Any]:
-    """The overheads and rounds that a JSON workload names. ValueError where they can't be used."""
-    plain: Any = json.loads(text).get("options") or {}
+def options(path: Path, text: str) -> Mapping[str, Any]:
+    """The overheads and rounds that a JSON workload names. ValueError where they can't be used: the command line
+    refuses the same."""
+    plain: Any = parsed(path, text).get("options") or {}
     if not isinstance(plain, dict):
         raise ValueError(f"options: must be an object; found {str(plain)[:40]}")
     known = {spec.name: spec.type for spec in dataclasses.fields(Options) if spec.name not in NOT_OF_A_TRACE}
     for key, value in plain.items():
         if key not in known:
             raise ValueError(f"options: {key!r} is not known; there are {', '.join(known)}")
-        if (
-            isinstance(value, bool) != (known[key] == "bool")
-            or not isinstance(value, int | float)
-            or not 0 <= value < math.inf
-        ):
-            raise ValueError(f"options: {key} must be {known[key]}, 0 or more; found {value!r}")
+        kind = str(known[key]).partition(" ")[0]
+        if kind == "bool":
+            right, range_ = isinstance(value, bool), "true or false"
+        else:
+            types = (int,) if kind == "int" else (int, float)
+            most = MOST.get(key, math.inf)
+            right = type(value) in types and 0 <= value <= most and value < math.inf
+            range_ = f"{kind}, 0 or more" if most == math.inf else f"{kind} from 0 to {most:g}"
+        if not right:
+            raise ValueError(f"options: {key} must be {range_}; found {shown(value)}")
     return plain

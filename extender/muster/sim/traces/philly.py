@@ -15,7 +15,7 @@ from datetime import datetime
 
 from muster.sim.submission import Model, Submission
 from muster.sim.traces.drawn import Drawn
-from muster.sim.traces.source import Asked, Row, UnreadableError, amount, collect, columns, count
+from muster.sim.traces.source import Asked, Row, UnreadableError, collect, columns, count, duration
 from muster.sim.workload import Problem
 
 NAME = "Philly"
@@ -35,7 +35,7 @@ def read(
 
     def job(row: Sequence[str]) -> Submission:
         number = next(numbers)
-        length, size = amount(row[lasts], "duration"), count(row[gpus], "num_gpus")
+        length, size = duration(row[lasts], "duration"), count(row[gpus], "num_gpus")
         tags = {"cluster": row[cluster].strip()} if cluster >= 0 else {}
         found = Submission(
             str(number), when(row[stamp]), "linear", length * size, size, size, size, tags=tags

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 
+from muster.core.bounds import BATCH
 from muster.sim.submission import Model, Submission
 from muster.sim.traces.source import Asked, Row, collect, columns, count, known, moment
 from muster.sim.workload import Problem
@@ -28,7 +29,7 @@ def read(
             moment(row[time], "time"),
             known(row[application].strip(), list(models)),
             count(row[replicas], "num_replicas"),
-            count(row[batch], "batch_size"),
+            count(row[batch], "batch_size", BATCH),
             models,
         )
         return found

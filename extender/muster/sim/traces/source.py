@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from muster.core.bounds import REPLICAS, WORK, Bound, shown
 from muster.errors import UsageError
 from muster.sim.submission import Submission
 from muster.sim.workload import Problem
@@ -187,19 +188,31 @@ def number(text: str, column: str) -> float:
 
 
 def moment(text: str, column: str) -> float:
-    """A time since the trace's start: 0 or more."""
+    """A time since the trace's start (s): 0 or more."""
     value = number(text, column)
     if value < 0:
         raise ValueError(_not(text, column, "0 or more"))
-    return value
+    return within(value, text, column)
 
 
 def amount(text: str, column: str) -> float:
-    """A length, a work: above 0."""
+    """A work: above 0."""
     value = number(text, column)
     if value <= 0:
         raise ValueError(_not(text, column, "above 0"))
     return value
+
+
+def duration(text: str, column: str) -> float:
+    """Seconds that a job takes: above 0."""
+    return within(amount(text, column), text, column)
+
+
+def within(seconds: float, text: str, column: str) -> float:
+    """The seconds that a text comes to. ValueError where they are more than any training takes."""
+    if seconds > WORK.most:
+        raise ValueError(_not(text, column, f"at most {WORK.most:g} s"))
+    return seconds
 
 
 def whole(text: str, column: str) -> int:
@@ -214,11 +227,13 @@ def whole(text: str, column: str) -> int:
         return value
 
 
-def count(text: str, column: str) -> int:
-    """A whole number from 1 on."""
+def count(text: str, column: str, most: Bound = REPLICAS) -> int:
+    """A whole number from 1 on, of replicas where no other bound is given."""
     value = whole(text, column)
     if value < 1:
         raise ValueError(_not(text, column, "1 or more"))
+    if value > most.most:
+        raise ValueError(_not(text, column, str(most)))
     return value
 
 
@@ -238,4 +253,4 @@ def known(name: str, models: Sequence[str]) -> str:
 
 
 def _not(text: str, column: str, allowed: str) -> str:
-    return f"{column} must be {allowed}; found {text.strip()!r}"
+    return f"{column} must be {allowed}; found {shown(text.strip())}"
