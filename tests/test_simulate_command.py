@@ -170,6 +170,14 @@ def test_without_a_cluster_it_says_how_to_give_one(run: Run) -> None:
     assert "give the cluster: --gpus N, or --cluster" in done.stderr
 
 
+@pytest.mark.parametrize("words", [f"a=1x{'9' * 30}", f"a={'9' * 5000}x1", "a=1048577x1", "a=0x1"])
+def test_a_cluster_that_is_larger_than_any_is_exit_2_with_its_bounds(run: Run, words: str) -> None:
+    done = run("simulate", "--trace", "trace.txt", "--profile", "fifo", "--cluster", words)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "--cluster: must be PRODUCT=NODESxGPUS[:MIB], " in done.stderr
+    assert "each from 1 to 1048576; found 'a=" in done.stderr
+
+
 def test_an_unreadable_trace_is_exit_2_with_line_and_reason(run: Run, tmp_path: Path) -> None:
     (tmp_path / "trace.txt").write_bytes(b"submit_time,service,num_jobs,model_name\n0,1,1,\xfe\n")
     done = run(*SIMULATE, "--profile", "fifo", "--json")
@@ -369,6 +377,23 @@ def test_presets_are_listed_and_run_with_parameters_on_their_own_cluster(run: Ru
         (("--lengths", "long"), "--lengths: must be fixed:T, uniform:LEAST:MOST"),
         (("--lengths", "uniform:1h:10m"), "--lengths: must be fixed:T, uniform:LEAST:MOST"),
         (("--sizes", "1=1e400"), "--sizes: must be GPUS=WEIGHT"),
+        (("--sizes", "99999999999999999999=1"), "8=8, each at most 10 000 replicas; found '9999"),
+        (
+            ("--lengths", "lognormal:1h:nan"),
+            "--lengths: must come to at most 1e+12 s; found 'lognormal:1h:nan'",
+        ),
+        (("--lengths", "lognormal:1h:inf"), "--lengths: must be lognormal:MEDIAN:SIGMA"),
+        (
+            ("--lengths", f"lognormal:{'9' * 400}:1"),
+            "--lengths: must come to at most 1e+12 s; found 'lognormal:9",
+        ),
+        (
+            ("--lengths", f"uniform:1:{'9' * 400}"),
+            "--lengths: a time must be at most 1e+12 s; found 'uniform:1:9",
+        ),
+        (("--lengths", f"fixed:{'9' * 400}"), "--lengths: a time must be at most 1e+12 s; found 'fixed:9"),
+        (("--arrivals", f"every:{'9' * 400}"), "--arrivals: a time must be at most 1e+12 s; found 'every:9"),
+        (("--arrivals", "every:500000000000"), "--arrivals: must come to at most 1e+12 s; found 'every:5"),
         (
             ("--sizes", "8=1", "--models", "models.json"),
             "--sizes: asks for 8 GPUs, and no model gains beyond 4",
@@ -377,6 +402,10 @@ def test_presets_are_listed_and_run_with_parameters_on_their_own_cluster(run: Ru
         (
             ("philly-day:colour=1",),
             "PRESET philly-day: 'colour' is not a parameter of it; it has: jobs, load",
+        ),
+        (
+            ("philly-day:load=inf",),
+            "preset philly-day: jobs must be 0 or more, all others above 0 and finite",
         ),
         (("philly-day:load=-1",), "preset philly-day: jobs must be 0 or more, all others above 0"),
         (

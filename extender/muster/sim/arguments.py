@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from muster import profiles
+from muster.core.bounds import GPUS, shown
 from muster.errors import ConfigurationError, UsageError, did_you_mean
 from muster.points import Profile
 from muster.sim import presets
@@ -18,7 +19,9 @@ from muster.sim.workload import Cluster, Group
 PLAIN = ("bool", "int", "float", "str")
 LIST = re.compile(r"(?:tuple|Sequence)\[(\w+)(?:, \.\.\.)?\]")
 """The types that a parameter may have: one of PLAIN, or several of one."""
-GROUP = re.compile(r"(?P<product>[A-Za-z0-9][\w.-]*)=(?P<nodes>\d+)x(?P<gpus>\d+)(?::(?P<memory>\d+))?")
+GROUP = re.compile(
+    r"(?P<product>[A-Za-z0-9][\w.-]*)=(?P<nodes>\d{1,9})x(?P<gpus>\d{1,9})(?::(?P<memory>\d{1,12}))?"
+)
 TIME = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 ALLOWED: Mapping[str, tuple[str, ...]] = {
@@ -35,13 +38,13 @@ def cluster(text: str, fluid: bool = False) -> Cluster:
     groups = []
     for part in text.split(","):
         found = GROUP.fullmatch(part.strip())
-        if found is None or int(found["nodes"]) < 1 or int(found["gpus"]) < 1:
+        nodes, gpus = (int(found["nodes"]), int(found["gpus"])) if found else (0, 0)
+        if found is None or not (1 <= nodes <= GPUS.most and 1 <= gpus <= GPUS.most):
             raise UsageError(
-                f"--cluster: must be PRODUCT=NODESxGPUS[:MIB], parted by commas, as v100=8x1,k80=24x1; found {part!r}"
+                "--cluster: must be PRODUCT=NODESxGPUS[:MIB], parted by commas, as v100=8x1,k80=24x1, "
+                f"each from 1 to {GPUS.most}; found {shown(part)}"
             )
-        groups.append(
-            Group(int(found["nodes"]), int(found["gpus"]), found["product"], int(found["memory"] or 0))
-        )
+        groups.append(Group(nodes, gpus, found["product"], int(found["memory"] or 0)))
     products = [group.product for group in groups]
     if len(set(products)) < len(products):
         raise UsageError("--cluster: a product stands twice")

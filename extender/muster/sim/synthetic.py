@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from muster.core.bounds import REPLICAS, WORK, shown
 from muster.errors import UsageError
 from muster.sim.arguments import pairs, seconds
 from muster.sim.philly import CLASSES, PHILLY, quantile
@@ -27,6 +28,8 @@ from muster.sim.workload import Cluster, Workload
 from muster.types import FloatArray, IntArray
 
 DAY = 86400.0
+SIGMA = 100.0
+"""Of a logarithm of seconds: beyond it lengths are none, or without end."""
 SIZES = "1=70,2=10,4=12,8=8"
 
 
@@ -51,6 +54,12 @@ def draw(recipe: Recipe, cluster: Cluster | None = None) -> Workload:
     length = _lengths(recipe.lengths, gpus, streams[2])
     if recipe.cap:
         length = np.minimum(length, recipe.cap)
+    for option, text, drawn in (
+        ("--arrivals", recipe.arrivals, at),
+        ("--lengths", recipe.lengths, length),
+    ):
+        if not (drawn <= WORK.most).all():
+            raise UsageError(f"{option}: must come to at most {WORK.most:g} s; found {shown(text)}")
     return made(at, gpus, length, recipe.models, recipe.seed, cluster)
 
 
@@ -113,11 +122,11 @@ def _sizes(text: str, jobs: int, rng: np.random.Generator) -> IntArray:
         weights = {}
     if (
         not weights
-        or min(weights) < 1
+        or not 1 <= min(weights) <= max(weights) <= REPLICAS.most
         or min(weights.values()) < 0
         or not 0 < sum(weights.values()) < math.inf
     ):
-        raise UsageError(f"--sizes: must be {form}; found {text!r}")
+        raise UsageError(f"--sizes: must be {form}, each {REPLICAS}; found {shown(text)}")
     chances = np.array(list(weights.values())) / sum(weights.values())
     found: IntArray = rng.choice(np.array(list(weights), dtype=np.int64), size=jobs, p=chances)
     return found
@@ -129,8 +138,11 @@ def _lengths(text: str, gpus: IntArray, rng: np.random.Generator) -> FloatArray:
     if kind == "lognormal":
         median, _, sigma = rest.partition(":")
         try:
-            logs: FloatArray = rng.normal(np.log(seconds(median)), float(sigma or "1"), jobs)
-            return np.exp(logs)
+            if (spread := float(sigma or "1")) > SIGMA:
+                raise ValueError
+            with np.errstate(divide="ignore", over="ignore"):  # no length, and one without end
+                logs: FloatArray = rng.normal(np.log(seconds(median)), spread, jobs)
+                return np.exp(logs)
         except (UsageError, ValueError):
             raise UsageError(
                 f"--lengths: must be lognormal:MEDIAN:SIGMA, as lognormal:1h:1.2; found {text!r}"
@@ -166,6 +178,9 @@ def philly_lengths(gpus: IntArray, rng: np.random.Generator) -> FloatArray:
 def _parts(text: str, option: str) -> tuple[str, Sequence[float]]:
     kind, *values = text.split(":")
     try:
-        return kind, [seconds(value) for value in values]
+        found = [seconds(value) for value in values]
     except UsageError as error:
         raise UsageError(f"{option} {text}: {error}") from error
+    if any(value > WORK.most for value in found):
+        raise UsageError(f"{option}: a time must be at most {WORK.most:g} s; found {shown(text)}")
+    return kind, found

@@ -35,7 +35,7 @@ def load(name: str, seed: int, parameters: Mapping[str, Any]) -> Workload:
             )
     try:
         made: Workload = _module(name).workload(seed=seed, **parameters)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise UsageError(f"preset {name}: {error}") from error
     return made
 

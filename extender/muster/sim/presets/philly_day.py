@@ -11,6 +11,8 @@ asks for more than half of the cluster, none is longer than `cap` hours.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from muster.sim.arguments import even
@@ -29,8 +31,8 @@ def workload(
     gpus_per_node: int = 8,
     cap: float = 24.0,
 ) -> Workload:
-    if jobs < 0 or gpus < 1 or gpus_per_node < 1 or load <= 0 or cap <= 0:
-        raise ValueError("jobs must be 0 or more, all others above 0")
+    if jobs < 0 or gpus < 1 or gpus_per_node < 1 or not 0 < load < math.inf or not 0 < cap < math.inf:
+        raise ValueError("jobs must be 0 or more, all others above 0 and finite")
     sizes = [(size, count) for size, count in PHILLY.sizes if size <= max(1, gpus // 2)]
     counts = np.array([size for size, _ in sizes], dtype=np.int64)
     chances = np.array([count for _, count in sizes]) / sum(count for _, count in sizes)
