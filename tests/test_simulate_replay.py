@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,46 @@ def test_what_is_no_dump_is_exit_2_with_a_sentence(tmp_path: Path, content: obje
     done = replay(dump=content, folder=tmp_path)
     assert (done.exit_code, done.stdout) == (2, "")
     assert why in done.stderr
+
+
+def replaced(path: Sequence[str | int], value: object) -> dict[str, Any]:
+    """The dump with another value at one place."""
+    plain = dumped()
+    inner: Any = plain
+    for step in path[:-1]:
+        inner = inner[step]
+    inner[path[-1]] = value
+    return plain
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "why"),
+    [
+        (("plan",), True, "the snapshot's plan can't be read: AttributeError"),
+        (("plan", "order"), -5.5, "the snapshot's plan can't be read: TypeError"),
+        (("plan", "statuses"), 7, "the snapshot's plan can't be read: TypeError"),
+        (("plan", "statuses", 0, 1), {}, "the snapshot's plan can't be read: KeyError"),
+        (("plan", "statuses", 0, 1), [], "the snapshot's plan can't be read: IndexError"),
+        (("plan", "statuses", 0), "x", "the snapshot's plan can't be read: ValueError"),
+        (("snapshot", "free", 0, 0), 1e400, "the snapshot can't be read: OverflowError"),
+        (("snapshot", "ours_on", 0), 1e400, "the snapshot can't be read: OverflowError"),
+        (("snapshot", "nodes", 0, "allocatable", "cpu"), 1e400, "the snapshot can't be read: OverflowError"),
+        (("recipe", "core", "topology_levels"), True, "the snapshot can't be planned with profile fifo: TypeError"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_dump_with_one_value_of_a_wrong_kind_is_exit_2_with_a_sentence(
+    tmp_path: Path, path: tuple[str | int, ...], value: object, why: str
+) -> None:
+    done = replay(dump=replaced(path, value), folder=tmp_path)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert why in done.stderr
+
+
+def test_a_dump_with_a_number_without_end_is_no_snapshot(tmp_path: Path) -> None:
+    done = replay(dump='{"version": ' + "1" * 5000 + "}", folder=tmp_path)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "dump: is no snapshot: Exceeds the limit" in done.stderr
 
 
 def test_a_dump_brings_its_profile_and_one_of_plugins_not_known_here_is_replayed_with_another(

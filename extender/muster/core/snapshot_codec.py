@@ -75,7 +75,7 @@ def load(plain: Mapping[str, Any]) -> tuple[Snapshot, str]:
         )
     try:
         return _snapshot(plain["snapshot"]), str(plain["profile"])
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
         raise UsageError(f"the snapshot can't be read: {type(error).__name__}: {error}") from error
 
 

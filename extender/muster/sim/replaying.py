@@ -14,6 +14,7 @@ from rich.table import Table
 
 from muster import profiles
 from muster.core.cycle import cycle
+from muster.core.placement.cycle_state import StumbledError
 from muster.core.reasons.words import plural
 from muster.core.snapshot_codec import dump, load
 from muster.core.views.view import View
@@ -34,10 +35,9 @@ def replay(source: str, profile: str | None, as_json: bool, everything: bool) ->
     plain = _read(source)
     snapshot, name = load(plain)
     found = arguments.profile(profile) if profile else _own(plain, name)
-    plan = cycle(snapshot, found)
-    before = plain.get("plan") or {}
+    plan = _planned(snapshot, found)
     after = json.loads(json.dumps(dump(View(snapshot, plan, found))["plan"]))
-    changes = differences(before, after)
+    changes = _changes(plain.get("plan") or {}, after)
     if as_json:
         told = {"profile": found.name, "dump_profile": name, "plan": after, "differences": changes}
         return json.dumps(told, indent=2) + "\n"
@@ -48,8 +48,23 @@ def _own(plain: Mapping[str, Any], name: str) -> Profile:
     """The profile that was in force, with its parameters and settings."""
     try:
         return profiles.rebuilt(plain["recipe"], name)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
         raise UsageError(f"the snapshot's profile can't be read: {type(error).__name__}: {error}") from error
+
+
+def _planned(snapshot: Snapshot, profile: Profile) -> Plan:
+    try:
+        return cycle(snapshot, profile)
+    except StumbledError as error:
+        raise UsageError(f"the snapshot can't be planned with profile {profile.name}: {error}") from error
+
+
+def _changes(before: Any, after: Mapping[str, Any]) -> list[dict[str, str]]:
+    """The differences to the dump's own plan, as far as it is one."""
+    try:
+        return differences(before, after)
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise UsageError(f"the snapshot's plan can't be read: {type(error).__name__}: {error}") from error
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[dict[str, str]]:
@@ -90,7 +105,7 @@ def _read(source: str) -> Mapping[str, Any]:
         raise UsageError(f"{source}: is empty: was the answer refused? {HOW}")
     try:
         plain = json.loads(raw)
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # no JSON, no UTF-8, a number of 5000 digits
         line = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
         raise UsageError(f"{source}{line}: is no snapshot: {error}") from error
     if not isinstance(plain, dict):
