@@ -106,6 +106,7 @@ def replaced(path: Sequence[str | int], value: object) -> dict[str, Any]:
         (("plan", "statuses", 0), "x", "the snapshot's plan can't be read: ValueError"),
         (("snapshot", "free", 0, 0), 1e400, "the snapshot can't be read: OverflowError"),
         (("snapshot", "ours_on", 0), 1e400, "the snapshot can't be read: OverflowError"),
+        (("snapshot", "ours_on"), -1, "the snapshot can't be read: ValueError"),
         (("snapshot", "nodes", 0, "allocatable", "cpu"), 1e400, "the snapshot can't be read: OverflowError"),
         (("recipe", "core", "topology_levels"), True, "the snapshot can't be planned with profile fifo: TypeError"),
     ],

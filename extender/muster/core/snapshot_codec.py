@@ -97,7 +97,7 @@ def _snapshot(plain: Mapping[str, Any]) -> Snapshot:
             (JobKey(*key), role): until
             for key, role, until in plain.get("node_backoffs", plain.get("barred", ()))
         },
-        ours_on=np.array(plain["ours_on"], dtype=np.int64),
+        ours_on=np.array(plain["ours_on"], dtype=np.int64).reshape(len(nodes)),
         use=built_of(plain["use"], Use, ()) if "use" in plain else None,
     )
 
