@@ -43,6 +43,7 @@ from e2e.kind import lab as kind
 from e2e.kind import left_out
 from e2e.kind.lab import KindLab
 from e2e.lab import Lab, NodeGroup, Shape, end_orphans, operators
+from e2e.lab.errors import LabError
 from e2e.lab.versions import DEFAULT_KUBERNETES
 from e2e.labs import ELSEWHERE, ON_KIND, lab_here
 from e2e.referee import ENDS, Rules, Watching, watching
@@ -107,7 +108,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 def pytest_sessionfinish() -> None:
-    kind.give_back()
+    try:
+        kind.give_back()
+    except LabError as error:  # what the run has found is told all the same
+        print(f"\nkind is not as it was, `make kind` makes it so again: {error}")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -148,7 +148,8 @@ class KindLab:
         values += [part for value in (*self._beside.values, *shape.set_values) for part in ("--set", value)]
         self._values = (*ONE_REPLICA, *values)
         self._restore_nodes()
-        self._scale(0, {} if self._with_env else None)
+        if self._is_installed():  # a scenario may have uninstalled it
+            self._scale(0, {} if self._with_env else None)
         if not shape.chart:
             return
         self._upgraded = self._with_env = False
@@ -156,6 +157,12 @@ class KindLab:
         self._settle()
         self._accounts()  # whoever has uninstalled it has taken them along
         self._until_gated()
+
+    def _is_installed(self) -> bool:
+        found = self.kubectl(
+            "-n", NAMESPACE, "get", "deployment", RELEASE, "--ignore-not-found", "-o", "name"
+        )
+        return bool(found.strip())
 
     def _until_gated(self) -> None:
         """Until admission does what the chart's values say: a pod of ours is given the gate."""
