@@ -41,9 +41,9 @@ def paper(monkeypatch: pytest.MonkeyPatch) -> str:
 
     made = types.ModuleType("e2e.reproduce.somebody")
     made.entries = lambda _: [  # type: ignore[attr-defined]
-        entry(10.1),
-        entry(12.0, claimed=False, why="the paper leaves it open"),
-        entry(10.0, claimed=False),
+        entry(10.1, basis="paper"),
+        entry(12.0, claimed=False, why="the paper leaves it open", basis="authors"),
+        entry(10.0, claimed=False, basis="own"),
         entry(13.0),
         entry(7.0, None),
         entry(1.0, quick=False),
@@ -70,12 +70,12 @@ def test_only_a_claim_that_does_not_hold_or_an_error_fails(paper: str) -> None:
 def test_the_table_shows_target_result_tolerance_and_reason(paper: str) -> None:
     rows = run.measure(paper, quick=True)
     assert table.cells(rows[0]) == (
-        *("figure 10.1 (h)", "10.00", "10.10", "-", "+1.00 %"),
+        *("figure 10.1 (h)", "10.00", "paper", "10.10", "-", "+1.00 %"),
         *("5 %", "met", "", "because"),
     )
     assert table.cells(rows[1])[-3:] == ("missed", "", "the paper leaves it open")
-    assert table.cells(rows[4])[1:6] == ("-", "7.00", "-", "-", "-")
-    assert table.cells(rows[5])[2:] == ("-", "-", "-", "5 %", "error", "", "ValueError: no data")
+    assert table.cells(rows[4])[1:7] == ("-", "-", "7.00", "-", "-", "-")
+    assert table.cells(rows[5])[3:] == ("-", "-", "-", "5 %", "error", "", "ValueError: no data")
     assert table.text(rows).splitlines()[0] == "somebody"
     assert table.markdown(rows).count("\n") == 8
 
@@ -88,8 +88,8 @@ def test_what_was_measured_over_draws_shows_its_range_and_is_met_where_the_targe
     made.entries = lambda _: [entry(0.0, 12.0, **draws), entry(0.0, 14.0, **draws, claimed=False)]  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "e2e.reproduce.somebody", made)
     inside, outside = run.measure("somebody", quick=True)
-    assert table.cells(inside)[1:8] == (
-        *("12.00", "10.00", "8.00 to 13.00", "-", "in range"),
+    assert table.cells(inside)[1:9] == (
+        *("12.00", "-", "10.00", "8.00 to 13.00", "-", "in range"),
         *("met", "free: three draws"),
     )
     assert (outside.verdict, outside.failed) == ("missed", False)
@@ -213,14 +213,17 @@ def test_the_readmes_tables_are_those_of_a_run(paper: str) -> None:
     assert made == (
         "before\n<!-- figures of somebody -->\n"
         f"{_page.HEAD}\n"
-        "| figure 10.1 (h) | 10 ± 5 % | 10.10 | - | met | a |\n"
-        "| figure 12.0 (h) | 10 ± 5 % | 12 | - | **missed** | a |\n"
-        "| figure 10.0 (h) | 10 ± 5 % | 10 | - | holds, not claimed | a |\n\n"
+        "| figure 10.1 (h) | 10 ± 5 % (P) | 10.10 | - | met | a |\n"
+        "| figure 12.0 (h) | 10 ± 5 % (A) | 12 | - | **missed** | a |\n"
+        "| figure 10.0 (h) | 10 ± 5 % (O) | 10 | - | holds, not claimed | a |\n\n"
         "- a: \n"
+        "- P: target: the paper prints it, or what it is worked out from\n"
+        "- A: target: the authors' code, data or artifact; the paper does not print it\n"
+        "- O: target: our own bound\n"
         "<!-- end -->\n<!-- figures of else -->\nold\n<!-- end -->\n"
     )
     assert _page.written(made, rows) == made
-    assert _page.figures(made)["somebody"][1] == ("figure 12.0 (h)", "10 ± 5 %", "missed", "")
+    assert _page.figures(made)["somebody"][1] == ("figure 12.0 (h)", "10 ± 5 % (A)", "missed", "")
 
 
 @pytest.mark.parametrize("paper", sorted(_page.figures(_page.README.read_text())))

@@ -9,6 +9,17 @@ from dataclasses import dataclass
 from typing import Literal, get_type_hints
 
 Expect = Literal["within", "at least", "at most", "sign", "inside"]
+Basis = Literal["", "paper", "direction", "authors", "own"]
+BASES: dict[Basis, tuple[str, str]] = {
+    "paper": ("P", "target: the paper prints it, or what it is worked out from"),
+    "direction": (
+        "D",
+        "target: which way the paper's words or its figures without numbers point, and no number",
+    ),
+    "authors": ("A", "target: the authors' code, data or artifact; the paper does not print it"),
+    "own": ("O", "target: our own bound"),
+}
+"""Where a target comes from: the letter behind it on the page, and what that says. "" only where there is none."""
 NOT_CLAIMED = "holds, not claimed"
 """Of a target that lies in a range, or was met with something chosen when the result was known: it is no met one."""
 FREE = re.compile(r"\b(free|assumed|drawn)\b")
@@ -48,7 +59,8 @@ class Entry:
     the authors' data, a measurement, free: then it is a range, or the source says why not: ONE). fitted: constants
     behind it were read off the target, or it only gives back its input, so that it can't be called reproduced; that
     they go together is a check of ours. short: claimed like others of its kind and known to fall short, so that
-    neither a miss nor a range that meets it in part fails the run; `why` says so.
+    neither a miss nor a range that meets it in part fails the run; `why` says so. basis: where the target comes from
+    (BASES). detail: what the figure counts, a line each, for the results and not for the page.
     """
 
     name: str
@@ -63,6 +75,8 @@ class Entry:
     source: str = ""
     fitted: bool = False
     short: bool = False
+    basis: Basis = ""
+    detail: Callable[[], Sequence[str]] | None = None
 
     @property
     def ranged(self) -> bool:
@@ -101,7 +115,8 @@ class Entry:
 @dataclass(frozen=True)
 class Row:
     """What came out of an entry. result: nan where the measurement failed, and `error` says how. low, high: the range
-    over draws or free constants, nan where there is none. in_part: met by the headline and not by the whole range."""
+    over draws or free constants, nan where there is none. in_part: met by the headline and not by the whole range.
+    detail: as the entry's, told."""
 
     paper: str
     name: str
@@ -121,6 +136,8 @@ class Row:
     fitted: bool = False
     in_part: bool = False
     short: bool = False
+    basis: Basis = ""
+    detail: tuple[str, ...] = ()
 
     @property
     def reproduced(self) -> bool:

@@ -77,7 +77,7 @@ def _deadlocks(data: Path) -> list[Entry]:
         name = f"deadlocks, {profile.removeprefix('kube-')}"
         found += [
             Entry(f"§8 example, {name}", target, f"runs of {SEEDS}", 0.0, LOCKS, True, partial(_example, profile),
-                  expect, source=EXAMPLE),
+                  expect, source=EXAMPLE, basis="direction"),
             _entry(f"three LeNets, {name}", target, f"runs of {SEEDS}", expect, partial(_stuck, data, profile), SHORT,
                    claimed=profile == GANG),
         ]  # fmt: skip
@@ -108,7 +108,7 @@ def _choices(data: Path) -> list[Entry]:
     source = "the authors' data; whether the first epoch counts: free"
     found = [
         Entry(f"authors' runs, {model}, epochs with the same {what}", 100.0, "% of the decisions", 0.01, given,
-              True, partial(_alike, data, model, which), "at least", claimed=False, source=source)
+              True, partial(_alike, data, model, which), "at least", claimed=False, source=source, basis="authors")
         for model in ("LeNet", "Cifar10")
         for which, what in ((0, "workers"), (1, "workers and servers"))
     ]  # fmt: skip
@@ -121,7 +121,18 @@ def _choices(data: Path) -> list[Entry]:
     )
     found += [
         Entry(
-            f"Coach, {name}", target, unit, 0.0, why, True, measure, expect, claimed, ALONE, why == given_back
+            f"Coach, {name}",
+            target,
+            unit,
+            0.0,
+            why,
+            True,
+            measure,
+            expect,
+            claimed,
+            ALONE,
+            why == given_back,
+            basis="paper" if why == given_back else "authors",
         )
         for name, target, unit, expect, measure, why, claimed in rows
     ]
@@ -138,7 +149,7 @@ def _entry(
     *,
     claimed: bool = True,
 ) -> Entry:
-    return Entry(name, target, unit, 0.0, why, True, measure, expect, claimed, OPEN)
+    return Entry(name, target, unit, 0.0, why, True, measure, expect, claimed, OPEN, basis="direction")
 
 
 # ---- the gang scheduler against the default one ----

@@ -54,6 +54,7 @@ def entries(data: Path) -> list[Entry]:
             True,
             partial(measures[what], data, policy, trace),
             source=SOURCE,
+            basis="authors",
         )
         for policy, trace, what, target, tolerance, why in rows
     ]

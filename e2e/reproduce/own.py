@@ -178,8 +178,9 @@ def _aimed(data: Path, case: Case, what: str) -> Entry:
     why = missed or ("tuned on" if case.vc in TUNED else "held out")
     measure = partial(_ratio, data, case, "tide", "afs-l", FIGURES[what])
     return Entry(
-        f"{case}, {what}", AIMS[what], "x", 0.0, why, case.vc in QUICK, measure, "at most", claimed=not missed
-    )
+        f"{case}, {what}", AIMS[what], "x", 0.0, why, case.vc in QUICK, measure, "at most", claimed=not missed,
+        basis="own",
+    )  # fmt: skip
 
 
 def _shown(data: Path, case: Case, what: str, mine: str = "tide", base: str = "afs-l") -> Entry:

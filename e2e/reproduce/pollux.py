@@ -90,16 +90,18 @@ def entries(data: Path) -> list[Entry]:
         few = f"{drawn} draws" if drawn > 1 else f"{ONE}each is minutes: workload 6 has the range over three"
         if drawn > 1:
             between = partial(_over_draws, data, number, drawn)
-            made = Entry(name, target, "s", 0.0, BETWEEN, False, between, "inside", False, SEARCH + few)
+            made = Entry(name, target, "s", 0.0, BETWEEN, False, between, "inside", False, SEARCH + few,
+                         basis="authors")  # fmt: skip
         else:
             one = partial(_own, data, number)
-            made = Entry(name, target, "s", APART, NEAR, False, one, "within", False, SEARCH + few)
+            made = Entry(name, target, "s", APART, NEAR, False, one, "within", False, SEARCH + few,
+                         basis="authors")  # fmt: skip
         found.append(made)
     return found
 
 
 def _entry(name: str, target: float, unit: str, measure: partial[float], *, quick: bool) -> Entry:
-    return Entry(name, target, unit, 1e-9, WHY, quick, measure, source=SOURCE)
+    return Entry(name, target, unit, 1e-9, WHY, quick, measure, source=SOURCE, basis="authors")
 
 
 @lru_cache(maxsize=2)

@@ -76,7 +76,8 @@ def measure(paper: str, quick: bool, only: str = "", kept: Path | None = None) -
         row = Row(
             paper, entry.name, entry.target, entry.unit, entry.tolerance, entry.expect, entry.why, entry.claimed,
             result, not error and entry.met(measured), time.perf_counter() - began, error, entry.source, *ends,
-            entry.fitted, not error and entry.in_part(measured), entry.short,
+            entry.fitted, not error and entry.in_part(measured), entry.short, entry.basis,
+            tuple(entry.detail()) if entry.detail and not error else (),
         )  # fmt: skip
         rows.append(row)
         if kept and not error and entry.name not in before:

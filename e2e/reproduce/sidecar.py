@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from e2e.reproduce.entry import Entry, Expect, Range
+from e2e.reproduce.entry import Basis, Entry, Expect, Range
 from muster.profiles import build
 from muster.sim.engine import simulate
 from muster.sim.options import Options
@@ -84,7 +84,15 @@ def _case_study() -> list[Entry]:
     ):
         measure = partial(_later, first, second)
         found.append(
-            _consistent(f"case study, JCT, {name}", target, 0.0, "the order of the three", measure, "sign")
+            _consistent(
+                f"case study, JCT, {name}",
+                target,
+                0.0,
+                "the order of the three",
+                measure,
+                "sign",
+                "direction",
+            )
         )
     return found
 
@@ -96,8 +104,10 @@ def _consistent(
     why: str,
     measure: Callable[[], float],
     expect: Expect = "within",
+    basis: Basis = "paper",
 ) -> Entry:
-    return Entry(name, target, "s", tolerance, why, True, measure, expect, source=OF_THE_FIGURE, fitted=True)
+    return Entry(name, target, "s", tolerance, why, True, measure, expect, source=OF_THE_FIGURE, fitted=True,
+                 basis=basis)  # fmt: skip
 
 
 @lru_cache(maxsize=8)
@@ -216,7 +226,7 @@ def _workloads() -> list[Entry]:
             found.append(
                 Entry(
                     f"worst workload, {name}", max(targets), "%", 0.0, short or ORDER, False, worst, "sign",
-                    source=_source(scaling, "4"), short=bool(short),
+                    source=_source(scaling, "4"), short=bool(short), basis="direction",
                 )
             )  # fmt: skip
         for profile, shares in OVERHEADS.items():
@@ -255,4 +265,5 @@ def _inside(
     name: str, target: float, unit: str, why: str, scaling: str, number: str, measure: Callable[[], Range]
 ) -> Entry:
     source = _source(scaling, number)
-    return Entry(name, target, unit, 0.0, why, False, measure, "inside", claimed=False, source=source)
+    return Entry(name, target, unit, 0.0, why, False, measure, "inside", claimed=False, source=source,
+                 basis="paper")  # fmt: skip

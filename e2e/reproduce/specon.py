@@ -9,16 +9,14 @@ the other models.
 
 from __future__ import annotations
 
-import csv
-from collections import Counter
 from collections.abc import Callable
 from functools import lru_cache, partial
-from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from e2e.reproduce._specon_run import between, decisions, judged_again, not_the_last, twice
 from e2e.reproduce.entry import Entry, Range
 from muster.profiles import build
 from muster.sim.engine import simulate
@@ -63,7 +61,7 @@ def _fitted() -> list[Entry]:
     why = "two constants for four figures"
     return [
         Entry(f"default, 20 VAE, {name}", target, "s", 0.03, why, True, partial(_statistic, i), source=FIT,
-              fitted=True)
+              fitted=True, basis="paper")
         for i, (name, target) in enumerate(
             (("the 9 fastest, mean", 226.0), ("the 11 slowest, mean", 313.0), ("the slowest", 348.7),
              ("makespan", 1260.0), ("average completion time", 275.2))
@@ -91,7 +89,21 @@ def _predicted() -> list[Entry]:
             )
             name = f"20 VAE every 50 s, lengths vary by {100 * variation:.0f} %, {words}"
             measure = partial(_gain, variation, which)
-            found.append(Entry(name, target, "%", 0.0, why, not variation, measure, "inside", False, source))
+            found.append(
+                Entry(
+                    name,
+                    target,
+                    "%",
+                    0.0,
+                    why,
+                    not variation,
+                    measure,
+                    "inside",
+                    False,
+                    source,
+                    basis="paper",
+                )
+            )
     return found
 
 
@@ -140,7 +152,7 @@ def _mixed() -> list[Entry]:
             for which, (words, target) in enumerate((("completion time", jct), ("makespan", makespan)))
         ]
         found += [
-            Entry(title, target, unit, 0.0, why, quick, measure, "inside", False, LENGTHS)
+            Entry(title, target, unit, 0.0, why, quick, measure, "inside", False, LENGTHS, basis="paper")
             for title, target, unit, measure in rows
         ]
     return found
@@ -189,23 +201,6 @@ def _before(experiment: str, which: int) -> Range:
 # ---- the authors' decisions ----
 
 
-class Decision(NamedTuple):
-    """When (s from the first), who, and whether it was moved."""
-
-    at: float
-    job: str
-    moved: bool
-
-
-@lru_cache(maxsize=1)
-def decisions(data: Path) -> tuple[Decision, ...]:
-    """In the authors' order."""
-    with (data / "specon" / "distribution.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    first = float(rows[0]["time"])
-    return tuple(Decision(float(row["time"]) - first, row["job"], bool(row["to_node"])) for row in rows)
-
-
 def _decisions(data: Path) -> list[Entry]:
     why = "categories and ends of containers are not in the file, so that no score can be worked out again"
     once = 'Algorithm 2, lines 9 and 15; "reallocated at most once"'
@@ -213,54 +208,22 @@ def _decisions(data: Path) -> list[Entry]:
     theirs = f"{once}; of the authors' run alone, nothing of ours is measured"
     shown = "which run it is is not said; 30 mixed jobs on 4 workers come nearest"
     return [
-        Entry("20 mixed, containers moved twice, against the authors' run", _twice(data), "", 0.0, most, True,
-              partial(_drawn, "mixed-20", 3), "at most", source=f"{LENGTHS}; target: {AUTHORS}", fitted=True),
-        Entry("authors' run, containers moved twice", None, "", 0.0, theirs, True, partial(_twice, data),
+        Entry("20 mixed, containers moved twice, against the authors' run", twice(data), "", 0.0, most, True,
+              partial(_drawn, "mixed-20", 3), "at most", source=f"{LENGTHS}; target: {AUTHORS}", fitted=True,
+              basis="authors"),
+        Entry("authors' run, containers moved twice", None, "", 0.0, theirs, True, partial(twice, data),
               source=AUTHORS),
         Entry("authors' run, containers that stay and are judged again", None, "", 0.0, theirs, True,
-              partial(_judged_again, data), source=AUTHORS),
+              partial(judged_again, data), source=AUTHORS),
         Entry("authors' run, moves of a container that had stayed, not the last marked (Algorithm 3, line 13)", 0.0,
-              "", 0.0, why, True, partial(_not_the_last, data), "at most", claimed=False, source=AUTHORS),
+              "", 0.0, why, True, partial(not_the_last, data), "at most", claimed=False, source=AUTHORS,
+              basis="direction"),
         Entry("authors' run, median time between decisions", None, "s", 0.0, "the paper's interval is 30 s", True,
-              partial(_between, data), source=AUTHORS),
+              partial(between, data), source=AUTHORS),
         Entry("30 mixed, containers moved, against the authors' run", float(sum(d.moved for d in
-              decisions(data))), "", 0.0, shown, False, partial(_drawn, "mixed-30", 2), "inside", False, LENGTHS),
+              decisions(data))), "", 0.0, shown, False, partial(_drawn, "mixed-30", 2), "inside", False, LENGTHS,
+              basis="authors"),
     ]  # fmt: skip
-
-
-def _twice(data: Path) -> float:
-    moves = Counter(d.job for d in decisions(data) if d.moved)
-    return float(sum(1 for count in moves.values() if count > 1))
-
-
-def _judged_again(data: Path) -> float:
-    """Decisions after a first one that leave the container where it is."""
-    seen: set[str] = set()
-    found = 0
-    for decision in decisions(data):
-        found += decision.job in seen and not decision.moved
-        seen.add(decision.job)
-    return float(found)
-
-
-def _not_the_last(data: Path) -> float:
-    """Moves of Algorithm 3 although another container was marked later and has not been moved since."""
-    marked: dict[str, float] = {}
-    found = 0
-    for decision in decisions(data):
-        if decision.job in marked:
-            found += any(at > marked[decision.job] for job, at in marked.items() if job != decision.job)
-            del marked[decision.job]
-        elif not decision.moved:
-            marked[decision.job] = decision.at
-    return float(found)
-
-
-def _between(data: Path) -> float:
-    """Decisions within 5 s belong to one t_m."""
-    times = [d.at for d in decisions(data)]
-    gaps = [b - a for a, b in pairwise(times) if b - a > 5.0]
-    return float(np.median(gaps))
 
 
 # ---- runs ----

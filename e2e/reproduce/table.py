@@ -16,8 +16,8 @@ from e2e.reproduce.entry import NOT_CLAIMED, Row
 WIDTH = 180
 EXACT = 1e-6
 """A relative tolerance that allows nothing but rounding."""
-HEAD = ("figure", "target", "result", "range", "off by", "allowed", "", "constants from", "why")
-NUMBERS = HEAD[1:6]
+HEAD = ("figure", "target", "of", "result", "range", "off by", "allowed", "", "constants from", "why")
+NUMBERS = ("target", "result", "range", "off by", "allowed")
 
 
 def text(rows: Sequence[Row]) -> str:
@@ -37,11 +37,14 @@ def text(rows: Sequence[Row]) -> str:
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """The same, with paper as a column."""
+    """The same, with paper as a column, and below it what figures count, line by line."""
     lines = [f"| paper | {' | '.join(HEAD)} |", "|" + "---|" * (len(HEAD) + 1)]
     for row in rows:
         plain = [cell.replace("|", "\\|").replace("\n", " ") for cell in cells(row)]
         lines.append(f"| {row.paper} | {' | '.join(plain)} |")
+    for row in rows:
+        if row.detail:
+            lines += ["", f"{row.paper}: {row.name}", "", *(f"- {line}" for line in row.detail)]
     return "\n".join(lines) + "\n"
 
 
@@ -61,22 +64,26 @@ def cells(row: Row) -> tuple[str, ...]:
         off = f"{100 * (row.result / row.target - 1):+.2f} %"
     match row.expect:
         case "within":
-            allowed = f"{100 * row.tolerance:g} %" if row.tolerance > EXACT else "none"
+            allowed = percent(row.tolerance) if row.tolerance > EXACT else "none"
         case "sign":
             allowed = "same sign"
         case "inside":
             allowed = "in range"
         case other:
-            allowed = other if not row.tolerance else f"{other}, {100 * row.tolerance:g} %"
+            allowed = other if not row.tolerance else f"{other}, {percent(row.tolerance)}"
     return (
         named(row.name, row.unit),
-        target, number(row.result), spread(row), off, "-" if row.target is None else allowed, row.verdict, row.source,
-        row.error or row.why,
+        target, row.basis or "-", number(row.result), spread(row), off, "-" if row.target is None else allowed,
+        row.verdict, row.source, row.error or row.why,
     )  # fmt: skip
 
 
 def named(name: str, unit: str) -> str:
     return f"{name} ({unit})" if unit else name
+
+
+def percent(tolerance: float) -> str:
+    return f"{float(f'{100.0 * tolerance:.2g}'):g} %"
 
 
 def spread(row: Row) -> str:
