@@ -62,16 +62,3 @@ def between(data: Path) -> float:
     times = [d.at for d in decisions(data)]
     gaps = sorted(b - a for a, b in pairwise(times) if b - a > 5.0)
     return (gaps[(len(gaps) - 1) // 2] + gaps[len(gaps) // 2]) / 2.0
-
-
-def not_the_last(data: Path) -> float:
-    """Moves of Algorithm 3 although another container was marked later and has not been moved since."""
-    marked: dict[int, float] = {}
-    found = 0
-    for decision in decisions(data):
-        if decision.job in marked:
-            found += any(at > marked[decision.job] for job, at in marked.items() if job != decision.job)
-            del marked[decision.job]
-        elif not decision.moved:
-            marked[decision.job] = decision.at
-    return float(found)
