@@ -2,7 +2,7 @@
 
 By hand is all but the definitions below, which are Muster's settings (`config`), the names of profiles and the keys
 of Kubernetes' own types: a typing error in one of them fails at `helm template` and not in the pod. The names are in
-a template, too, which knows the profiles of a team's own.
+a template, too, with those of plugins: it knows the profiles of a team's own.
 """
 
 from __future__ import annotations
@@ -62,11 +62,13 @@ def live() -> list[str]:
 
 
 def names() -> str:
-    """The template that has them."""
-    said = "Written by `make docs`: the profiles that Muster has. A schema can't compare two values."
-    return (
-        f'{{{{/* {said} */}}}}\n{{{{- define "muster.profiles" -}}}}\n{" ".join(live())}\n{{{{- end -}}}}\n'
+    """The template that has them, and the plugins."""
+    said = (
+        "Written by `make docs`: the profiles and plugins that Muster has. A schema can't compare two values."
     )
+    parts = {"muster.profiles": live(), "muster.plugins": sorted(points.installed())}
+    defined = (f'{{{{- define "{of}" -}}}}\n{" ".join(has)}\n{{{{- end -}}}}\n' for of, has in parts.items())
+    return f"{{{{/* {said} */}}}}\n{''.join(defined)}"
 
 
 def _of_kubernetes() -> Iterator[tuple[str, Json]]:

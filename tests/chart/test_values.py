@@ -86,6 +86,32 @@ def test_a_profile_that_is_neither_musters_nor_the_teams_own_is_refused_beside_t
     rendered(IMAGE, "profile=afs-l", "config.profiles[0].name=mine")
 
 
+@pytest.mark.parametrize(
+    ("values", "mistyped"),
+    [
+        (("config.pluginArgs.tidee.hold=1",), "tidee"),
+        (("config.pluginArgs.tide.hold=1", "config.pluginArgs.pakc.x=1"), "pakc"),
+        (("config.profiles[0].name=mine", "config.profiles[0].sort=theirs", "config.pluginArgs.mine.x=1"), "mine"),
+    ],
+)  # fmt: skip
+def test_arguments_of_a_plugin_that_nobody_names_are_refused(values: tuple[str, ...], mistyped: str) -> None:
+    said = refused(IMAGE, *values)
+    assert (
+        "config.pluginArgs: expected plugins that Muster has or that one of config.profiles names (" in said
+    )
+    assert ", tide, " in said
+    assert f"), found {mistyped}." in said
+
+
+@pytest.mark.parametrize(
+    "at", ["sort=x", "filters={x}", "scores[0].name=x", "shares={x}", "rebalance={x}", "estimate=x"]
+)
+def test_a_plugin_that_a_profile_of_the_teams_own_names_may_have_arguments(at: str) -> None:
+    own = ("config.profiles[0].name=mine", f"config.profiles[0].{at}")
+    data = named(rendered(IMAGE, *own, "config.pluginArgs.x.any=1"), "ConfigMap")["data"]
+    assert yaml.safe_load(data["muster.yaml"])["pluginArgs"] == {"x": {"any": 1}}
+
+
 def test_a_config_with_nothing_in_it_is_none() -> None:
     """`config:` alone in a values file, all of it commented out."""
     assert rendered(IMAGE, "config=null") == rendered(IMAGE)

@@ -341,6 +341,16 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "muster.account" . }}
 {{- fail (printf "profile: expected one of config.profiles (%s) or of those that Muster has (%s), found %s." (join ", " $own) (join ", " $known) $.Values.profile) -}}
 {{- end -}}
 {{- end -}}
+{{- $named := splitList " " (include "muster.plugins" $) -}}
+{{- range (default (dict) .Values.config).profiles -}}
+{{- $named = concat $named (compact (list .sort .estimate)) (default (list) .filters) (default (list) .shares) (default (list) .rebalance) -}}
+{{- range .scores }}{{ $named = append $named .name }}{{ end -}}
+{{- end -}}
+{{- range $plugin := default (dict) (default (dict) .Values.config).pluginArgs | keys | sortAlpha -}}
+{{- if not (has $plugin $named) -}}
+{{- fail (printf "config.pluginArgs: expected plugins that Muster has or that one of config.profiles names (%s), found %s." ($named | uniq | join ", ") $plugin) -}}
+{{- end -}}
+{{- end -}}
 {{- with (default (dict) .Values.config).devices -}}
 {{- fail (printf "config.devices: expected none, found %s. Say it by the value `devices`: the chart makes the namespace, rights and policies of devices in place from it, and this part of Muster's configuration." (keys . | sortAlpha | join ", ")) -}}
 {{- end -}}
