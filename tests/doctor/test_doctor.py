@@ -65,7 +65,9 @@ class Cluster:
             LEASE: {"spec": held},
             PROXY: {},
             WHO: {"status": {"userInfo": {"username": "me"}}},
-            "/api/v1/nodes": {"items": [node("gpu-0", "gpus"), node("gpu-1", "gpus"), node("cpu", gpus=0)]},
+            "/api/v1/nodes": {
+                "items": [node("gpu-0", "gpus"), node("gpu-1", "gpus"), node("cpu", "control", gpus=0)]
+            },
             "/api/v1/pods": {"items": [stranger("cpu", gpus=0)]},
             GANGS: {"items": []},
         }
@@ -392,13 +394,34 @@ def test_where_no_node_has_gpus_open_nodes_are_warned_of_since_both_schedulers_c
     assert found(cluster)["nodes"] == Finding(Level.OK, "nodes", kept)
 
 
+def test_open_nodes_without_gpus_beside_guarded_ones_are_warned_of_unless_nodes_are_shared() -> None:
+    cluster = Cluster()
+    more = [
+        node("cpu-0", gpus=0),
+        node("cpu-1", "team", gpus=0),
+        node("cpu-2", "node.kubernetes.io/x", gpus=0),
+    ]
+    cluster.answers["/api/v1/nodes"]["items"] += more
+    told = only_bad(cluster)
+    assert (told.level, told.about) == (Level.WARN, "nodes")
+    assert told.says.startswith("no taint keeps other schedulers off cpu-0, cpu-2, without GPUs: ")
+    assert told.do.startswith("give gangs without GPUs a nodeSelector ")
+    both = [one for one in examine(cluster, Place(), "0.1.0") if one.about == "nodes"]
+    guarded = "a taint keeps other schedulers off 2 GPU nodes"
+    assert both == [Finding(Level.OK, "nodes", guarded), told]
+    cluster.answers[CONFIGURATION]["metadata"] = {"annotations": {"muster.dev/shared-nodes": "true"}}
+    assert found(cluster)["nodes"] == Finding(Level.OK, "nodes", guarded)
+
+
 def test_nodes_with_other_devices_count_where_the_configuration_lists_them() -> None:
     for configuration, said in (("", False), ("deviceResources: [nvidia.com/gpu, google.com/tpu]", True)):
         cluster = Cluster(configuration)
         tpus = node("tpu-0", gpus=0)
         tpus["status"]["allocatable"]["google.com/tpu"] = "4"
         cluster.answers["/api/v1/nodes"]["items"].append(tpus)
-        assert ("tpu-0" in found(cluster)["nodes"].says) is said
+        told = found(cluster)["nodes"]
+        assert "schedulers off tpu-0" in told.says
+        assert (told.level is Level.FAIL, "without GPUs" not in told.says) == (said, said)
 
 
 def test_a_profile_that_weighs_nodes_by_use_wants_a_metrics_server_and_others_ask_for_none() -> None:

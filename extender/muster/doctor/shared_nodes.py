@@ -42,6 +42,8 @@ def nodes(patient: Patient) -> Iterator[Finding]:
         yield tell("nodes", f"no taint{none} keeps other schedulers off {listed(open_to_all)}", do)
     elif not others:
         yield fine("nodes", f"a taint keeps other schedulers off {plural(len(names), 'GPU node')}")
+    if not patient.shared:
+        yield from _beside_gpus([one for one in every if one["metadata"]["name"] not in names], every)
 
 
 def _without_gpus(every: Sequence[Json]) -> Finding:
@@ -53,6 +55,19 @@ def _without_gpus(every: Sequence[Json]) -> Finding:
             "nodes", f"{says}: both count the same CPUs, and kubelets reject what is too much", KEEP_OFF
         )
     return fine("nodes", f"no node has GPUs; a taint keeps other schedulers off {plural(len(every), 'node')}")
+
+
+def _beside_gpus(rest: Sequence[Json], every: Sequence[Json]) -> Iterator[Finding]:
+    """Of nodes without GPUs where others have them: gangs that ask for none may land there."""
+    open_to_all, _ = _open(rest, every)
+    if open_to_all:
+        says = f"no taint keeps other schedulers off {listed(open_to_all)}, without GPUs: where a gang of Muster's"
+        do = "give gangs without GPUs a nodeSelector for nodes that other schedulers keep off (of no matter where"
+        yield warn(
+            "nodes",
+            f"{says} asks for none, both count the same CPUs, and kubelets reject what is too much",
+            f"{do} all ask for GPUs); or, on nodes that nobody else needs, {KEEP_OFF}; or sharedNodes: true",
+        )
 
 
 def _strangers(patient: Patient) -> Iterable[Json]:
