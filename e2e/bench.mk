@@ -2,9 +2,12 @@
 
 LONG =
 
-.PHONY: bench inplace papers peers policies workload-one
+# Those with a target of their own. `make bench peers` is peers alone: the 20 minutes of all the others would come first.
+MEASURES = inplace papers peers policies workload-one
+
+.PHONY: bench $(MEASURES)
 bench: lab-build ## Measure: tables on stdout, JSON in out/bench (LONG=1: the long ones too; one: python -m e2e.bench --help)
-	@$(lab_python) -m e2e.bench all $(if $(filter 1,$(LONG)),--long)
+	@$(if $(filter $(MEASURES),$(MAKECMDGOALS)),:,$(lab_python) -m e2e.bench all $(if $(filter 1,$(LONG)),--long))
 
 inplace: lab-build ## Measure: one GPU handed from a job to another, in place against evict and gate (INPLACE="--in-a-row 50")
 	@$(lab_python) -m e2e.bench inplace $(INPLACE)
