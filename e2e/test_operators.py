@@ -658,6 +658,29 @@ def test_an_elastic_jobset_in_a_queue_of_kueues_is_a_warning(
     )
 
 
+@pytest.mark.parametrize(("least", "warned"), [("2", True), ("4", False)], ids=["elastic", "rigid"])
+def test_a_trainjob_in_a_queue_of_kueues_that_its_patches_make_elastic_is_a_warning(
+    cluster: Cluster, namespace: str, least: str, warned: bool
+) -> None:
+    """What its runtime says of sizes stands on another object, which admission doesn't see."""
+    submit(cluster, namespace, runtime("plain"))
+    kubectl = Kubectl(cluster.kubeconfig, namespace)
+    made = train_job("tune", "plain", nodes=4, gpus=1)
+    made["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "team"}
+    body = {"metadata": {"annotations": {"muster.dev/min-replicas": least}}}
+    jobs = [{"name": "node", "template": {"spec": {"template": body}}}]
+    patch = {
+        "manager": "team.example/sizes",
+        "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}},
+    }
+    made["spec"]["runtimePatches"] = [patch]
+    wait_until(
+        lambda: ("waitForPodsReady is on, Kueue ends it" in kubectl.ask(made).said) is warned,
+        what="it is let pass with a warning, or without",
+        also=lambda: kubectl.ask(made).said,
+    )
+
+
 def in_any_order(pods: int, **what: Any) -> Json:
     """A role whose Job is a work queue."""
     found = role(pods, **what)

@@ -13,7 +13,7 @@ import pytest
 
 from e2e.cluster import Cluster, Json
 from e2e.operators import custom, serve, withdraw
-from e2e.scenario import job, stateful_set, template, wait_until
+from e2e.scenario import deployment, job, stateful_set, template, wait_until
 from e2e.test_admission import Answer, Kubectl
 
 pytestmark = pytest.mark.lab
@@ -79,6 +79,13 @@ def in_a_queue(manifest: Json) -> Json:
     return manifest
 
 
+def by_its_pods(manifest: Json) -> Json:
+    """With Kueue's label, on the template."""
+    labels = manifest["spec"]["template"].setdefault("metadata", {}).setdefault("labels", {})
+    labels["kueue.x-k8s.io/queue-name"] = "team"
+    return manifest
+
+
 def budget(label: str, **spec: Any) -> Json:
     return {
         "apiVersion": "policy/v1",
@@ -117,6 +124,19 @@ ALLOWED = {"annotations": {"muster.dev/evictable": "true"}}
             "Use minAvailable as a number, the job's min-replicas",
         ),
         (in_a_queue(pytorch("OnFailure")), "waitForPodsReady is on, Kueue ends it at the timeout"),
+        (
+            in_a_queue(ray(**ALLOWED)),
+            "on an elastic RayCluster (muster.dev/min-replicas): Kueue takes it for ready",
+        ),
+        (in_a_queue(ray(scheduler=None)), "on an elastic RayCluster (muster.dev/min-replicas)"),
+        (in_a_queue(lws("None")), "on an elastic LeaderWorkerSet (muster.dev/min-replicas): Kueue takes it"),
+        (in_a_queue(lws(**ALLOWED)), "on an elastic LeaderWorkerSet (muster.dev/min-replicas)"),
+        (
+            in_a_queue(deployment("serve", 4, min_replicas=2)),
+            "min-replicas 2 below the 4 that the Deployment creates: Kueue admits each of its pods alone.",
+        ),
+        (by_its_pods(deployment("serve", 4, min_replicas=2)), "Kueue admits each of its pods alone."),
+        (by_its_pods(elastic(success_on="0")), "Kueue admits each of its pods alone."),
         (pytorch("Never"), "Worker has muster.dev/min-replicas below its replicas and restartPolicy Never"),
         (pytorch("OnFailure", {"backoffLimit": 0}), "and spec.runPolicy.backoffLimit is 0"),
         (lws(), "the end of one pod is the end of its group: Muster treats it as rigid"),
@@ -150,6 +170,9 @@ def test_what_keeps_an_owner_from_being_resized_is_a_warning(
         pytorch("Never", **ALLOWED),
         pytorch("Never", scheduler=None),
         ray(**ALLOWED),
+        in_a_queue(deployment("serve", 4)),
+        by_its_pods(job("train", 4)),
+        in_a_queue(lws("None", min_replicas=4)),
         lws("None"),
         lws(min_replicas=4),
         lws(**ALLOWED),

@@ -589,9 +589,28 @@ def test_admission_warns_of_elastic_jobs_in_a_queue_of_kueues() -> None:
             in {v["name"]: v["expression"] for v in spec["variables"]}["queued"]
         )
         [said] = [
-            v["messageExpression"] for v in spec["validations"] if "!variables.queued" in v["expression"]
+            v["messageExpression"] for v in spec["validations"] if "!variables.queued " in v["expression"]
         ]
         assert "Where its waitForPodsReady is on, Kueue ends it at the timeout" in " ".join(said.split())
+        news = {c["name"]: c["expression"] for c in spec["matchConditions"]}["is-new"]
+        assert "'kueue.x-k8s.io/queue-name' in object.metadata" in news, "the label may come later"
+
+
+def test_admission_looks_for_elastic_jobs_in_a_queue_of_each_kind_that_kueue_knows() -> None:
+    """JobSets, RayClusters and groups by what they say; of a TrainJob only its patches can be seen, of a Deployment
+    that each pod is admitted alone."""
+    manifests = rendered("replicas=0")
+    spec = named(manifests, "ValidatingAdmissionPolicy", "muster-owners")["spec"]
+    asked = {one for rule in spec["matchConstraints"]["resourceRules"] for one in rule["resources"]}
+    assert asked >= {"jobsets", "rayclusters", "leaderworkersets", "pytorchjobs", "trainjobs"}
+    [queued] = [v["expression"] for v in spec["validations"] if "!variables.queued " in v["expression"]]
+    for of in ("elasticRoles", "elasticJobs", "rayGroups", "groupResized", "patched"):
+        assert f"variables.{of}" in queued
+    spec = named(manifests, "ValidatingAdmissionPolicy", "muster-advice")["spec"]
+    [said] = [
+        v["messageExpression"] for v in spec["validations"] if "!variables.queuedAlone" in v["expression"]
+    ]
+    assert "Kueue admits each of its pods alone" in said
 
 
 # Rights

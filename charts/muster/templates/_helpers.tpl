@@ -504,6 +504,11 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "muster.account" . }}
 ({{ include "muster.templateCEL" "object" }}.?metadata.?annotations.orValue({}).exists(k, k.startsWith('muster.dev/')) || {{ include "muster.templateCEL" "object" }}.?metadata.?labels.orValue({}).exists(k, k.startsWith('muster.dev/')))
 {{- end -}}
 
+{{/* CEL: of what is advised on: it is created, its spec changes, or it comes into a queue of Kueue's. */}}
+{{- define "muster.newsCEL" -}}
+request.operation == 'CREATE' || dyn(object).spec != dyn(oldObject).spec || ('kueue.x-k8s.io/queue-name' in object.metadata.?labels.orValue({}) && !('kueue.x-k8s.io/queue-name' in oldObject.metadata.?labels.orValue({})))
+{{- end -}}
+
 {{/* CEL: a text, cut to what a sentence repeats of it: of a message longer than 5 KiB the apiserver shows nothing. */}}
 {{- define "muster.shownCEL" -}}
 ({{ . }}.size() > 80 ? {{ . }}.substring(0, 80) + '...' : {{ . }})
