@@ -25,6 +25,11 @@ def labs() -> Path:
     return _base("XDG_STATE_HOME", ".local/state") / "muster" / "labs"
 
 
+def beside_kind() -> Path:
+    """What runs beside the kind cluster as processes of this machine."""
+    return labs().parent / "kind" / "lab"
+
+
 def lab_folder(name: str) -> Path:
     """The folder of one lab. ValueError on a name that is no single, plain folder name."""
     if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,50}", name):

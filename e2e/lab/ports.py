@@ -27,7 +27,8 @@ def reserve(folder: Path, names: Sequence[str]) -> dict[str, int]:
     with open(places.labs() / ".ports.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         ours = _recorded(folder / "ports.json")
-        taken = {port for file in places.labs().glob("*/ports.json") for port in _recorded(file).values()}
+        known = [*places.labs().glob("*/ports.json"), places.beside_kind() / "ports.json"]
+        taken = {port for file in known for port in _recorded(file).values()}
         candidates = (port for port in range(FIRST, LAST + 1) if port not in taken and _free(port))
         for name in names:
             if name not in ours:
