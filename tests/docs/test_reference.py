@@ -38,13 +38,8 @@ def test_no_metric_of_the_code_is_missing() -> None:
 def test_of_each_profile_it_is_said_what_was_seen_of_it_on_a_cluster(name: str) -> None:
     """That those which run in simulations only are refused is in tests/server/test_settings.py."""
     recipe = profiles.NAMED[name]
-    said = [
-        name in tried.TRIED,
-        name in tried.AS,
-        name in tried.WORKLOAD_ONE,
-        bool(recipe.simulation_only),
-    ]
-    assert sum(said) == 1, f"expected one of TRIED, AS, WORKLOAD_ONE and simulation_only; found {said}"
+    said = [name in tried.TRIED, name in tried.AS, bool(recipe.simulation_only)]
+    assert sum(said) == 1, f"expected one of TRIED, AS and simulation_only; found {said}"
     if name in tried.AS:
         assert tried.AS[name] in tried.TRIED
     elif name in tried.TRIED and name != "fifo":  # the default needs no name
@@ -67,10 +62,4 @@ def test_gang(lab, profile):
 
 
 def test_nothing_is_said_of_profiles_that_are_not_there() -> None:
-    assert {
-        *tried.TRIED,
-        *tried.AS,
-        *tried.NEAR,
-        *tried.WORKLOAD_ONE,
-        *tried.OWN,
-    } <= profiles.NAMED.keys()
+    assert {*tried.TRIED, *tried.AS, *tried.NEAR, *tried.OWN} <= profiles.NAMED.keys()

@@ -27,6 +27,7 @@ TRIED: Mapping[str, str] = {
     "tiresias-l": "families",
     "themis": "families_more",
     "specon": "families_more",
+    "specon-default": "families_default",
     "similarity": "families_more",
     "pollux": "pollux",
     "gavel-isolation": "gavel",
@@ -40,6 +41,7 @@ TRIED: Mapping[str, str] = {
     "coach": "coach",
     "termination": "families_more",
     "reshape-restart": "families_more",
+    "sidecar-default": "families_default",
     "reshape": "reshape_in_place",
     "coddl": "sweep_in_place",
 }
@@ -53,7 +55,6 @@ AS: Mapping[str, str] = {
     "tiresias-l-max": "tiresias-l",
     "afs-p-packed": "afs-l-packed",
     "tide-packed": "afs-l-packed",
-    "specon-default": "fifo",
     **{
         f"gavel-{name}": "gavel-isolation"
         for name in ("max-min", "ftf", "min-total-duration")
@@ -86,11 +87,13 @@ NEAR: Mapping[str, float] = {
     "pollux": -7.0,
     "reshape": -0.7,
     "reshape-restart": 1.8,
+    "sidecar-default": -5.0,
     "termination": -0.3,
     "coddl": -0.5,
 }
-"""Average JCT live against simulated, % (e2e/bench/README.md): of 30 jobs (Policies); `reshape` of the SideCar
-paper's Workload One (In place), `coddl` of 24 such jobs in place, which report (On their papers' jobs)."""
+"""Average JCT live against simulated, % (e2e/bench/README.md): of 30 jobs (Policies); `reshape` and `sidecar-default`
+of the SideCar paper's Workload One (In place), `coddl` of 24 such jobs in place, which report (On their papers'
+jobs)."""
 
 OWN: Mapping[str, float] = {
     "specon": 1.7,
@@ -110,8 +113,6 @@ OWN: Mapping[str, float] = {
     "coach": 0.2,
 }
 """The same of jobs that the profile was made for (On their papers' jobs)."""
-WORKLOAD_ONE: Mapping[str, float] = {"sidecar-default": -5.0}
-"""Without a scenario, and run in Workload One: JCT as in NEAR."""
 
 
 SETTERS: Mapping[str, int] = {"shared_by": 1, "in_rounds": 0, "quick": 0}
@@ -167,8 +168,6 @@ def words(name: str, recipe: Recipe) -> str:
         return f"simulation only: {recipe.simulation_only}"
     in_place = bool(recipe.pairs) or recipe.resize == "hand-over" or SWEEP in recipe.shares
     live = "live with `devices.enabled`" if in_place else "live"
-    if name in WORKLOAD_ONE:
-        return f"live: Workload One (`e2e/bench`), JCT {WORKLOAD_ONE[name]:+.1f} % of simulated"
     near = "JCT not compared"
     if name in OWN:
         near = f"JCT {OWN[name]:+.1f} % of simulated, on its paper's jobs"
