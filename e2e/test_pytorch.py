@@ -21,9 +21,9 @@ from e2e.lab.ports import reserve
 from e2e.lab.realnode import why_not
 from e2e.labs import own_lab
 from e2e.referee import watching
-from e2e.scenario import bound, gated, wait_until
+from e2e.scenario import wait_until
 from e2e.test_training import SLOW, SPACE, come, go, has_learned, sample
-from e2e.torchrun import EVERY, SAMPLE, Ddp, as_job, fits, is_complete, no_step_is_lost, remove
+from e2e.torchrun import EVERY, SAMPLE, Ddp, as_job, fits, is_complete, is_moved, no_step_is_lost, remove
 
 TORCHRUN = Path("/usr/bin/torchrun")  # containers of real nodes see this machine's /usr
 STEPS = 100  # of a sample that is to come to its end
@@ -84,7 +84,7 @@ def test_a_torchrun_training_is_grown_and_shrunk_its_processes_die_and_its_loss_
         training.starts_again(2, "after index 0 died, and the rendezvous with it", seen)
         go(training, "guests-1")
         training.goes_on(4, "grown again")
-        is_moved(training, "guests-2")
+        is_moved(training, "guests-2", few=2, many=4)
         wait_until(lambda: not referee.open(), what="nothing is under way", also=training.said)
     assert referee.faults == []
     (folder / "enough").touch()
@@ -109,22 +109,6 @@ def is_grown_and_shrunk(training: Ddp, few: int = 2, many: int = 4) -> None:
     come(training, "guests-1", GPUS - few)
     training.goes_on(few, "shrunk")
     assert training.indexes == list(range(few))
-
-
-def is_moved(training: Ddp, name: str) -> None:
-    """Somebody else has all GPUs for a while, and then the node of index 0 takes nobody: all of it starts on the
-    other one, the rendezvous as well."""
-    node = training.leaders_node
-    come(training, name, 4)
-    wait_until(
-        lambda: len(gated(training.pods)) == 8, within=SLOW, what="all workers wait", also=training.said
-    )
-    training.cluster.cordon(node)
-    go(training, name)
-    training.goes_on(2, "moved")
-    assert {one.node for one in bound(training.pods)} == {"real-0", "real-1"} - {node}
-    training.cluster.cordon(node, False)
-    training.goes_on(4, "grown after the move")
 
 
 # --- the other samples --------------------------------------------------------------------------------------
@@ -198,10 +182,11 @@ def test_a_sample_trains_to_its_end_and_its_loss_falls(
     [(a_jobset, "jobset", "pytorch-workers-0", 2, 4), (a_trainjob, "trainjob", "pytorch-node-0", 1, NODES)],
     ids=["jobset", "trainjob"],
 )
-def test_a_sample_is_grown_and_shrunk_a_worker_of_it_dies_and_its_loss_goes_on(
+def test_a_sample_is_grown_shrunk_and_moved_a_worker_of_it_dies_and_its_loss_goes_on(
     real: Lab, sample_of: Callable[[Fit, str], list[Json]], kind: str, name: str, few: int, many: int
 ) -> None:
-    """name: of the Job that has its pods, whoever makes it; few, many: its workers beside guests, and alone."""
+    """name: of the Job that has its pods, whoever makes it; few, many: its workers beside guests or on one node,
+    and alone."""
     cluster = Cluster(real.kubeconfig)
     training = Ddp(real, cluster, real.folder / f"training-elastic-{kind}", name)
     come(training, "guests-0", GPUS - few)
@@ -213,6 +198,7 @@ def test_a_sample_is_grown_and_shrunk_a_worker_of_it_dies_and_its_loss_goes_on(
         training.goes_on(many, "grown again")
         seen = training.kills("train.py", "RANK=1")
         training.starts_again(many, "after a worker died", seen)
+        is_moved(training, "guests-2", few, many)
         wait_until(
             lambda: has_learned(training.steps, 10),
             within=SLOW,

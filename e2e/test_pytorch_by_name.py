@@ -24,7 +24,7 @@ from e2e.referee import watching
 from e2e.scenario import bound, gated, in_state, wait_until
 from e2e.test_pytorch import REASON as NO_REAL_NODE
 from e2e.test_training import SLOW, SPACE, come, fitted, go, has_learned
-from e2e.torchrun import EVERY, SAMPLE, Ddp, as_job, fits, is_complete, no_step_is_lost, remove
+from e2e.torchrun import EVERY, SAMPLE, Ddp, as_job, fits, is_complete, is_moved, no_step_is_lost, remove
 
 REASON = NO_REAL_NODE or podnet.why_not()
 RUNS_ON_KIND = True
@@ -81,9 +81,18 @@ class OfOperator(Ddp):
         return {one["type"] for one in self.status.get("conditions", []) if one["status"] == "True"}
 
     @property
+    def leaders_node(self) -> str:
+        """Of worker 0, by whose name the others find the rendezvous."""
+        return next((one.node for one in bound(self.pods) if _index_of(one) == 0), "")
+
+    @property
     def replicas(self) -> list[int]:
         """Indexes of those that are bound."""
-        return sorted(int(one.labels["training.kubeflow.org/replica-index"]) for one in bound(self.pods))
+        return sorted(_index_of(one) for one in bound(self.pods))
+
+
+def _index_of(one: Pod) -> int:
+    return int(one.labels["training.kubeflow.org/replica-index"])
 
 
 def with_addresses(found: Json, shipped: Json) -> Json:
@@ -162,6 +171,7 @@ def test_the_pytorchjob_trains_by_the_names_of_its_services_while_it_is_resized_
         assert training.replicas == [0, 1]
         go(training, "guests-1")
         training.goes_on(4, "grown again")
+        is_moved(training, "guests-4", few=2, many=4)
         wait_until(lambda: not referee.open(), what="nothing is under way", also=training.said)
     assert referee.faults == []
     ends_well(training)

@@ -11,8 +11,8 @@ from pathlib import Path
 from e2e.cluster import Json, Refused, collection
 from e2e.lab.places import CHECKOUT
 from e2e.lab.ports import reserve
-from e2e.scenario import wait_until
-from e2e.test_training import SLOW, SPACE, Training, environment_of, fitted
+from e2e.scenario import bound, gated, wait_until
+from e2e.test_training import SLOW, SPACE, Training, come, environment_of, fitted, go
 
 SAMPLE = CHECKOUT / "config" / "samples" / "pytorch"
 EVERY = 20
@@ -87,6 +87,23 @@ def fits(training: Ddp, steps: int) -> Callable[[Json], Json]:
         return found
 
     return fit
+
+
+def is_moved(training: Ddp, name: str, few: int, many: int) -> None:
+    """Guests of this name have all GPUs for a while, and then the node of index 0 takes nobody: all of it starts on
+    the other one, as few as have room there, the rendezvous as well; and it is many again when the node is open."""
+    node = training.leaders_node
+    assert node
+    come(training, name, 4)
+    wait_until(
+        lambda: len(gated(training.pods)) == 8, within=SLOW, what="all workers wait", also=training.said
+    )
+    training.cluster.cordon(node)
+    go(training, name)
+    training.goes_on(few, "moved")
+    assert {one.node for one in bound(training.pods)} == {"real-0", "real-1"} - {node}
+    training.cluster.cordon(node, False)
+    training.goes_on(many, "grown after the move")
 
 
 def is_complete(training: Ddp) -> None:
