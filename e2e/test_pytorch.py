@@ -6,6 +6,7 @@ the lab that really run containers. What they did is read from their own logs: s
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import mean
@@ -28,6 +29,8 @@ from e2e.torchrun import EVERY, SAMPLE, Ddp, as_job, fits, is_complete, is_moved
 TORCHRUN = Path("/usr/bin/torchrun")  # containers of real nodes see this machine's /usr
 STEPS = 100  # of a sample that is to come to its end
 NODES, GPUS = 2, 4
+FORGOTTEN = 25.0
+"""Seconds after which torchrun has forgotten a worker that says nothing (15), and its peers look for others."""
 
 
 def no_torch() -> str:
@@ -109,6 +112,31 @@ def is_grown_and_shrunk(training: Ddp, few: int = 2, many: int = 4) -> None:
     come(training, "guests-1", GPUS - few)
     training.goes_on(few, "shrunk")
     assert training.indexes == list(range(few))
+
+
+def test_an_index_0_that_stood_still_while_others_came_trains_with_them_afterwards(real: Lab) -> None:
+    """torchrun forgets a worker that it has not heard of for 15 s, and does not tell it: without train.py's word on
+    the volume both would train on for ever, each by itself, and write over each other's checkpoints."""
+    cluster = Cluster(real.kubeconfig)
+    training = Ddp(real, cluster, real.folder / "training-still")
+    come(training, "guests-0", GPUS - 1)
+    made = fits(training, 1_000_000)(yaml.safe_load((SAMPLE / "job.yaml").read_text()))
+    cluster.submit(made, namespace=SPACE)
+    with watching(cluster) as referee:
+        training.goes_on(1, "started on what is free")
+        with training.stands_still("torchrun", "JOB_COMPLETION_INDEX=0"):
+            go(training, "guests-0")
+            wait_until(
+                lambda: training.indexes == [0, 1, 2, 3], within=SLOW, what="grown", also=training.said
+            )
+            time.sleep(FORGOTTEN)
+        training.goes_on(4, "all train together")
+        wait_until(lambda: not referee.open(), what="nothing is under way", also=training.said)
+    assert referee.faults == []
+    (training.folder / "enough").touch()
+    is_complete(training)
+    no_step_is_lost(training.log)
+    remove(training, made)
 
 
 # --- the other samples --------------------------------------------------------------------------------------

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,8 +50,24 @@ class Ddp(Training):
         )
 
     def kills(self, what: str, *settings: str) -> int:
-        """Kill the one process of its containers that has these in its environment and `what` on its command line,
-        as nothing announces it. How long the log was."""
+        """Kill a process as nothing announces it. How long the log was."""
+        found = self._process(what, *settings)
+        seen = len(self.log)
+        os.kill(found, signal.SIGKILL)
+        return seen
+
+    @contextlib.contextmanager
+    def stands_still(self, what: str, *settings: str) -> Iterator[None]:
+        """Inside of the block a process does nothing, as on a machine that is short of CPUs."""
+        found = self._process(what, *settings)
+        os.kill(found, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(found, signal.SIGCONT)
+
+    def _process(self, what: str, *settings: str) -> int:
+        """The one process of its containers that has these in its environment and `what` on its command line."""
         wanted = {each.encode() for each in settings}
         (found,) = {
             pid
@@ -58,9 +75,7 @@ class Ddp(Training):
             for pid in node.cgroup.pids()
             if wanted <= set(environment_of(pid).split(b"\0")) and what in command_of(pid)
         }
-        seen = len(self.log)
-        os.kill(found, signal.SIGKILL)
-        return seen
+        return found
 
 
 def command_of(pid: int) -> list[str]:
@@ -82,7 +97,8 @@ def fits(training: Ddp, steps: int) -> Callable[[Json], Json]:
     port = str(reserve(training.lab.folder, [own])[own])  # loopback is everybody's
 
     def fit(job: Json) -> Json:
-        found = fitted(training.lab, job, training.folder, SAMPLE, {"STEPS": str(steps)})
+        own = {"STEPS": str(steps), "EVERY": str(EVERY)}
+        found = fitted(training.lab, job, training.folder, SAMPLE, own)
         found["spec"]["template"]["spec"]["containers"][0]["env"].append({"name": "PORT", "value": port})
         return found
 

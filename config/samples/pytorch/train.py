@@ -6,6 +6,10 @@ step that is being taken, all stop after the same step, and none is lost. Where 
 keeps the last whole step if its collective raises (gloo does; NCCL may end the process: EVERY steps at most are
 taken again).
 
+torchrun takes a worker for dead that it has not heard of for 15 s (a machine under load), and never tells it: that
+worker would train on by itself, and write checkpoints over those of the group that the others form. So a group says
+on the volume that it has begun, and an older one ends then; torchrun starts its workers again, and they join.
+
 Settings, from the environment:
     STEPS, EVERY    steps in all; steps from checkpoint to checkpoint
     BATCH, RATE     samples of a step and learning rate of one worker; both times the number of workers
@@ -21,6 +25,7 @@ import signal
 import sys
 import threading
 import time
+import uuid
 from datetime import timedelta
 from pathlib import Path
 
@@ -57,10 +62,12 @@ class Training:
         # Linear scaling: as the batch grows with the workers, so does the rate.
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=RATE * self.workers, momentum=0.9)
         self.step = self.samples = 0
+        self.group = uuid.uuid4().hex  # rank 0's is the one that counts
         self.enough = False  # somebody has asked for the end, by a file: all have to end after the same step
 
     def resume(self) -> None:
         """The last checkpoint, the same one for all; the rate is that of so many workers as there are now."""
+        self.begin()
         file = FOLDER / "checkpoint.pt"
         if file.exists():
             found = torch.load(file, map_location=self.device)
@@ -71,6 +78,18 @@ class Training:
             group["lr"] = RATE * self.workers
         dist.barrier()  # nobody writes the next one before all have read this one
         self.log({"start": self.step, "workers": self.workers})
+
+    def begin(self) -> None:
+        """Say that this group has begun; from here on no older one writes anything."""
+        if self.rank == 0:
+            (FOLDER / "group").write_text(self.group)
+        dist.barrier()
+
+    def give_way(self) -> None:
+        """End rank 0, and with it its group, where another one has begun since."""
+        if (FOLDER / "group").read_text() != self.group:
+            print(f"rank 0 at step {self.step}: another group has begun", file=sys.stderr, flush=True)
+            sys.exit(143)
 
     def batch(self) -> torch.Tensor:
         """This worker's samples of the next step. Their number since the beginning is all of their data, so none is
@@ -106,6 +125,7 @@ class Training:
     def save(self) -> None:
         """A checkpoint that is there whole or not at all."""
         if self.rank == 0:
+            self.give_way()
             half_done = FOLDER / ".checkpoint.pt"
             state = {"model": self.model.module.state_dict(), "optimizer": self.optimizer.state_dict()}
             torch.save({**state, "step": self.step, "samples": self.samples}, half_done)
@@ -116,6 +136,7 @@ class Training:
 
     def log(self, what: dict[str, float]) -> None:
         if self.rank == 0:
+            self.give_way()
             line = json.dumps({"at": round(time.time(), 3), **what})
             print(line, flush=True)
             with open(FOLDER / "log.jsonl", "a") as file:

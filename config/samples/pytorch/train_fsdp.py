@@ -26,6 +26,7 @@ class Sharded(train.Training):
 
     def resume(self) -> None:
         """The newest checkpoint that all ranks have written to its end."""
+        self.begin()
         newest = train.FOLDER / "newest"
         if newest.exists():
             model, optimizer = get_state_dict(self.model, self.optimizer)
@@ -44,6 +45,8 @@ class Sharded(train.Training):
         self.log({"start": self.step, "workers": self.workers})
 
     def save(self) -> None:
+        if self.rank == 0:
+            self.give_way()
         model, optimizer = get_state_dict(self.model, self.optimizer)
         state = {"model": model, "optimizer": optimizer, "step": self.step, "samples": self.samples}
         name = f"step-{self.step}"
