@@ -57,6 +57,8 @@ LONGEST_FIRST = (
     "e2e/test_bench_policies.py",
     "e2e/test_tls.py",
     "e2e/test_real_node.py",
+    "e2e/test_quickstart.py",
+    "e2e/test_gitops.py",
     "e2e/test_elastic_idle.py",
     "e2e/test_specon_use.py",
     "e2e/test_kueue.py",
