@@ -22,8 +22,9 @@ BLOCK = re.compile(r"(?:^<!-- run: (\w+) -->\n)?^```(sh|text)\n(.*?)^```$", re.M
 
 @dataclass(frozen=True)
 class Block:
-    """run: "" for a block that runs anywhere; kind: needs Docker; no: changes what the reader has; render: is only
-    rendered here, since the lab has the chart already. shows: what the page says that it prints."""
+    """run: "" for a block that runs anywhere; kind: needs Docker; no: changes what the reader has; node: changes the
+    node NODE, which has no GPUs; render: is only rendered here, since the lab has the chart already. shows: what the
+    page says that it prints."""
 
     run: str
     text: str

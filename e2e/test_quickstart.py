@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from e2e.cluster import GPU, Cluster
 from e2e.lab import Lab, NodeGroup, Shape
 from e2e.lab.places import CHECKOUT
 from e2e.quickstart_page import Shell, blocks
@@ -18,23 +19,38 @@ OPT_IN = CHECKOUT / "config" / "opt-in.yaml"
 
 
 @pytest.mark.timeout(900)
-def test_the_quickstart_runs_as_it_stands(new_lab: Callable[..., Lab], tmp_path: Path) -> None:
-    lab = new_lab(Shape(groups=(NodeGroup(1, gpus=4),), values=(str(OPT_IN),)))
+@pytest.mark.parametrize(
+    ("settings", "gpus"),
+    [((), 4), (("binder=cluster",), 0)],
+    ids=["as-by-make-lab", "as-on-a-cluster-without-gpus"],
+)
+def test_the_quickstart_runs_as_it_stands(
+    new_lab: Callable[..., Lab],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: tuple[str, ...],
+    gpus: int,
+) -> None:
+    lab = new_lab(Shape(groups=(NodeGroup(1, gpus=gpus),), values=(str(OPT_IN),), set_values=settings))
     shell = Shell(tmp_path, lab.kubeconfig)
+    (node,) = lab.nodes
+    monkeypatch.setenv("NODE", node)
     ran = 0
     for block in blocks():
         if block.run == "render":
             assert "--wait" in block.text
             rendered = shell.run(block.text.replace("--wait", "--dry-run=server"))
             assert "schedules pods with schedulerName: muster (mode active" in rendered
-        if block.run:
+        if block.run and (block.run != "node" or gpus):
             continue
         if "helm uninstall" in block.text:  # the Deployment goes with the release, and with it these
-            lab.stop("kube-scheduler-0")
-            lab.stop("muster-0")
+            for name in {"kube-scheduler-0", "muster-0"} & set(lab.processes):
+                lab.stop(name)
         shell.do(block)
         if "helm upgrade" in block.text:
             lab.roll_out()
         ran += 1
-    assert ran > 10, "the page has its blocks"
+    assert ran > (10 if gpus else 12), "the page has its blocks"
+    has = Cluster(lab.kubeconfig).get(f"/api/v1/nodes/{node}")["status"]["allocatable"]
+    assert has.get(GPU) == (str(gpus) if gpus else None)
     assert "muster-gate" not in lab.kubectl("get", "validatingadmissionpolicies", "-o", "name")
