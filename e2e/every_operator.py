@@ -11,6 +11,7 @@ from e2e.cluster import Cluster, Json, Pod
 from e2e.lab import Lab
 from e2e.operated import everything, gives_all_back, has_state, is_left_alone, of, path, run, submit
 from e2e.scenario import (
+    PATIENCE,
     bound,
     configured,
     delete_job,
@@ -28,6 +29,8 @@ ELASTIC: dict[str, Any] = {"gpus": 4, "min_replicas": 1, "max_replicas": 8}
 """Of a job that has room for 8 pods, and half of it beside another one."""
 TIMEOUT = 8.0
 """Seconds of gang.timeout where it is what a scenario is about."""
+MINUTES = 180.0
+"""Seconds that a start takes where the timeout is the one that nobody has changed, 2 minutes."""
 EARLIER, LATER = "z-earlier", "a-later"
 """Who came first, and not by name."""
 A_SECOND = 1.1
@@ -212,3 +215,25 @@ def loses_one_that_comes_again_to_its_place(
     after = run(cluster, namespace, roles)
     assert {one.uid for one in before} - {one.uid for one in after} == {lost.uid}
     stays(cluster, lambda: not bound(cluster.pods(namespace, "later")), what="who came later waits")
+
+
+def is_left_alone_while_one_of_it_starts(
+    cluster: Cluster, namespace: str, owner: Json, roles: Mapping[str, int], slow: str
+) -> None:
+    """The one pod of role `slow` takes MINUTES until it runs, and gang.timeout is two, as nobody has changed it."""
+    cluster.submit(owner, namespace=namespace)
+    pods = run(cluster, namespace, roles)
+    (late,) = filter(of(slow), pods)
+
+    def runs() -> set[str]:
+        return {one.uid for one in cluster.pods(namespace) if one.phase == "Running"}
+
+    uids = {one.uid for one in pods}
+    wait_until(lambda: runs() == uids - {late.uid}, what=f"all but the {slow} run")
+    is_left_alone(cluster, namespace, pods, 150.0)
+    wait_until(
+        lambda: runs() == uids,
+        within=MINUTES + PATIENCE,
+        what=f"the {slow} runs, too",
+        also=lambda: everything(cluster, namespace),
+    )

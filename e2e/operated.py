@@ -326,3 +326,20 @@ def is_left_alone(cluster: Cluster, namespace: str, pods: Sequence[Pod], seconds
         seconds=seconds,
         what=f"the {len(uids)} pods go on, and no other starts",
     )
+
+
+# --- what happens to its pods -------------------------------------------------------------------------------
+
+
+def restarts_a_container(cluster: Cluster, one: Pod) -> None:
+    """A container of a fake node's pod has failed, and its kubelet has started it again, in place."""
+
+    def has_run() -> list[Json]:
+        found = cluster.pod(one.namespace, one.name)
+        assert found is not None
+        return found.raw["status"].get("containerStatuses", []) if found.phase == "Running" else []
+
+    first, *others = wait_until(has_run, what=f"{one.name} runs")
+    first |= {"restartCount": 1, "lastState": {"terminated": {"exitCode": 1, "reason": "Error"}}}
+    where = f"/api/v1/namespaces/{one.namespace}/pods/{one.name}/status"
+    cluster.patch(where, {"status": {"containerStatuses": [first, *others]}})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -10,7 +10,15 @@ from e2e.cluster import Cluster, Pod
 from e2e.elastic import shared_by
 from e2e.every_operator import ELASTIC, keeps_its_size_and_says_why, start_in_order_of_submission
 from e2e.lab import Lab
-from e2e.operated import everything, has_state, is_left_alone, leader_worker_set, operated, path
+from e2e.operated import (
+    everything,
+    has_state,
+    is_left_alone,
+    leader_worker_set,
+    operated,
+    path,
+    restarts_a_container,
+)
 from e2e.scenario import (
     PATIENCE,
     bound,
@@ -250,15 +258,16 @@ def test_such_a_group_that_may_shrink_all_the_same_is_made_again_as_a_whole_each
         )
 
 
+@pytest.mark.parametrize("fails", [Cluster.delete_pod, restarts_a_container], ids=["is-deleted", "restarts"])
 def test_a_group_whose_pod_fails_comes_back_whole_and_before_what_waits(
-    cluster: Cluster, namespace: str
+    cluster: Cluster, namespace: str, fails: Callable[[Cluster, Pod], None]
 ) -> None:
     """restartPolicy RecreateGroupOnPodRestart: the controller ends the whole group."""
     cluster.submit(leader_worker_set("serve", 4, gpus=8), namespace=namespace)
     before = runs(cluster, namespace, 4)
     cluster.submit(leader_worker_set("waits", 2, gpus=8), namespace=namespace)
     has_state(cluster, namespace, "leaderworkerset-waits-0", "Waiting")
-    cluster.delete_pod(next(one for one in before if one.name != "serve-0"))
+    fails(cluster, next(one for one in before if one.name != "serve-0"))
     wait_until(
         lambda: {one.uid for one in before}.isdisjoint(one.uid for one in cluster.pods(namespace)),
         what="the controller has ended all of the group",

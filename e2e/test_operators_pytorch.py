@@ -12,9 +12,11 @@ from e2e.cluster import Cluster, Json
 from e2e.elastic import shared_by
 from e2e.every_operator import (
     ELASTIC,
+    MINUTES,
     TIMEOUT,
     gives_a_half_and_has_it_back,
     is_left_alone_by_restarts,
+    is_left_alone_while_one_of_it_starts,
     is_scaled_beyond_the_room_and_keeps_what_runs,
     is_suspended_and_comes_back_whole,
     keeps_its_size_and_says_why,
@@ -26,6 +28,7 @@ from e2e.lab import Lab
 from e2e.lab.places import CHECKOUT
 from e2e.operated import everything, has_state, is_left_alone, of, operated, path, pytorch_job, run
 from e2e.scenario import (
+    START_SECONDS,
     bound,
     configured,
     ends_now,
@@ -150,6 +153,17 @@ def test_a_pytorchjob_whose_master_another_scheduler_binds_is_left_alone(
         pods = run(cluster, namespace, {"master": 1, "worker": 4})
         assert has_state(cluster, namespace, "kubeflow-bert", "Running")["roles"].keys() == {"worker"}
         is_left_alone(cluster, namespace, pods, 1.5 * TIMEOUT)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_pytorchjob_whose_master_takes_three_minutes_goes_on_under_a_timeout_of_two(
+    cluster: Cluster, namespace: str
+) -> None:
+    slowly = {"gpus": 8, "annotations": {START_SECONDS: f"{MINUTES:.0f}"}}
+    owner = pytorch_job("bert", Master=(1, slowly), Worker=(3, {"gpus": 8}))
+    is_left_alone_while_one_of_it_starts(cluster, namespace, owner, ROLES, "master")
+    assert not conditions(cluster, namespace, "bert") & {"Failed", "Restarting"}
 
 
 def test_the_sample_of_pytorch_takes_what_is_free_up_to_its_maximum(

@@ -11,8 +11,10 @@ from e2e.cluster import Cluster, Json
 from e2e.elastic import only, shared_by
 from e2e.every_operator import (
     ELASTIC,
+    MINUTES,
     TIMEOUT,
     gives_a_half_and_has_it_back,
+    is_left_alone_while_one_of_it_starts,
     is_scaled_beyond_the_room_and_keeps_what_runs,
     is_suspended_and_comes_back_whole,
     loses_one_that_comes_again_to_its_place,
@@ -33,7 +35,7 @@ from e2e.operated import (
     run,
     worker_group,
 )
-from e2e.scenario import bound, configured, gated, job, pod, runs_whole, stays, wait_until
+from e2e.scenario import START_SECONDS, bound, configured, gated, job, pod, runs_whole, stays, wait_until
 from e2e.stopped_operator import waits_for_the_last_of_its_pods_and_starts_whole
 
 pytestmark = [pytest.mark.lab, pytest.mark.operators("kuberay")]
@@ -101,6 +103,16 @@ def test_a_raycluster_whose_head_another_scheduler_binds_is_left_alone(
         pods = run(cluster, namespace, {"headgroup": 1, "small": 2})
         assert has_state(cluster, namespace, "raycluster-ray", "Running")["roles"].keys() == {"small"}
         is_left_alone(cluster, namespace, pods, 1.5 * TIMEOUT)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_raycluster_whose_head_takes_three_minutes_goes_on_under_a_timeout_of_two(
+    cluster: Cluster, namespace: str
+) -> None:
+    slowly = {"annotations": {START_SECONDS: f"{MINUTES:.0f}"}}
+    owner = ray_cluster("ray", worker_group("small", 4, gpus=8), head=slowly)
+    is_left_alone_while_one_of_it_starts(cluster, namespace, owner, ROLES, "headgroup")
 
 
 def test_a_worker_group_that_is_suspended_does_not_count(cluster: Cluster, namespace: str) -> None:
