@@ -252,8 +252,10 @@ CHANGED = {
 def test_what_is_read_at_the_start_only_is_said_and_changes_no_plan_before(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, key: str
 ) -> None:
-    used = reloaded(tmp_path, "patience: 60", yaml.safe_dump({"patience": 61, key: CHANGED[key]}))
-    assert used == [profile_of(load_settings("patience: 61"))]
+    beside = {"binder": "cluster"} if key == "clusterScheduler" else {}
+    before, after = ({"patience": patience, **beside} for patience in (60, 61))
+    used = reloaded(tmp_path, yaml.safe_dump(before), yaml.safe_dump({**after, key: CHANGED[key]}))
+    assert used == [profile_of(load_settings(yaml.safe_dump(after)))]
     assert caplog.messages == [f"configuration: {key} takes effect at the next start only"]
 
 

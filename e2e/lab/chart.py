@@ -146,7 +146,8 @@ class Chart:
             if "certificates" in muster.get("tls", {}):
                 muster["tls"]["certificates"] = str(self.folder / "tls")
             if pair.index:  # pods have an address each, the lab's pairs share one
-                muster["ports"] |= {"service": service, "extender": extender}
+                mine = {"service": service, "extender": extender}
+                muster["ports"] |= {name: mine[name] for name in mine if name in muster["ports"]}
                 if "webhook" in muster:
                     muster["webhook"]["port"] = webhook
                 for verbs in scheduler.get("extenders", []):

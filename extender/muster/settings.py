@@ -83,14 +83,6 @@ class Ports(_Model):
     extender: int = Field(default=8081, ge=1, le=65535)
     """With binder own: TCP port of the extender verbs, on 127.0.0.1 only: they have no authentication."""
 
-    @model_validator(mode="after")
-    def _differ(self) -> Ports:
-        if self.service == self.extender:
-            raise PydanticCustomError(
-                "ports", "service and extender must differ; both are {port}", {"port": self.service}
-            )
-        return self
-
 
 class Webhook(_Model):
     """The gate by webhook, where the cluster has no MutatingAdmissionPolicy (below 1.36)."""
@@ -257,7 +249,7 @@ class ProfileSettings(_Model):
 
 class DeviceSettings(_Model):
     """GPUs of a running pod in place: pods with `muster.dev/gpus` get them from Muster, more and fewer of them while
-    they go on. Without `enabled` the others have no effect. At start only. In the chart: the value `devices`."""
+    they go on. Without `enabled` the others are refused. At start only. In the chart: the value `devices`."""
 
     enabled: bool = False
     """true: such pods are given devices. false: their jobs are Invalid, and say so."""
@@ -364,6 +356,10 @@ class Settings(_Model):
 
     @model_validator(mode="after")
     def _once(self) -> Settings:
+        if self.binder == "own" and self.ports.service == self.ports.extender:
+            raise PydanticCustomError(
+                "profiles", f"ports: service and extender must differ; both are {self.ports.service}"
+            )
         if self.binder == "cluster" and self.autoscaler.ask == "ungate":
             raise PydanticCustomError(
                 "profiles",
@@ -421,15 +417,59 @@ def load_settings(source: Path | str) -> Settings:
     if not isinstance(plain, dict):
         raise ConfigurationError(f"{where}: must be a mapping; found {_shown(plain)}")
     try:
-        return Settings.model_validate(plain)
+        settings = Settings.model_validate(plain)
     except ValidationError as error:
-        lines = [_line(problem) for problem in error.errors()] + _hidden(plain, error)
+        wrong = {str(problem["loc"][0]) for problem in error.errors() if problem["loc"]}
+        lines = [_line(problem) for problem in error.errors()] + _hidden(plain, wrong)
         raise ConfigurationError("\n".join(f"{where}: {line}" for line in lines)) from error
+    if unread := _unread(plain, settings):
+        lines = unread + _hidden(plain, ())
+        raise ConfigurationError("\n".join(f"{where}: {line}" for line in lines))
+    return settings
 
 
-def _hidden(plain: dict[str, Any], error: ValidationError) -> list[str]:
+ONLY_WITH: tuple[tuple[str, tuple[str, ...], str, Callable[[Settings], bool]], ...] = (
+    ("", ("cluster_scheduler",), "binder cluster", lambda s: s.binder == "cluster"),
+    ("ports", ("extender",), "binder own", lambda s: s.binder == "own"),
+    ("tls", ("hosts", "life"), "secret", lambda s: s.tls is not None and bool(s.tls.secret)),
+    (
+        *("autoscaler", ("provisioning_class",), "ask provisioning-request"),
+        lambda s: s.autoscaler.ask == "provisioning-request",
+    ),
+    (
+        *("autoscaler", ("after", "limit"), "ask provisioning-request or ungate"),
+        lambda s: s.autoscaler.ask != "none",
+    ),
+    (
+        "devices",
+        ("lease", "grace", "keep", "namespace", "image", "report", "url", "priority_class"),
+        "enabled: true",
+        lambda s: s.devices.enabled,
+    ),
+    ("devices", ("url",), "report hold", lambda s: not s.devices.enabled or s.devices.report == "hold"),
+)
+"""Settings that nothing looks at without another one: what they are in, their names, what they go with, and whether
+that is set. Refused where they are written all the same, since who writes one means something by it. Those that the
+chart's users take in and out of effect by one other value, such as `profile`, are said instead (`no_effect`)."""
+
+
+def _unread(plain: dict[str, Any], settings: Settings) -> list[str]:
+    """Faults: settings of the text `plain` that nothing would look at."""
+    faults = []
+    for where, keys, needed, there in ONLY_WITH:
+        whole, given = (getattr(settings, where), plain.get(where)) if where else (settings, plain)
+        if whole is None or given is None or there(settings):
+            continue
+        for key in (key for key in keys if key in whole.model_fields_set):
+            name = to_camel(key)
+            found = _shown(given.get(name, given.get(key)))
+            path = f"{where}.{name}" if where else name
+            faults.append(f"{path}: is looked at only with {needed}; leave it out; found {found}")
+    return faults
+
+
+def _hidden(plain: dict[str, Any], wrong: Collection[object]) -> list[str]:
     """What is wrong with profile and plugins, which nobody looks at while a key is wrong: one run tells all."""
-    wrong = {str(problem["loc"][0]) for problem in error.errors() if problem["loc"]}
     if "profiles" in wrong:
         return []  # what they would have been called is not known
     try:
@@ -585,8 +625,6 @@ def _line(problem: ErrorDetails) -> str:
     say = WORDS.get(problem["type"])
     context = problem.get("ctx", {})
     allowed = say(context, field) if say else problem["msg"]
-    if problem["type"] == "ports":
-        return f"{field}: {allowed}"
     if problem["type"] == "values":
         return f"{field}.{allowed}"
     if problem["type"] == "profiles":

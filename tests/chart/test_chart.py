@@ -21,7 +21,7 @@ from e2e.kind.cluster import SMALL
 from e2e.lab import places
 from muster.core.bounds import NOTE, POINTS, ROLES
 from muster.server.kube_scheduler import STEADY, TIMEOUT
-from muster.settings import load_settings
+from muster.settings import load_settings, profile_of
 
 CHART = Path(__file__).resolve().parents[2] / "charts" / "muster"
 SUPPORTED = ["v1.34.0", "v1.35.2", "v1.36.0", "v1.37.1"]
@@ -251,6 +251,7 @@ def test_the_clusters_scheduler_binds_without_a_second_one() -> None:
     settings = yaml.safe_load(data["muster.yaml"])
     assert settings["leader"]["own"] is True
     assert (settings["binder"], settings["clusterScheduler"]) == ("cluster", "default-scheduler")
+    assert settings["ports"] == {"service": 8080}, "nobody calls the extender's"
     ports = [p["port"] for p in named(manifests, "NetworkPolicy")["spec"]["ingress"][0]["ports"]]
     assert ports == ["service"]
     roles = {m["roleRef"]["name"] for m in manifests if m["kind"] in ("ClusterRoleBinding", "RoleBinding")}
@@ -326,8 +327,8 @@ def test_rights_to_ask_for_nodes_come_only_with_asking() -> None:
     asked = rights("autoscaler.ask=provisioning-request") - rights()
     assert asked == {"provisioningrequests", "podtemplates"}
     assert rights("autoscaler.ask=ungate") == rights()
-    data = named(rendered("replicas=0", "autoscaler.ask=ungate"), "ConfigMap")["data"]["muster.yaml"]
-    assert yaml.safe_load(data)["autoscaler"]["ask"] == "ungate"
+    asking = muster_configuration("replicas=0", "autoscaler.ask=ungate")["autoscaler"]
+    assert asking == {"ask": "ungate", "after": "30s", "limit": 1}, "no request has a class"
     said = refused("replicas=0", "autoscaler.ask=ungate", "binder=cluster")
     assert "autoscaler.ask: ungate needs binder own" in said
 
@@ -407,6 +408,24 @@ def test_muster_is_configured_by_the_values() -> None:
         "leader": {"namespace": "muster-system", "lease": "muster-scheduler"},
         "ports": {"service": 8080, "extender": 8081},
     }
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *("binder=own", "binder=cluster", "scheduler.enabled=false", "order=strict", "profile=max-min"),
+        *("autoscaler.ask=ungate", "autoscaler.ask=provisioning-request"),
+        *("devices.enabled=true", "tls.mode=chart", "tls.mode=secret"),
+    ],
+)
+def test_muster_takes_what_the_chart_writes_whichever_one_value_changes(change: str) -> None:
+    """Values of what is not in force stay where they are: who changes one back has them again."""
+    kept = (
+        *("clusterScheduler=theirs", "ports.service=8081", "ports.extender=8080", "autoscaler.limit=5"),
+        *("devices.lease=2m", "tls.hosts={a.example}", "tls.life=720h", "tls.secret=theirs"),
+        *("config.patience=10m", "config.resizeCost=false", "config.estimate=declared"),
+    )
+    profile_of(load_settings(yaml.safe_dump(muster_configuration(IMAGE, *kept, change))))
 
 
 def test_config_is_merged_last() -> None:

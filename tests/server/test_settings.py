@@ -493,6 +493,89 @@ def test_what_would_change_nothing_is_refused_with_where_it_would(
     is_refused(text, says, monkeypatch)
 
 
+HOLDER = "lease: 45s, grace: 9, keep: 0, namespace: held, image: 'pause:9', report: hold, url: 'http://a:1'"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("clusterScheduler: theirs", ["clusterScheduler: is looked at only with binder cluster; {}'theirs'"]),
+        (
+            "{binder: cluster, ports: {extender: 9081}}",
+            ["ports.extender: is looked at only with binder own; {}9081"],
+        ),
+        (
+            "tls: {certificates: /tls, hosts: [a.example], life: 30d}",
+            [
+                "tls.hosts: is looked at only with secret; {}['a.example']",
+                "tls.life: is looked at only with secret; {}'30d'",
+            ],
+        ),
+        (
+            "autoscaler: {ask: none, after: 1m, limit: 5, provisioningClass: check-capacity.example}",
+            [
+                "autoscaler.provisioningClass: is looked at only with ask provisioning-request; "
+                "{}'check-capacity.example'",
+                "autoscaler.after: is looked at only with ask provisioning-request or ungate; {}'1m'",
+                "autoscaler.limit: is looked at only with ask provisioning-request or ungate; {}5",
+            ],
+        ),
+        (
+            "autoscaler: {ask: ungate, after: 1m, limit: 5, provisioningClass: check-capacity.example}",
+            [
+                "autoscaler.provisioningClass: is looked at only with ask provisioning-request; "
+                "{}'check-capacity.example'",
+            ],
+        ),
+        (
+            f"devices: {{enabled: false, {HOLDER}, priorityClass: ''}}",
+            [
+                f"devices.{key}: is looked at only with enabled: true; {{}}{found}"
+                for key, found in (
+                    *(("lease", "'45s'"), ("grace", "9"), ("keep", "0"), ("namespace", "'held'")),
+                    *(("image", "'pause:9'"), ("report", "'hold'"), ("url", "'http://a:1'")),
+                    ("priorityClass", "''"),
+                )
+            ],
+        ),
+        (
+            "devices: {enabled: true, url: 'http://a:1'}",
+            ["devices.url: is looked at only with report hold; {}'http://a:1'"],
+        ),
+        (
+            "{clusterScheduler: theirs, profile: best}",
+            [
+                "clusterScheduler: is looked at only with binder cluster; {}'theirs'",
+                "profile: must be one of ",
+            ],
+        ),
+    ],
+)
+def test_what_is_looked_at_only_beside_another_setting_is_refused_without_it(
+    text: str, says: list[str]
+) -> None:
+    with pytest.raises(ConfigurationError) as error:
+        load_settings(text)
+    for line, wanted in zip(str(error.value).splitlines(), says, strict=True):
+        assert line.startswith("configuration: " + wanted.format("leave it out; found "))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{binder: cluster, clusterScheduler: theirs, ports: {service: 8081}}",
+        "{binder: own, ports: {extender: 9081}, leader: {own: true}}",
+        "tls: {secret: made, hosts: [a.example], life: 30d}",
+        "autoscaler: {ask: ungate, after: 1m, limit: 5}",
+        "autoscaler: {ask: provisioning-request, provisioningClass: check-capacity.example, after: 1m}",
+        "{autoscaler: {}, devices: {}, ports: {}}",
+        f"devices: {{enabled: true, {HOLDER}}}",
+    ],
+)
+def test_what_is_looked_at_beside_another_setting_is_taken_with_it(text: str) -> None:
+    load_settings(text)
+
+
 SILENT = "reporting: {enabled: false}"
 
 
