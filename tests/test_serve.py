@@ -272,6 +272,14 @@ def test_a_profile_that_needs_what_comes_with_the_next_start_waits_for_it(
     assert "the last good one stays in force" in caplog.messages[1]
 
 
+def test_what_has_no_effect_is_said_when_it_is_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    reloaded(tmp_path, "profile: max-min\nresizeCost: false", "profile: fifo\nresizeCost: false")
+    assert caplog.messages == [
+        "configuration: resizeCost: is looked at only with a profile that shares GPUs, unlike 'fifo'; found False; "
+        "it has no effect"
+    ]
+
+
 def test_lessons_are_shared_from_a_reload_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (used,) = reloaded(tmp_path, "", "reporting: {shareLessons: true}")
     assert used.shared_lessons

@@ -121,9 +121,7 @@ class Peer:
         return Shape(
             groups=(NodeGroup(nodes, gpus),),
             chart=bool(self.profile),
-            set_values=(f"profile={self.profile}", f"order={self.order}", "config.estimate=declared")
-            if self.profile
-            else (),
+            set_values=(f"profile={self.profile}", f"order={self.order}") if self.profile else (),
             values=(self._compressed(),) if self.profile and profiles.NAMED[self.profile].shares else (),
             operators=self.operators,
             apiserver_args=NATIVE_FLAGS,
@@ -133,9 +131,10 @@ class Peer:
     def _compressed(self) -> str:
         """Values of Muster's chart, as a file: what `--set` has of a number with a point is text."""
         counted = {name: seconds / self.hurried for name, seconds in RESIZE_COST.items()}
+        told = {"estimate": "declared", "pluginArgs": {"resize-cost": counted}}
         file = OUT / f"resize-cost-{self.hurried:g}x.yaml"
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(yaml.safe_dump({"config": {"pluginArgs": {"resize-cost": counted}}}))
+        file.write_text(yaml.safe_dump({"config": told}))
         return str(file)
 
     @contextlib.contextmanager

@@ -66,8 +66,10 @@ def hours(profile: str) -> dict[str, Mapping[str, float]]:
 
 
 def estimated(profile: str, estimate: str) -> dict[str, str]:
-    """The setting, for a profile that has no estimate of its own: beside that it is refused."""
-    return {} if profiles.NAMED[profile].estimate else {"estimate": estimate}
+    """The setting, for a profile that shares or moves jobs and has no estimate of its own: beside that it is
+    refused."""
+    known = profiles.NAMED[profile]
+    return {"estimate": estimate} if (known.shares or known.rebalance) and not known.estimate else {}
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ class Side:
             "profile": self.profile,
             "order": self.order,
             **estimated(self.profile, "declared"),
-            "resizeCost": self.resize_cost,
+            **({"resizeCost": self.resize_cost} if profiles.NAMED[self.profile].shares else {}),
         }
         if self.hurried == 1.0:
             return made

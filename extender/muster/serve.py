@@ -27,6 +27,7 @@ from muster.core.views.view import Board, empty_view
 from muster.device_driver import in_place_settings
 from muster.errors import ConfigurationError, MusterError
 from muster.live import Driver, Settled
+from muster.no_effect import no_effect
 from muster.secured import Secured
 from muster.server.access import ReviewedAccess, ReviewedPods
 from muster.server.answering import Answering, sendable
@@ -57,6 +58,8 @@ def serve(config_file: Path, kubeconfig: str | None, scheduler_pipe: Path | None
     settings = load_settings(config_file)
     allow_open_files()
     profile = sendable(profile_of(settings))
+    for says in no_effect(settings):
+        log.warning("configuration: %s; it has no effect", says)
     faults = Faults.from_environment()
     if faults.rules:
         log.warning("fault injection is on: %s", faults.rules)
@@ -238,6 +241,8 @@ def _reload(config_file: Path, settings: Settings, driver: Driver, ended: thread
             for key in later:
                 log.warning("configuration: %s takes effect at the next start only", key)
             driver.use(sendable(profile_of(now)))
+            for says in no_effect(now):
+                log.warning("configuration: %s; it has no effect", says)
         except ConfigurationError as error:
             log.error("configuration: %s\nthe last good one stays in force", error)
             continue

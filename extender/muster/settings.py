@@ -237,9 +237,9 @@ class ProfileSettings(_Model):
     """Estimate plugin: speed and remaining work of jobs; empty: the one that the setting `estimate` names, where it
     shares or moves jobs, else what their owners declare."""
     resize: Literal["restart", "in-place", "hand-over"] = "restart"
-    """How a running job changes in simulations: ended and started again, survivors go on, or the new replicas made
-    ready first. On a cluster each job says it (`muster.dev/resize`, `muster.dev/gpus`), and hand-over needs
-    devices.enabled. Only with shares or rebalance."""
+    """How a running job changes where `muster simulate --profile` reads this file: ended and started again, survivors
+    go on, or the new replicas made ready first. On a cluster each job says it (`muster.dev/resize`,
+    `muster.dev/gpus`), and hand-over needs devices.enabled. Only with shares or rebalance."""
     round: Annotated[float, BeforeValidator(seconds), Field(ge=0, le=365 * 86400)] = 0.0
     """Shares are computed again only at whole multiples of it; 0: whenever something changes. Only with shares."""
     placement: Literal["pinned", "scored"] = "pinned"
@@ -296,7 +296,8 @@ class Settings(_Model):
     that share GPUs take backfill only: who waits is theirs to say."""
     patience: Duration = 300.0
     """With order backfill: how long a head of the queue of unknown run time waits before freed capacity is reserved
-    for it. Shorter helps big gangs and leaves more GPUs idle."""
+    for it. Shorter helps big gangs and leaves more GPUs idle. Of no effect with order strict; Muster's log and
+    `muster doctor` say so."""
     binder: Literal["own", "cluster"] = "own"
     """own: the kube-scheduler in Muster's pod binds. cluster: the cluster's own scheduler binds, and no extender verb
     is called. Pods whose owners ask for scored placement are pinned then; those that the planner does not model are
@@ -325,11 +326,11 @@ class Settings(_Model):
     resize_cost: bool = True
     """Shares of running jobs change only where that gains more than it costs (plugin resize-cost, last of the chain);
     false: as the profile's own plugins say, however often. Of no effect where the profile shares nothing (`fifo`,
-    `specon`)."""
+    `specon`); Muster's log and `muster doctor` say so."""
     estimate: str = "reported"
     """Estimate of profiles that share or move jobs and name none: what training reports and owners declare.
     `declared`: annotations only. Refused where the profile in force has an estimate of its own; of no effect where it
-    shares and moves nothing (`fifo`)."""
+    shares and moves nothing (`fifo`); Muster's log and `muster doctor` say so."""
     device_resources: tuple[Annotated[str, Field(pattern=DEVICE)], ...] = Field(
         default=("*/gpu", "nvidia.com/mig-*"), min_length=1, strict=False
     )

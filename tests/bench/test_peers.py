@@ -215,6 +215,9 @@ def test_what_resizes_cost_is_as_compressed_as_the_jobs() -> None:
     assert {name: getattr(plugin, name) for name in RESIZE_COST} == RESIZE_COST
     (file,) = replace(PEERS["muster afs-l"], hurried=20.0).shape(8).values
     assert yaml.safe_load(Path(file).read_text()) == {
-        "config": {"pluginArgs": {"resize-cost": {"horizon": 30.0, "cost": 1.5}}}
+        "config": {
+            "estimate": "declared",
+            "pluginArgs": {"resize-cost": {"horizon": 30.0, "cost": 1.5}},
+        }
     }
     assert replace(PEERS["muster fifo"], hurried=20.0).shape(8).values == ()

@@ -562,6 +562,21 @@ def test_all_that_is_wrong_with_a_configuration_stands_in_lines_of_their_own() -
 # Before muster starts: as its own account
 
 
+def test_what_has_no_effect_is_a_warning_and_what_simulations_alone_read_is_told() -> None:
+    own = "[{name: own, shares: [max-min], resize: in-place}]"
+    cluster = Cluster(f"{{order: strict, patience: 10m, profiles: {own}}}")
+    told = [one for one in examine(cluster, Place(), "0.1.0") if one.about == "configuration"]
+    assert [(one.level, one.says) for one in told] == [
+        (Level.WARN, "patience: is looked at only with order backfill; found 600 s"),
+        (
+            Level.OK,
+            "profiles[0].resize: in-place is how jobs change in simulations; here each job says it "
+            "(muster.dev/resize, muster.dev/gpus)",
+        ),
+    ]
+    assert all(one.do for one in told if one.level is Level.WARN)
+
+
 SERVED = "/apis/muster.dev/v1alpha1"
 
 

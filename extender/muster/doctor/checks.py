@@ -19,6 +19,7 @@ from muster.doctor.gpu_products import products
 from muster.doctor.node_use import use
 from muster.doctor.patient import Json, Patient, ask
 from muster.doctor.shared_nodes import nodes
+from muster.doctor.unread import unread
 from muster.errors import ClusterError
 
 OLDEST, NEWEST = 34, 37
@@ -213,6 +214,7 @@ CHECKS: Sequence[Callable[[Patient], Iterator[Finding]]] = (
     port,
     use,
     products,
+    unread,
     quarantine,
 )
 """In the order in which they are told."""
