@@ -46,6 +46,35 @@ def test_of_each_profile_it_is_said_what_was_seen_of_it_on_a_cluster(name: str) 
         assert name in tried.set_in((TOP / "e2e" / f"test_{tried.TRIED[name]}.py").read_text())
 
 
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("fifo", "live: tried (`e2e/test_gangs.py`), JCT +3.1 % of simulated"),
+        (
+            "optimus",
+            "live: tried (`e2e/test_families.py`), JCT -1.0 % of simulated, with `resizeCost`; +9.0 % without",
+        ),
+        (
+            "reshape",
+            "live with `devices.enabled`: tried (`e2e/test_reshape_in_place.py`), JCT -0.7 % of simulated, on the 40 "
+            "jobs of Workload One",
+        ),
+        (
+            "sidecar-default",
+            "live: tried (`e2e/test_families_default.py`), JCT -5.0 % of simulated, on the 40 jobs of Workload One",
+        ),
+        (
+            "coddl",
+            "live with `devices.enabled`: tried (`e2e/test_sweep_in_place.py`), JCT -0.5 % of simulated, on 24 jobs "
+            "in place that report",
+        ),
+        ("srtf-max", "live as `srtf`, JCT -3.5 % of simulated"),
+    ],
+)
+def test_a_figure_says_of_what_it_is_where_it_is_not_of_the_jobs_of_most(name: str, says: str) -> None:
+    assert tried.words(name, profiles.NAMED[name]) == says
+
+
 def test_a_profile_that_is_only_mentioned_is_not_tried() -> None:
     source = """
 OURS = "reshape"
@@ -62,4 +91,10 @@ def test_gang(lab, profile):
 
 
 def test_nothing_is_said_of_profiles_that_are_not_there() -> None:
-    assert {*tried.TRIED, *tried.AS, *tried.NEAR, *tried.OWN} <= profiles.NAMED.keys()
+    assert {
+        *tried.TRIED,
+        *tried.AS,
+        *tried.NEAR,
+        *tried.OWN,
+        *tried.MEASURED,
+    } <= profiles.NAMED.keys()
