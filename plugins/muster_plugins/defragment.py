@@ -1,4 +1,4 @@
-"""Rebalance `defragment`: whole places for a job that waits, and jobs on fewer nodes (design §4; issue 5, point 4).
+"""Rebalance `defragment`: whole places for a job that waits, and jobs on fewer nodes (design §4).
 
 Two reasons to place a running job again, in this order:
 1 *room* (`defragment_room`): a waiting job's minimum is free by count, but scattered. The jobs on the nodes that are
