@@ -80,7 +80,8 @@ def in_a_queue(manifest: Json) -> Json:
 
 
 def by_its_pods(manifest: Json) -> Json:
-    """With Kueue's label, on the template."""
+    """With Kueue's label, on the template alone: a Job that has no labels is given its template's."""
+    manifest["metadata"].setdefault("labels", {})["app"] = "train"
     labels = manifest["spec"]["template"].setdefault("metadata", {}).setdefault("labels", {})
     labels["kueue.x-k8s.io/queue-name"] = "team"
     return manifest
