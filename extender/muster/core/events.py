@@ -77,10 +77,16 @@ def _jobs_of(state: LedgerState, event: Event) -> set[JobKey]:
         case PodGone(uid) | Reported(uid):
             return {state.job_of[uid]} if uid in state.job_of else set()
         case OwnerSeen(owner):
-            return {state.job_of[p] for p in state.owners.pods_below(owner.owner.uid) if p in state.job_of}
+            return _jobs_below(state, owner)
         case OwnerGone(uid):
-            return {state.job_of[p] for p in state.owners.pods_below(uid) if p in state.job_of}
+            return _jobs_below(state, state.owners.records.get(uid))
     return set()
+
+
+def _jobs_below(state: LedgerState, owner: OwnerRecord | None) -> set[JobKey]:
+    """Jobs with pods that an owner controls, itself or by what it owns."""
+    below = state.owners.pods_below(owner.owner.uid, owner.namespace) if owner is not None else ()
+    return {state.job_of[uid] for uid in below if uid in state.job_of}
 
 
 def _answered_anyhow(state: LedgerState, outcome: Outcome) -> None:
@@ -178,7 +184,7 @@ def _owner_seen(state: LedgerState, owner: OwnerRecord, now: float) -> None:
                 pod = state.entries[key].pods[pod_uid]
                 taken_in(state, pod, partial(_follow, state, pod), now)
     if owner.named_after is not None and (before is None or before.named_after != owner.named_after):
-        rejoin(state, owner.owner)
+        rejoin(state, owner.owner, owner.namespace)
     if before is None:
         led = state.owners.waiting_for(uid)
         place_orphans(
@@ -202,13 +208,16 @@ def _follow(state: LedgerState, pod: PodRecord) -> None:
 def _touch_owned(state: LedgerState, owner_uid: str, moved: float) -> None:
     """Jobs with pods below the owner are made again. moved: when it changed, 0 = it is only known now."""
     record = state.owners.records.get(owner_uid)
-    above = record.parent.uid if record is not None and record.parent is not None else ""
-    for key in state.owners.jobs_of(owner_uid) | state.owners.jobs_of(above):
+    if record is None:
+        return
+    above = identity.above(record, state.owners.records)
+    keys = set(state.owners.jobs_of(owner_uid)) | set(
+        state.owners.jobs_of(above.uid if above is not None else "")
+    )
+    for key in [key for key in keys if record.namespace in (key.namespace, "")]:
         state.dirty.add(key)
         state.entries[key].owner_moved = max(state.entries[key].owner_moved, moved)
-    for uid in state.owners.pods_below(owner_uid):
-        if uid in state.job_of:
-            state.dirty.add(state.job_of[uid])
+    state.dirty |= _jobs_below(state, record)
 
 
 def _group_seen(state: LedgerState, namespace: str, name: str, min_count: int, now: float) -> None:

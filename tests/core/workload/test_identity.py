@@ -118,7 +118,13 @@ def test_our_label_and_the_native_group_come_before_a_trainjob() -> None:
 
 def test_a_jobset_of_another_namespace_names_nobody() -> None:
     elsewhere = {**OWNERS, SET.uid: OwnerRecord(SET, "other", named_after=TRAIN)}
-    assert job_key(pod(labels=SET_LABEL, owner=JOB), elsewhere) == JobKey("team", "jobset-llm", "set-uid")
+    assert job_key(pod(labels=SET_LABEL, owner=JOB), elsewhere) == JobKey("team", "jobset-llm", "job-uid")
+
+
+def test_a_jobset_that_was_not_found_in_another_namespace_is_still_whose_the_job_is() -> None:
+    """Somebody else refers to it, too, and it was looked for there."""
+    not_there = {**OWNERS, SET.uid: OwnerRecord(SET, "other")}
+    assert job_key(pod(labels=SET_LABEL, owner=JOB), not_there) == JobKey("team", "jobset-llm", "set-uid")
 
 
 def test_a_replicaset_counts_as_its_deployment() -> None:

@@ -51,7 +51,7 @@ class JobBuilder:
             job_state.desired.preempted = ""  # all of it is back, or on its way
         tops = self.owners.topmost_of(pods, job_state.owner)
         over = next((why for owner in tops if (why := self.owners.over(owner.uid))), "")
-        suspended = not over and self._suspended(tops, live)
+        suspended = not over and self._suspended(job_state.key.namespace, tops, live)
         if not (over or suspended):
             over = next((why for owner in tops if (why := self.owners.met(owner.uid, pods))), "")
         lives = bool(pods) or self.owners.lives(job_state.key, job_state.owner)
@@ -161,13 +161,13 @@ class JobBuilder:
             above = gang.owner
         return above if above is not None and above.uid == job_state.key.uid else owner
 
-    def _suspended(self, tops: Sequence[Owner], live: list[PodRecord]) -> bool:
+    def _suspended(self, namespace: str, tops: Sequence[Owner], live: list[PodRecord]) -> bool:
         """Whether every owner of the job wants no pods for now; of pods that an owner nobody knows has, whoever
         controls them."""
-        if tops and all(self.owners.suspended(owner.uid) for owner in tops):
+        if tops and all(self.owners.suspended(owner.uid, namespace) for owner in tops):
             return True
         controllers = {p.controller.uid if p.controller is not None else "" for p in live}
-        return bool(controllers) and all(self.owners.suspended(uid) for uid in controllers)
+        return bool(controllers) and all(self.owners.suspended(uid, namespace) for uid in controllers)
 
     def _past_the_queue(self, live: Sequence[PodRecord]) -> str:
         """Why a job's pods are none to be planned, "" where they are: nothing of it has a turn."""

@@ -253,9 +253,9 @@ def belongs(state: LedgerState, job_state: JobState, owner: Owner) -> None:
         state.owners.begun(job_state.key, job_state.key.namespace, owner)
 
 
-def rejoin(state: LedgerState, owner: Owner) -> None:
+def rejoin(state: LedgerState, owner: Owner, namespace: str) -> None:
     """Whose the owner's pods are may be known better now: its own record has come, or a Gang that names the job."""
-    for uid in state.owners.pods_below(owner.uid):
+    for uid in state.owners.pods_below(owner.uid, namespace):
         key = state.job_of.get(uid)
         if key is not None:
             join(state, state.entries[key].pods[uid])

@@ -64,9 +64,11 @@ def _prolonged(
     most = since + state.profile.incomplete
     until = min(known.until, now + RETURN, most)
     owner = job_state.owner.uid if job_state.owner is not None else ""
-    shows = _ends(job) or state.owners.is_to_act(owner)
+    shows = _ends(job) or state.owners.is_to_act(owner, job_state.key.namespace)
     before = state.jobs.get(job_state.key)
-    last = max(job_state.newest_pod, job_state.owner_moved, state.owners.made_last(owner))
+    last = max(
+        job_state.newest_pod, job_state.owner_moved, state.owners.made_last(owner, job_state.key.namespace)
+    )
     sign = now if shows or (before is not None and _ends(before)) else min(last, now)
     if sign == now or sign <= until:
         until = max(until, min(sign + RETURN, most))

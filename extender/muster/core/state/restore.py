@@ -56,7 +56,7 @@ def gang_seen(state: LedgerState, gang: GangRecord, now: float) -> None:
     if first and not (job_state.in_flight.wrote or _of_the_one_before(job_state)):
         _recall(state, job_state, gang)
     if first and owner is not None and gang.key.uid and len(state.owners.jobs_of(owner.uid)) > 1:
-        rejoin(state, owner)  # its pods came first, and had to be named without it
+        rejoin(state, owner, gang.key.namespace)  # its pods came first, and had to be named without it
     if job_state.desired.reservations is None:
         charge_all(state, job_state)
     as_before = known is not None and known.state == gang.state == State.RUNNING

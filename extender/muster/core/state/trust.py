@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from muster.core.state.job_state import JobState
 from muster.core.state.state import LedgerState
-from muster.core.workload.owners import watched
+from muster.core.workload.identity import lives_elsewhere
 from muster.types import GangRecord, Phase, PodRecord, Requirement, Shape, Term
 
 NAME_FIELD = "metadata.name"
@@ -55,8 +55,7 @@ def of_its_namespace(state: LedgerState, pod: PodRecord) -> PodRecord:
     """A pod without a controller that is known to live in another namespace: such a reference counts for nothing, as
     in Kubernetes, whose garbage collector takes that owner for gone."""
     owner = pod.controller
-    record = state.owners.records.get(owner.uid) if owner is not None and watched(owner) else None
-    if record is None or record.namespace == pod.namespace:
+    if owner is None or not lives_elsewhere(state.owners.records.get(owner.uid), pod.namespace):
         return pod
     state.owners.left(pod)
     state.owners.leave(pod.uid)

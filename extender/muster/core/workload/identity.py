@@ -121,6 +121,23 @@ WHOLE = re.compile(r"[0-9]{1,9}")
 """What int() takes for certain: str.isdigit() is also true of "\u00b2" and of a number of a million digits."""
 
 
+def lives_elsewhere(record: OwnerRecord | None, namespace: str) -> bool:
+    """Whether an owner is known to be of another namespace: a reference to it counts for nothing, as in Kubernetes,
+    whose garbage collector takes that owner for gone. A record that says nothing is of one that was not found there.
+    """
+    return (
+        record is not None
+        and record.namespace not in (namespace, "")
+        and record != OwnerRecord(record.owner, record.namespace)
+    )
+
+
+def above(record: OwnerRecord, owners: Mapping[str, OwnerRecord]) -> Owner | None:
+    """The controller of an owner, where that reference counts."""
+    parent = record.parent
+    return None if parent is None or lives_elsewhere(owners.get(parent.uid), record.namespace) else parent
+
+
 def topmost(pod: PodRecord, owners: Mapping[str, OwnerRecord]) -> Owner | None:
     """The end of the chain of controllers, as far as they are known; each run of a CronJob is its own job."""
     owner = pod.controller
@@ -128,9 +145,10 @@ def topmost(pod: PodRecord, owners: Mapping[str, OwnerRecord]) -> Owner | None:
     while owner is not None and owner.uid not in seen:
         seen.add(owner.uid)
         record = owners.get(owner.uid)
-        if record is None or record.parent is None or record.parent.kind == "CronJob":
+        parent = above(record, owners) if record is not None else None
+        if parent is None or parent.kind == "CronJob":
             return owner
-        owner = record.parent
+        owner = parent
     return owner
 
 
@@ -143,10 +161,10 @@ def named_after(owner: Owner | None, namespace: str, owners: Mapping[str, OwnerR
 def job_key(pod: PodRecord, owners: Mapping[str, OwnerRecord]) -> JobKey:
     """The key of the pod's job."""
     owner = topmost(pod, owners)
-    above = named_after(owner, pod.namespace, owners)
-    if above is None or pod.labels.get(JOB) or pod.group:
+    named = named_after(owner, pod.namespace, owners)
+    if named is None or pod.labels.get(JOB) or pod.group:
         return plain_key(pod, owner)
-    return JobKey(pod.namespace, f"{above.kind}-{above.name}".lower(), above.uid)
+    return JobKey(pod.namespace, f"{named.kind}-{named.name}".lower(), named.uid)
 
 
 def plain_key(pod: PodRecord, owner: Owner | None) -> JobKey:

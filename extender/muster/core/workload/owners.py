@@ -52,7 +52,7 @@ class Owners:
 
     def __init__(self) -> None:
         self.records: dict[str, OwnerRecord] = {}
-        self._children: dict[str, set[str]] = {}
+        self._children: dict[tuple[str, str], set[str]] = {}  # by namespace and uid of who owns them
         self._pods: dict[str, set[str]] = {}
         self._leaders: dict[
             str, PodRecord
@@ -70,31 +70,53 @@ class Owners:
     # ---- what is known ----
 
     def seen(self, owner: OwnerRecord) -> OwnerRecord | None:
-        """Take a record; what it was before."""
+        """Take a record; what it was before. What a watch delivers counts, whatever somebody calls that uid."""
         uid = owner.owner.uid
         before = self.records.get(uid)
+        if before is not None and watched(before.owner) and not watched(owner.owner):
+            return before
+        if before is not None and before.parent != owner.parent:
+            self._not_below(before)
         self.records[uid] = owner
         if owner.suspended:
             self._met.discard(uid)
         if owner.parent is not None:
-            self._children.setdefault(owner.parent.uid, set()).add(uid)
+            self._children.setdefault((owner.namespace, owner.parent.uid), set()).add(uid)
         return before
 
     def gone(self, uid: str) -> None:
         """Forget a record; its pods go by themselves."""
         gone = self.records.pop(uid, None)
         self._met.discard(uid)
-        if gone is not None and gone.parent is not None:
-            children = self._children.get(gone.parent.uid, set())
-            children.discard(uid)
+        if gone is not None:
+            self._not_below(gone)
+
+    def _not_below(self, record: OwnerRecord) -> None:
+        """Its owner has it no more."""
+        if record.parent is not None:
+            at = record.namespace, record.parent.uid
+            children = self._children.get(at, set())
+            children.discard(record.owner.uid)
             if not children:
-                self._children.pop(gone.parent.uid, None)
+                self._children.pop(at, None)
+
+    def _below(self, uid: str, namespace: str) -> list[OwnerRecord]:
+        """What an owner controls in its namespace. Anybody may name it as owner in another one."""
+        children = self._children.get((namespace, uid), ())
+        return [self.records[child] for child in children if child in self.records]
+
+    def _above(self, record: OwnerRecord) -> OwnerRecord | None:
+        """The record of what controls an owner, in the same namespace."""
+        parent = identity.above(record, self.records)
+        return self.records.get(parent.uid) if parent is not None else None
 
     def topmost(self, pod: PodRecord) -> Owner | None:
         """The last of the pod's chain of controlling owners; a leader that owns its workers is not the last."""
         top = identity.topmost(pod, self.records)
         leader = self._leaders.get(top.uid) if top is not None else None
-        return top if leader is None or leader.uid == pod.uid else identity.topmost(leader, self.records)
+        if leader is None or leader.uid == pod.uid or leader.namespace != pod.namespace:
+            return top
+        return identity.topmost(leader, self.records)
 
     # ---- whose pods ----
 
@@ -135,9 +157,10 @@ class Owners:
         """Uids of the pods that an owner controls itself."""
         return self._pods.get(uid, ())
 
-    def pods_below(self, uid: str) -> list[str]:
-        """Uids of the pods that an owner controls, itself or by what it owns."""
-        return [pod for each in (uid, *self._children.get(uid, ())) for pod in self._pods.get(each, ())]
+    def pods_below(self, uid: str, namespace: str) -> list[str]:
+        """Uids of the pods that an owner controls, itself or by what it owns in this namespace."""
+        owners = (uid, *self._children.get((namespace, uid), ()))
+        return [pod for each in owners for pod in self._pods.get(each, ())]
 
     # ---- owners that no watch delivers ----
 
@@ -155,7 +178,7 @@ class Owners:
 
     def _need(self, who: str | JobKey, namespace: str, owner: Owner) -> bool:
         """Whether that is news."""
-        if watched(owner):
+        if watched(owner) or self._delivered(owner.uid):
             return False
         if self._needs.get(who) == owner.uid and not self._read_elsewhere(owner.uid, namespace):
             return False
@@ -172,6 +195,10 @@ class Owners:
             self._moved = True
         return True
 
+    def _delivered(self, uid: str) -> bool:
+        """Whether a watch delivers who has this uid, whatever kind somebody says that it is."""
+        return uid in self.records and watched(self.records[uid].owner)
+
     def _read_elsewhere(self, uid: str, namespace: str) -> bool:
         """Whether it was looked for in another namespace only, where it is not."""
         record = self.records.get(uid)
@@ -184,7 +211,8 @@ class Owners:
         if uid and not needed_by:
             del self._needed_by[uid], self._unwatched[uid]
             self._moved = True
-            self.gone(uid)
+            if not self._delivered(uid):
+                self.gone(uid)
 
     @property
     def unknown(self) -> Mapping[str, tuple[str, Owner]]:
@@ -215,10 +243,10 @@ class Owners:
 
     # ---- what they declare ----
 
-    def comes_back(self, uid: str) -> bool:
+    def comes_back(self, uid: str, namespace: str) -> bool:
         """Whether a job without a pod at this moment has not ended: its owner still wants some."""
         record = self.records.get(uid)
-        if record is None or record.over or self.suspended(uid):
+        if record is None or record.over or self.suspended(uid, namespace):
             return False
         if record.roles:
             return any(role.count > role.done for role in record.roles)
@@ -233,29 +261,27 @@ class Owners:
         several gangs, those that it still wants."""
         uid = owner.uid if owner is not None else key.uid
         record = self.records.get(uid)
-        if record is None or not (self.suspended(uid) or self.comes_back(uid)):
+        wanted = self.suspended(uid, key.namespace) or self.comes_back(uid, key.namespace)
+        if record is None or not wanted:
             return False
         return record.gangs is None or identity.group_index(key) < record.gangs
 
-    def is_to_act(self, uid: str) -> bool:
+    def is_to_act(self, uid: str, namespace: str) -> bool:
         """Whether something that an owner has made has failed, or is being removed, and the owner has neither ended
         by that nor replaced it yet (a JobSet's Job, under a failurePolicy)."""
-        record = self.records.get(uid)
-        below = [self.records[child] for child in self._children.get(uid, ()) if child in self.records]
+        record, below = self.records.get(uid), self._below(uid, namespace)
         return record is not None and not record.over and any(child.over in FAILED for child in below)
 
-    def made_last(self, uid: str) -> float:
+    def made_last(self, uid: str, namespace: str) -> float:
         """When the newest was created of what an owner has made, Unix s; 0 = nothing of it is known."""
-        below = self._children.get(uid, ())
-        return max((self.records[child].created for child in below if child in self.records), default=0.0)
+        return max((child.created for child in self._below(uid, namespace)), default=0.0)
 
-    def suspended(self, uid: str) -> bool:
+    def suspended(self, uid: str, namespace: str) -> bool:
         """Whether an owner wants no pods for now: it says so, or all that it owns and that has not ended does."""
         record = self.records.get(uid)
         if record is not None and (record.suspended or record.over):
             return record.suspended
-        below = [self.records[child] for child in self._children.get(uid, ()) if child in self.records]
-        left = [child for child in below if not child.over]
+        left = [child for child in self._below(uid, namespace) if not child.over]
         return bool(left) and all(child.suspended for child in left)
 
     def over(self, uid: str) -> str:
@@ -340,8 +366,8 @@ class Owners:
         seen: set[str] = set()
         for uid, mine in of.items():
             record, chain = self.records.get(uid), {uid}
-            while record is not None and record.parent is not None:
-                above = self.records.get(record.parent.uid)
+            while record is not None:
+                above = self._above(record)
                 if above is None or above.size is None or above.owner.uid in chain:
                     break  # owners may own each other in a circle
                 chain.add(above.owner.uid)
@@ -371,9 +397,7 @@ class Owners:
             record = self.records.get(top.uid) if top is not None else None
             if record is None or record.size is None or record.owner.kind != "Deployment":
                 continue
-            sets = [
-                self.records[uid] for uid in self._children.get(record.owner.uid, ()) if uid in self.records
-            ]
+            sets = self._below(record.owner.uid, record.namespace)
             more += max(0, sum(s.size or 0 for s in sets) - record.size)
         return more
 
@@ -413,7 +437,7 @@ class Owners:
 
     def _needed(self, record: OwnerRecord, pod: PodRecord) -> bool:
         """Whether what controls this owner waits for it, too: a JobSet's successPolicy may leave its role out."""
-        above = self.records.get(record.parent.uid) if record.parent is not None else None
+        above = self._above(record)
         return above is None or identity.role_of(pod) not in above.optional
 
     def prefix(self, pods: Iterable[PodRecord]) -> int:
