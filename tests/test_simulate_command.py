@@ -144,9 +144,9 @@ def test_many_problems_are_counted_and_listed_in_the_file(run: Run, tmp_path: Pa
         (("--profile", "nope"), "profile: must be one of "),
         (("--profile", "fifo:speed=3"), "--profile fifo: 'speed' is not a parameter of it; it has: "),
         (("--profile", "fifo:order=upwards"), "order must be one of backfill, strict; found 'upwards'"),
-        (("--profile", "fifo:round=soon"), "--profile fifo: round must be float; found 'soon'"),
-        (("--profile", "srtf:round=nan"), "--profile srtf: round must be float; found 'nan'"),
-        (("--profile", "afs-p:quantum=inf"), "--profile afs-p: quantum must be float; found 'inf'"),
+        (("--profile", "fifo:round=soon"), "--profile fifo: round must be a finite number; found 'soon'"),
+        (("--profile", "srtf:round=nan"), "--profile srtf: round must be a finite number; found 'nan'"),
+        (("--profile", "afs-p:quantum=inf"), "--profile afs-p: quantum must be a finite number; found 'inf'"),
         (("--profile", "fifo:strict"), "must be NAME:param=value,...; found 'strict'"),
         (("--profile", "missing.yaml"), "missing.yaml: can't be read"),
         ((), "give a --profile"),
@@ -405,7 +405,7 @@ def test_presets_are_listed_and_run_with_parameters_on_their_own_cluster(run: Ru
         ),
         (
             ("philly-day:load=inf",),
-            "preset philly-day: jobs must be 0 or more, all others above 0 and finite",
+            "PRESET philly-day: load must be a finite number; found 'inf'",
         ),
         (("philly-day:load=-1",), "preset philly-day: jobs must be 0 or more, all others above 0"),
         (

@@ -140,7 +140,7 @@ def test_options_that_mean_nothing_together_are_refused(options: str, why: str) 
 @pytest.mark.parametrize("fluid", [(), ("--fluid",)], ids=["nodes", "fluid"])
 def test_a_job_that_never_ends_is_no_interruption(tmp_path: Path, fluid: Sequence[str]) -> None:
     trace = tmp_path / "jobs.csv"
-    trace.write_text("job,submit_s,request,work,min,max\na,0,4,5,8,8\nb,0,1,5,1,1\n")
+    trace.write_text("job,submit_s,request,work,min,max,sizes\na,0,4,5,1,8,8\nb,0,1,5,1,1,\n")
     words = ["--trace", str(trace), "--gpus", "4", "--profile", "max-min", *fluid]
     done = CliRunner().invoke(main, ["simulate", "--quiet", "--json", *words], prog_name="muster")
     assert done.exit_code == 0
@@ -160,8 +160,8 @@ def test_what_is_read_with_a_trace_is_refused_beside_a_preset(options: Sequence[
 
 def test_notes_of_a_run_stand_under_the_table_ten_a_profile(tmp_path: Path) -> None:
     trace = tmp_path / "jobs.csv"
-    stuck = "".join(f"a{n:02},0,1,5,8,8\n" for n in range(12))
-    trace.write_text(f"job,submit_s,request,work,min,max\n{stuck}b,0,1,5,1,1\n")
+    stuck = "".join(f"a{n:02},0,4,5,1,8,8\n" for n in range(12))
+    trace.write_text(f"job,submit_s,request,work,min,max,sizes\n{stuck}b,0,1,5,1,1,\n")
     found = table("--trace", str(trace), "--gpus", "4", "--profile", "max-min", "--fluid").splitlines()
     never = "never ends: it waits, and nothing comes that would start it"
     assert found[-11:-1] == [f"max-min: job a{n:02} {never}" for n in range(10)]

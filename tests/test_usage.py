@@ -102,7 +102,11 @@ PHILLY = ("simulate", "--preset", "philly-day")
         (("agent",), "COMMAND: expected the command to run, found none", "agent"),
         ((*PHILLY, "--profile", "afsl"), "found 'afsl'; did you mean 'afs-l'?", "simulate"),
         ((*PHILLY, "--profile", "afs-p:quantm=1"), "did you mean 'quantum'?", "simulate"),
-        ((*PHILLY, "--profile", "afs-p:quantum=ten"), "quantum must be float; found 'ten'", "simulate"),
+        (
+            (*PHILLY, "--profile", "afs-p:quantum=ten"),
+            "quantum must be a finite number; found 'ten'",
+            "simulate",
+        ),
         ((*PHILLY, "--profile", "afs-p:quantum"), "afs-p:quantum", "simulate"),
         (
             ("simulate", "--preset", "philly-dey", "--profile", "fifo"),

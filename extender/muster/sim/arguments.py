@@ -191,7 +191,8 @@ def typed(text: str, kind: str, where: str) -> Any:
         if base == "float":
             return _finite(text)
     except (KeyError, ValueError):
-        raise ConfigurationError(f"{where} must be {base}; found {text!r}") from None
+        wanted = "a finite number" if base == "float" else base
+        raise ConfigurationError(f"{where} must be {wanted}; found {text!r}") from None
     return text
 
 

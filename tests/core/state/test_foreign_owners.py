@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
+from muster.core.workload.identity import OWNERS, topmost
 from muster.types import Owner, OwnerRecord, OwnerSeen, Phase
 from tests.cluster_fake import FakeCluster, Muster
 
@@ -131,3 +134,23 @@ def test_a_job_that_is_seen_after_who_names_it_under_another_kind_stays_known() 
     muster.settle()
     assert muster.ledger.owners.records["train-uid"] == cluster.owners["train-uid"]
     assert len(cluster.bound("train-0") + cluster.bound("train-1")) == 2
+
+
+def test_a_chain_of_owners_is_followed_so_far_and_no_farther() -> None:
+    """Suspended Jobs that own each other are legal objects, and all of them are passed for each pod."""
+    chain = [Owner("batch/v1", "Job", f"j{n}", f"j{n}") for n in range(1000)]
+    owners = {one.uid: OwnerRecord(one, "team", parent=above) for one, above in pairwise(chain)}
+    cluster = FakeCluster(nodes=1)
+    top = topmost(cluster.pod(chain[0], 0), owners)
+    assert top is not None
+    assert top == chain[OWNERS]
+    assert topmost(cluster.pod(chain[990], 0), owners) == chain[999]
+
+
+def test_one_pod_of_a_higher_class_lifts_no_gang() -> None:
+    cluster = FakeCluster(nodes=2)
+    first, *_ = cluster.job("train", 4)
+    cluster.update(first, priority=1000)
+    muster = Muster(cluster)
+    muster.settle()
+    assert muster.ledger.jobs[muster.key("job-train")].priority == 0

@@ -84,7 +84,6 @@ class JobBuilder:
         asked = "" if profile.binder == "cluster" else job.placement or profile.placement
         if asked == "scored" and not scored:
             scored = ("asked for",)
-        newest = max(live, key=lambda p: p.priority, default=None)
         started = any(
             m.phase is Phase.BOUND or (m.phase is Phase.UNGATED and bool(m.node)) or opens(job_state, m.uid)
             for r in roles
@@ -99,7 +98,7 @@ class JobBuilder:
         quotas = self.quotas.get(job_state.key.namespace, ()) if expects else ()
         return Job(
             key=job_state.key,
-            priority=newest.priority if newest else 0,
+            priority=min((pod.priority for pod in live), default=0),  # one pod of a high class lifts no gang
             submitted=job_state.submitted,
             roles=roles,
             owner=self._owner(job_state, pods),

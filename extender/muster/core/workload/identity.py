@@ -138,11 +138,16 @@ def above(record: OwnerRecord, owners: Mapping[str, OwnerRecord]) -> Owner | Non
     return None if parent is None or lives_elsewhere(owners.get(parent.uid), record.namespace) else parent
 
 
+OWNERS = 16
+"""How many of a pod's controllers are followed, one above the other; none that is used has more than four."""
+
+
 def topmost(pod: PodRecord, owners: Mapping[str, OwnerRecord]) -> Owner | None:
-    """The end of the chain of controllers, as far as they are known; each run of a CronJob is its own job."""
+    """The end of the chain of controllers, as far as they are known, OWNERS at most; each run of a CronJob is its own
+    job."""
     owner = pod.controller
     seen: set[str] = set()
-    while owner is not None and owner.uid not in seen:
+    while owner is not None and owner.uid not in seen and len(seen) < OWNERS:
         seen.add(owner.uid)
         record = owners.get(owner.uid)
         parent = above(record, owners) if record is not None else None
