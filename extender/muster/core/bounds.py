@@ -47,7 +47,10 @@ ROLES = Bound("roles", 256, "roles", "of one job: each is a line of its Gang, wh
 BATCH = Bound("batch", 10**9, "samples", "of an iteration: larger than any data set is of no use")
 BATCHES = Bound("batches", 64, "batch sizes", "of one job: policies weigh each with each number of replicas")
 POINTS = Bound(
-    "points", 256, "counts of replicas", "of one declared speed curve: admission compares each with each"
+    "points",
+    256,
+    "counts of replicas",
+    "of one declared speed curve, or list of sizes: admission compares each with each, and each pod's is read",
 )
 NOTE = Bound("note", 16_384, "bytes", "of one annotation of ours: 256 roles with long names are 16 kB")
 KEY = Bound("key", 317, "characters", "of a node label's key: 253 of its prefix, a slash, 63 of its name")

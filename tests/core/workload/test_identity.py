@@ -322,6 +322,10 @@ def test_all_annotations_of_a_good_pod() -> None:
             "muster.dev/speed: expected \"replicas=speed,...\", found '1=fast' in '1=fast'",
         ),
         (
+            {"muster.dev/sizes": ",".join(["1"] * 257)},
+            "muster.dev/sizes: expected at most 256 counts of replicas, found 257",
+        ),
+        (
             {"muster.dev/speed": "1=-2"},
             "muster.dev/speed: expected positive numbers, at most 1 000 000 000 times one replica, of 1 to 10000 "
             "replicas, found '1=-2'",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from muster.core.workload.in_place import parse_gpus, refused
+from muster.errors import InputError
 from muster.types import PodRecord, State
 from tests.cluster_fake import FakeCluster, Muster
 
@@ -46,6 +47,11 @@ def test_a_pod_in_place_makes_its_own_job_invalid_and_another_starts(gpus: int, 
     assert status.state is State.INVALID
     assert status.message.startswith(f"pod {pod.name}: muster.dev/gpus: {why}")
     assert (cluster.bound("train"), muster.state("job-other")) == ([], State.RUNNING)
+
+
+def test_a_range_that_is_said_thousands_of_times_is_refused_before_it_is_read() -> None:
+    with pytest.raises(InputError, match="expected at most 128 numbers and ranges of them, found 2700"):
+        parse_gpus(",".join(["1-128"] * 2700))
 
 
 def test_pods_that_say_nothing_of_it_are_not_refused() -> None:

@@ -43,7 +43,10 @@ def parse_sizes(text: str) -> tuple[int, ...]:
     if not text:
         return ()
     sizes: list[int] = []
-    for part in text.split(","):
+    parts = text.split(",")
+    if len(parts) > POINTS.most:
+        raise InputError(POINTS.beyond(SIZES, len(parts)))
+    for part in parts:
         if not WHOLE.fullmatch(part.strip()) or not 1 <= int(part) <= REPLICAS.most:
             raise InputError(
                 f'{SIZES}: expected counts from 1 to {REPLICAS.most} as "1,2,4", found {shown(part.strip())}'

@@ -19,7 +19,12 @@ MOST_MEMORY = 1 << 20
 def parse_gpus(text: str) -> tuple[int, ...]:
     """ "1,2,4", "1-8" or "1,4-8": numbers of GPUs, in rising order, () where nothing is said. Raises InputError."""
     found: set[int] = set()
-    for part in text.split(",") if text else ():
+    parts = text.split(",") if text else []
+    if len(parts) > PLACES.most:
+        raise InputError(
+            f"{GPUS}: expected at most {PLACES.most} numbers and ranges of them, found {len(parts)}"
+        )
+    for part in parts:
         ends = [end.strip() for end in part.split("-")]
         numbers = [int(end) for end in ends if WHOLE.fullmatch(end)]
         fits = len(numbers) == len(ends) <= 2 and 1 <= numbers[0] <= numbers[-1] <= PLACES.most
