@@ -30,7 +30,7 @@ from e2e.in_place import (
 from e2e.lab import Lab, Shape
 from e2e.lab.devices import device_ids
 from e2e.lab.realnode import RealNode
-from e2e.labs import judged, own_lab
+from e2e.labs import own_lab
 from e2e.scenario import configured, gang, show, wait_until
 from e2e.test_say_why import account, ask
 from muster.cluster.quota_reader import AGAIN
@@ -55,11 +55,8 @@ def real() -> Iterator[Lab]:
 def cluster(real: Lab) -> Iterator[Cluster]:
     """Afterwards: no job, and no holder."""
     cluster = Cluster(real.kubeconfig)
-    try:
-        with judged(cluster):
-            yield cluster
-    finally:
-        left_empty(cluster, SLOW)
+    yield cluster
+    left_empty(cluster, SLOW)
 
 
 def shown(cluster: Cluster, node: RealNode, *names: str) -> str:

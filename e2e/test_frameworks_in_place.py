@@ -24,7 +24,7 @@ from e2e.in_place import (
 from e2e.lab import Lab, Shape
 from e2e.lab.devices import device_ids
 from e2e.lab.realnode import RealNode
-from e2e.labs import judged, own_lab
+from e2e.labs import own_lab
 from e2e.scenario import delete_job, gang, show, wait_until
 from e2e.test_pytorch import no_torch
 
@@ -52,11 +52,8 @@ def real() -> Iterator[Lab]:
 @pytest.fixture
 def cluster(real: Lab) -> Iterator[Cluster]:
     cluster = Cluster(real.kubeconfig)
-    try:
-        with judged(cluster):
-            yield cluster
-    finally:
-        left_empty(cluster, SLOW)
+    yield cluster
+    left_empty(cluster, SLOW)
 
 
 def steps_of(node: RealNode, name: str) -> list[tuple[int, float]]:

@@ -16,7 +16,7 @@ from e2e.lab import Lab, Shape
 from e2e.lab.devices import device_ids
 from e2e.lab.places import CHECKOUT
 from e2e.lab.realnode import RealNode, contents, python_image
-from e2e.labs import judged, own_lab
+from e2e.labs import own_lab
 from e2e.scenario import show, wait_until
 from muster.cluster.holder_records import DEVICE
 
@@ -50,16 +50,15 @@ def real() -> Iterator[Lab]:
 def test_a_training_gets_the_devices_that_containers_tell(real: Lab, tmp_path: Path) -> None:
     cluster, node = Cluster(real.kubeconfig), real.real_nodes[0]
     every = frozenset(device_ids(node.name, 2))
-    with judged(cluster):
-        trains(cluster, "a", "1,2", tmp_path)
-        wait_until(
-            lambda: trains_on(node, "a") == every,
-            within=SLOW,
-            what="a trains on the devices that two containers told",
-            also=lambda: f"{show(holders(cluster))}\n{logs(node)}\n{said(node, 'a')[-600:]}",
-        )
-        assert {one.annotations[DEVICE] for one in holders(cluster)} == every
-        wait_until(lambda: logs(node).count("holds GPU-") == 2, what="each says so", also=lambda: logs(node))
+    trains(cluster, "a", "1,2", tmp_path)
+    wait_until(
+        lambda: trains_on(node, "a") == every,
+        within=SLOW,
+        what="a trains on the devices that two containers told",
+        also=lambda: f"{show(holders(cluster))}\n{logs(node)}\n{said(node, 'a')[-600:]}",
+    )
+    assert {one.annotations[DEVICE] for one in holders(cluster)} == every
+    wait_until(lambda: logs(node).count("holds GPU-") == 2, what="each says so", also=lambda: logs(node))
 
 
 def logs(node: RealNode) -> str:
