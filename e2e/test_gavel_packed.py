@@ -20,7 +20,7 @@ from e2e.cluster import Cluster, Pod
 from e2e.elastic import jobs_of, measured_beside, replayed
 from e2e.in_place import VALUES
 from e2e.lab import Lab, NodeGroup, Shape
-from e2e.labs import judged, own_lab
+from e2e.labs import own_lab
 from e2e.reports import AsPods
 from e2e.scenario import configured, delete_job, ends_now, in_state, looking, show, wait_until
 from e2e.test_gavel import gone, quick
@@ -186,7 +186,7 @@ def floor() -> Iterator[Floor]:
     )
     with own_lab("packed", shape) as lab, playing(lab.service_url()) as agents:
         made = Floor(lab, agents)
-        with judged(made.cluster), looking(made, 0.3, unless=gone):
+        with looking(made, 0.3, unless=gone):
             yield made
 
 
